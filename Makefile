@@ -1,0 +1,31 @@
+# Each job does its own set-up: a .venv, the install, then the work. Only python3 is needed.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test lint gpu-test clean
+.DEFAULT_GOAL := test
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## the isolation demo: a table and a plot, on the GPU or simulated
+	$(BIN)/python examples/isolation.py
+
+test: $(READY)  ## the tests that need no GPU
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+gpu-test:  ## the tests of tests/gpu on a real GPU, from the source tree, with the interpreter given in PYTHON
+	PYTHONPATH=src PENSTOCK_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
