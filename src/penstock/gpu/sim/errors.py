@@ -1,0 +1,10 @@
+"""The one error a simulated driver raises."""
+
+
+class CUDAError(Exception):
+    """A call that the driver refused; the text begins with the driver's own name for the reason."""
+
+
+def invalid_resource_configuration(detail: str) -> CUDAError:
+    """Return the error of a split or a context that the device's SMs cannot give."""
+    return CUDAError(f"CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: {detail}")

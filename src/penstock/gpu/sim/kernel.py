@@ -1,0 +1,255 @@
+"""Kernels of a simulated device: so many blocks of so long each, and what they do.
+
+A simulated device cannot run CUDA code. What it needs to know of a kernel is its *model*: how long a block
+takes, and, if anybody looks at the result, a Python function with the same effect. A program that compiles
+its kernels with ``Program`` runs here unchanged if the model of each was declared beside its source
+(:func:`penstock.gpu.kernel`): ``get_kernel`` finds the model by source and name.
+"""
+
+import math
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.gpu.sim.errors import CUDAError
+from penstock.gpu.sim.lanes import CallHost, Execute
+from penstock.gpu.sim.memory import Buffer
+from penstock.gpu.sim.processors import Grid, indices_of
+from penstock.gpu.sim.stream import Stream, SupportsStream, stream_of
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Kernel:
+    """A simulated kernel.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in the source.
+    seconds : float or callable
+        How long one block runs: a number, or a function of the launch's arguments.
+    effect : callable, optional
+        Called with the launch's arguments when the last block ends. Device buffers arrive as NumPy arrays of
+        bytes; :func:`launched` tells it about the launch.
+    """
+
+    name: str
+    seconds: float | Callable[..., float]
+    effect: Callable[..., object] | None = None
+
+    def block_time(self, args: tuple[Any, ...]) -> int:
+        """Return the nanoseconds that a block of this launch runs."""
+        seconds = self.seconds(*args) if callable(self.seconds) else self.seconds
+        if seconds < 0:
+            raise ValueError(f"kernel {self.name!r}: a block cannot run for {seconds} s")
+        return round(seconds * 1e9)
+
+
+class LaunchConfig:
+    """How many blocks of how many threads."""
+
+    __slots__ = (
+        "block",
+        "cluster",
+        "grid",
+        "is_cooperative",
+        "programmatic_stream_serialization",
+        "shmem_size",
+    )
+
+    def __init__(
+        self,
+        grid: int | tuple[int, ...] | None = None,
+        cluster: int | tuple[int, ...] | None = None,
+        block: int | tuple[int, ...] | None = None,
+        shmem_size: int | None = None,
+        is_cooperative: bool = False,
+        programmatic_stream_serialization: bool = False,
+    ) -> None:
+        self.grid = _dimensions("grid", grid)
+        self.cluster = None if cluster is None else _dimensions("cluster", cluster)
+        self.block = _dimensions("block", block)
+        self.shmem_size = shmem_size or 0
+        self.is_cooperative = is_cooperative
+        self.programmatic_stream_serialization = programmatic_stream_serialization
+
+    @property
+    def _blocks(self) -> int:
+        return math.prod(self.grid) * (1 if self.cluster is None else math.prod(self.cluster))
+
+    @property
+    def _threads(self) -> int:
+        return math.prod(self.block)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LaunchConfig):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, name) for name in self.__slots__))
+
+    def __repr__(self) -> str:
+        return f"LaunchConfig({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
+
+
+def launch(stream: Stream | SupportsStream, config: LaunchConfig, kernel: Kernel, *kernel_args: Any) -> None:
+    """Launch a simulated kernel on a stream."""
+    if not isinstance(config, LaunchConfig):
+        raise TypeError(f"launch takes a LaunchConfig, got {type(config).__name__}")
+    if not isinstance(kernel, Kernel):
+        raise TypeError(
+            f"launch on a simulated device takes a simulated kernel, got {type(kernel).__name__}; "
+            "declare it with penstock.gpu.kernel and launch kernel.on(device)"
+        )
+    lane = stream_of(stream)._lane
+    context = lane.context
+    device = context.device
+    device.machine.check()
+    threads = config._threads
+    if threads > device.profile.threads_per_block:
+        raise CUDAError(
+            f"CUDA_ERROR_INVALID_VALUE: kernel {kernel.name!r}: a block of {threads} threads; "
+            f"{device.profile.threads_per_block} is the most"
+        )
+    with lane.timeline.lock:
+        lane.submit(
+            Execute(
+                device.processors,
+                context.sms,
+                blocks=config._blocks,
+                threads=threads,
+                period=kernel.block_time(kernel_args),
+                overhead=device.overhead,
+                effect=_effect(kernel, config, kernel_args, device.machine.fail),
+            )
+        )
+
+
+def launch_host(stream: Stream | SupportsStream, function: Callable[[], object]) -> None:
+    """Have the host call a function when the stream gets there; the stream goes on when it returns."""
+    lane = stream_of(stream)._lane
+    lane.context.device.machine.check()
+    with lane.timeline.lock:
+        lane.submit(CallHost(function))
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch, as its effect sees it.
+
+    Attributes
+    ----------
+    config : LaunchConfig
+        Its grid and blocks.
+    sms : tuple of int
+        The SMs that its blocks ran on.
+    start, end : float
+        When its first block began and its last one ended, in seconds of the machine's time.
+    """
+
+    config: LaunchConfig
+    sms: tuple[int, ...]
+    start: float
+    end: float
+
+
+_running = threading.local()
+
+
+def launched() -> Launch:
+    """Return the launch whose effect this is; only a kernel's ``effect`` may ask."""
+    launch: Launch | None = getattr(_running, "launch", None)
+    if launch is None:
+        raise RuntimeError("no simulated kernel has its effect on this thread now")
+    return launch
+
+
+def _effect(
+    kernel: Kernel, config: LaunchConfig, args: tuple[Any, ...], fail: Callable[[str, BaseException], None]
+) -> Callable[[Grid], None] | None:
+    effect = kernel.effect
+    if effect is None:
+        return None
+    # The memory itself, not the buffer: freeing the buffer does not stop a kernel that was launched.
+    given = [arg._open() if isinstance(arg, Buffer) else arg for arg in args]
+
+    def happen(grid: Grid) -> None:
+        sms = tuple(indices_of(grid.used))
+        _running.launch = Launch(config, sms, grid.first_block / 1e9, grid.ended / 1e9)
+        try:
+            effect(*given)
+        except Exception as error:
+            fail(f"the effect of kernel {kernel.name!r}", error)
+        finally:
+            _running.launch = None
+
+    return happen
+
+
+def _dimensions(name: str, value: int | tuple[int, ...] | None) -> tuple[int, int, int]:
+    if value is None:
+        raise ValueError(f"LaunchConfig needs {name}")
+    given = value if isinstance(value, tuple) else (value,)
+    if len(given) > 3:
+        raise ValueError(f"{name} has at most three dimensions, got {value}")
+    for size in given:
+        if not isinstance(size, int | np.integer):
+            raise TypeError(f"{name} must be an int or a tuple of them, got {value!r}")
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1 in each dimension, got {value}")
+    x, y, z = (*given, 1, 1)[:3]
+    return int(x), int(y), int(z)
+
+
+_declared: "weakref.WeakValueDictionary[tuple[str, str], Kernel]" = weakref.WeakValueDictionary()
+
+
+def declare(source: str, kernel: Kernel) -> None:
+    """Make a kernel's model known to :class:`Program`, for as long as the kernel lives."""
+    _declared[source, kernel.name] = kernel
+
+
+class ProgramOptions:
+    """A compiler's options; a simulated device has no compiler, so they are kept and not used."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+
+class Program:
+    """CUDA source whose kernels were declared with models."""
+
+    def __init__(
+        self, code: str, code_type: str, options: "ProgramOptions | dict[str, Any] | None" = None
+    ) -> None:
+        if code_type not in ("c++", "ptx", "nvvm"):
+            raise ValueError(f"code_type must be 'c++', 'ptx' or 'nvvm', got {code_type!r}")
+        self._code = code
+
+    def compile(self, target_type: str, name_expressions: tuple[str, ...] = ()) -> "ObjectCode":
+        """Return something to get kernels from."""
+        if target_type not in ("cubin", "ptx", "ltoir"):
+            raise ValueError(f"target_type must be 'cubin', 'ptx' or 'ltoir', got {target_type!r}")
+        return ObjectCode(self._code)
+
+
+class ObjectCode:
+    """A compiled program, as far as a simulated device can have one."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+
+    def get_kernel(self, name: str) -> Kernel:
+        """Return the model that was declared for a kernel of this source."""
+        kernel = _declared.get((self._code, name))
+        if kernel is None:
+            raise CUDAError(
+                f"CUDA_ERROR_NOT_FOUND: no model of kernel {name!r} was declared for this source; "
+                "a simulated device needs one: penstock.gpu.kernel(name, source=..., seconds=...)"
+            )
+        return kernel

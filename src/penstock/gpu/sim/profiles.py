@@ -1,0 +1,136 @@
+"""What a simulated device is like: how many SMs, how they group, what fits on one, what a launch costs.
+
+A profile holds facts of a chip. One figure in it is measured rather than looked up: ``launch_overhead``,
+the time from handing a kernel to an idle stream until its first block runs, calibrated once on the real
+device by ``benchmarks/agreement.py``. Nothing else is fitted.
+
+The clusters of SMs matter because the driver cuts its smallest groups out of whole clusters: an H200 has
+132 SMs, yet cutting it into groups of 8 gives 15 groups and 12 SMs over, not 16 and 4.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A simulated device's make-up.
+
+    Attributes
+    ----------
+    clusters : tuple of int
+        SMs in each cluster (GPC) of the chip.
+    min_partition_size, coscheduled_alignment : int
+        The smallest group of SMs the driver hands out, and what group sizes are multiples of.
+    launch_overhead : float
+        Seconds from a launch on an idle stream to its first block.
+    copy_bandwidth : float
+        Bytes per second between host and device.
+    memory_bandwidth : float
+        Bytes per second within the device's memory.
+    """
+
+    name: str
+    device_name: str
+    compute_capability: tuple[int, int]
+    clusters: tuple[int, ...]
+    min_partition_size: int
+    coscheduled_alignment: int
+    launch_overhead: float
+    threads_per_sm: int = 2048
+    blocks_per_sm: int = 32
+    threads_per_block: int = 1024
+    memory: int = 16 << 30
+    copy_bandwidth: float = 25e9
+    memory_bandwidth: float = 500e9
+    highest_priority: int = -5
+    concurrency_limit: int = 8
+
+    def __post_init__(self) -> None:
+        for value, name in (
+            (self.min_partition_size, "min_partition_size"),
+            (self.coscheduled_alignment, "coscheduled_alignment"),
+            (self.threads_per_sm, "threads_per_sm"),
+            (self.blocks_per_sm, "blocks_per_sm"),
+        ):
+            if value < 1:
+                raise ValueError(f"Profile {self.name!r}: {name} must be at least 1, got {value}")
+        if not self.clusters or min(self.clusters) < 1:
+            raise ValueError(
+                f"Profile {self.name!r}: clusters must list positive SM counts, got {self.clusters}"
+            )
+        if self.launch_overhead < 0:
+            raise ValueError(
+                f"Profile {self.name!r}: launch_overhead must not be negative, got {self.launch_overhead}"
+            )
+
+    @property
+    def sm_count(self) -> int:
+        """SMs of the whole device."""
+        return sum(self.clusters)
+
+    def but(self, **changes: Any) -> "Profile":
+        """Return a copy of this profile with some of its figures changed."""
+        known = [field.name for field in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise TypeError(f"a Profile has no {name!r}; it has {', '.join(known)}")
+        return replace(self, **changes)
+
+
+PROFILES: dict[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(
+            name="h200",
+            device_name="NVIDIA H200 (simulated)",
+            compute_capability=(9, 0),
+            clusters=(18, 18, 18, 18, 18, 16, 16, 10),
+            min_partition_size=8,
+            coscheduled_alignment=8,
+            launch_overhead=7e-6,
+            memory=141 << 30,
+            copy_bandwidth=50e9,
+            memory_bandwidth=4.3e12,
+        ),
+        Profile(
+            name="orin",
+            device_name="NVIDIA Jetson AGX Orin (simulated)",
+            compute_capability=(8, 7),
+            clusters=(8, 8),
+            min_partition_size=4,
+            coscheduled_alignment=2,
+            launch_overhead=15e-6,
+            threads_per_sm=1536,
+            blocks_per_sm=16,
+            memory=32 << 30,
+            copy_bandwidth=20e9,
+            memory_bandwidth=180e9,
+        ),
+        Profile(
+            name="l4",
+            device_name="NVIDIA L4 (simulated)",
+            compute_capability=(8, 9),
+            clusters=(12, 12, 12, 12, 10),
+            min_partition_size=4,
+            coscheduled_alignment=2,
+            launch_overhead=8e-6,
+            threads_per_sm=1536,
+            blocks_per_sm=24,
+            memory=24 << 30,
+            memory_bandwidth=270e9,
+        ),
+    )
+}
+
+
+def profile(which: "str | Profile") -> Profile:
+    """Return the profile of that name, or the profile itself."""
+    if isinstance(which, Profile):
+        return which
+    try:
+        return PROFILES[which]
+    except KeyError:
+        raise ValueError(
+            f"no simulated device is called {which!r}; there are {', '.join(PROFILES)}"
+        ) from None

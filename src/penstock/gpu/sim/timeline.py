@@ -1,0 +1,237 @@
+"""When things happen on a simulated machine.
+
+A timeline is a queue of actions, each due at a nanosecond, and the rule by which time passes:
+
+* in **real** time a thread of the timeline's own carries out each action when the wall clock gets there;
+* in **virtual** time nothing passes while a thread of the program is still running. When every thread
+  that counts is blocked, one of them carries out the next action and the clock jumps to it. No thread
+  sleeps, and the same program sees the same times in every run.
+
+Which threads count: those that called :meth:`Timeline.attach`. A program with one thread need not attach
+it; a blocked thread that is not attached lets time pass as soon as no attached thread is running.
+
+Two kinds of code run here. *Actions* change the simulated machine; they run with ``lock`` held and are
+short. *Foreign* code (a kernel's effect, a host function, a callback) may take any lock of its own and run
+for any time, so it runs with ``lock`` released, one piece at a time and in order, by the thread that is
+carrying out actions. It may start work on the device but must not wait for any: on a real device that
+deadlocks, here it is refused.
+
+Decided against: a thread per stream (not deterministic), asyncio (the pipeline's own threads are the thing
+under test), and a clock that runs while a Python thread computes (host time would leak into the results).
+"""
+
+import heapq
+import itertools
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from penstock.gpu.sim.errors import CUDAError
+
+# What asking "is it done?" costs the host in virtual time, so that a program that asks in a loop gets there.
+QUERY_NS = 1_000
+
+
+class Timeline:
+    """A clock and the actions that are due on it."""
+
+    def __init__(self, *, virtual: bool) -> None:
+        self.virtual = virtual
+        self.lock = threading.Lock()
+        self.now = 0  # the moment being simulated; never ahead of the host's clock
+        self._changed = threading.Condition(self.lock)
+        self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._foreign: deque[tuple[Callable[[], object], Callable[[], None] | None]] = deque()
+        self._stepper: int | None = None
+        self._attached: set[int] = set()
+        self._waits: list[_Wait] = []
+        self._origin = time.monotonic_ns()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    # -- for the simulated machine, with the lock held ------------------------------------------------
+
+    def host_now(self) -> int:
+        """Return the host's time in nanoseconds: what a call made now is stamped with."""
+        return self.now if self.virtual else time.monotonic_ns() - self._origin
+
+    def at(self, when: int, action: Callable[[], None]) -> None:
+        """Have an action carried out at that time (at once if the time has passed)."""
+        heapq.heappush(self._due, (when, next(self._order), action))
+        if not self.virtual:
+            self._wake_runner()
+
+    def run_foreign(self, code: Callable[[], object], then: Callable[[], None] | None = None) -> None:
+        """Have the program's code run without the lock, then an action with it."""
+        self._foreign.append((code, then))
+        if not self.virtual:
+            self._wake_runner()
+
+    # -- for the program's threads, without the lock --------------------------------------------------
+
+    def wait(self, ready: Callable[[], bool], timeout: int | None = None) -> bool:
+        """Block until ``ready()`` (asked with the lock held) or for that many nanoseconds.
+
+        Returns whether it became ready.
+        """
+        me = threading.get_ident()
+        with self.lock:
+            if ready():
+                return True
+            if self._stepper == me:
+                raise CUDAError(
+                    "CUDA_ERROR_NOT_PERMITTED: a host function or callback must not wait for the device"
+                )
+            deadline = None if timeout is None else self.host_now() + timeout
+            if deadline is not None and self.virtual:
+                self.at(deadline, _nothing)
+            wait = _Wait(ready, deadline, me in self._attached)
+            self._waits.append(wait)
+            try:
+                while not self._is_over(wait):
+                    if self._may_advance():
+                        self._advance(wait, me)
+                    else:
+                        self._changed.wait(self._wall_timeout(deadline))
+                return ready()
+            finally:
+                self._waits.remove(wait)
+
+    def sleep(self, nanoseconds: int) -> None:
+        """Let the host's clock pass by that much."""
+        self.wait(_never, nanoseconds)
+
+    def query(self, answer: Callable[[], bool]) -> bool:
+        """Ask a question of the machine without waiting for it to become true."""
+        with self.lock:
+            if answer():
+                return True
+            if not self.virtual or self._attached or self._stepper is not None:
+                return False
+        self.sleep(QUERY_NS)
+        with self.lock:
+            return answer()
+
+    def notify(self) -> None:
+        """Have every blocked thread look again at what it waits for."""
+        with self.lock:
+            self._changed.notify_all()
+
+    @contextmanager
+    def attach(self) -> Iterator[None]:
+        """Count this thread: virtual time stands still while it runs."""
+        me = threading.get_ident()
+        with self.lock:
+            if me in self._attached:
+                raise RuntimeError("this thread is attached to the simulated clock already")
+            self._attached.add(me)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._attached.discard(me)
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop: nothing more is carried out."""
+        with self.lock:
+            self._closed = True
+            self._due.clear()
+            self._foreign.clear()
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    # -- carrying out ---------------------------------------------------------------------------------
+
+    def _is_over(self, wait: "_Wait") -> bool:
+        return wait.ready() or (wait.deadline is not None and self.host_now() >= wait.deadline)
+
+    def _may_advance(self) -> bool:
+        """Whether virtual time may pass: no thread that counts is running or about to."""
+        if not self.virtual or self._stepper is not None:
+            return False
+        blocked = 0
+        for wait in self._waits:
+            if wait.attached:
+                if self._is_over(wait):
+                    return False  # it has not woken up yet, but it will
+                blocked += 1
+        return blocked == len(self._attached)
+
+    def _advance(self, wait: "_Wait", me: int) -> None:
+        """Carry out what is due until this wait is over or a thread that counts can go on."""
+        while self._may_advance() and not self._is_over(wait):
+            self._stepper = me
+            try:
+                if not self._step():
+                    raise RuntimeError(
+                        "the simulated clock cannot move: every thread waits and nothing is due on the device"
+                    )
+            finally:
+                self._stepper = None
+        self._changed.notify_all()
+
+    def _step(self) -> bool:
+        """Carry out the next thing, with the lock held; False if there is none."""
+        if self._foreign:
+            code, then = self._foreign.popleft()
+            self.lock.release()
+            try:
+                code()
+            except BaseException:
+                sys.excepthook(*sys.exc_info())  # owners catch what they know; a bug must not stop the clock
+            finally:
+                self.lock.acquire()
+            if then is not None:
+                then()
+            return True
+        if not self._due:
+            return False
+        when, _, action = heapq.heappop(self._due)
+        if when > self.now:
+            self.now = when
+        action()
+        return True
+
+    def _wake_runner(self) -> None:
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run_in_real_time, name="penstock-sim", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    def _run_in_real_time(self) -> None:
+        with self.lock:
+            self._stepper = threading.get_ident()
+            while not self._closed:
+                if self._foreign or (self._due and self._due[0][0] <= self.host_now()):
+                    self._step()
+                    self._changed.notify_all()
+                else:
+                    self._changed.wait(self._wall_timeout(self._due[0][0] if self._due else None))
+
+    def _wall_timeout(self, deadline: int | None) -> float | None:
+        if deadline is None or self.virtual:
+            return None
+        return max(deadline - self.host_now(), 0) / 1e9
+
+
+def _nothing() -> None: ...
+
+
+def _never() -> bool:
+    return False
+
+
+class _Wait:
+    __slots__ = ("attached", "deadline", "ready")
+
+    def __init__(self, ready: Callable[[], bool], deadline: int | None, attached: bool) -> None:
+        self.ready = ready
+        self.deadline = deadline
+        self.attached = attached
