@@ -195,7 +195,10 @@ class Buffer:
         self.close()
 
     def __dlpack__(self, **kwargs: Any) -> object:
-        return self._open().__dlpack__(**kwargs)
+        memory = self._open()
+        if self._device is not None:
+            raise BufferError("the host cannot read device memory; copy it to pinned memory first")
+        return memory.__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (_CUDA_HOST, 0) if self._device is None else (_CUDA, self._device.index)

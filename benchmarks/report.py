@@ -1,0 +1,38 @@
+"""How results are written down: a table, and what they were measured on."""
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def circumstances(device: str) -> str:
+    """Return a line that says when, on what and from which commit the figures come."""
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    commit = os.environ.get("PENSTOCK_COMMIT") or found.stdout.strip() or "unknown"
+    return (
+        f"{date.today()}, {device}; {os.cpu_count()} {platform.machine()} cores, "
+        f"Python {platform.python_version()}; commit {commit}"
+    )
+
+
+def publish(name: str, text: str) -> None:
+    """Print a report, and write it down if ``--save`` was given."""
+    print(text)
+    if "--save" in sys.argv:
+        folder = Path(os.environ.get("PENSTOCK_RESULTS", RESULTS))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.md").write_text(text + "\n")

@@ -1,0 +1,49 @@
+"""What simulating costs: it grows with kernels, not with blocks.
+
+python -m benchmarks.simulate [--save]
+"""
+
+import sys
+import time
+
+from benchmarks.report import circumstances, publish, table
+from penstock.gpu import sim
+
+CASES = {  # kernels, blocks of each, threads of a block, streams
+    "one block": (100_000, 1, 256, 1),
+    "a thousand blocks": (100_000, 1_000, 256, 1),
+    "a million blocks": (100_000, 1_000_000, 256, 1),
+    "a thousand blocks, 8 streams contending": (20_000, 1_000, 256, 8),
+}
+
+
+def main() -> int:
+    rows = []
+    for name, (kernels, blocks, threads, lanes) in CASES.items():
+        with sim.Machine("h200"):
+            device = sim.Device(0)
+            device.set_current()
+            streams = [device.create_stream() for _ in range(lanes)]
+            config = sim.LaunchConfig(grid=blocks, block=threads)
+            models = [sim.Kernel("spin", (10_000 + i) * 1e-9) for i in range(100)]
+            start = time.perf_counter()
+            for i in range(kernels):
+                sim.launch(streams[i % lanes], config, models[i % 100])
+            device.sync()
+            seconds = time.perf_counter() - start
+        rows.append([name, f"{kernels:,}", f"{seconds:.1f}", f"{seconds / kernels * 1e6:.0f}"])
+    text = [
+        "# The cost of simulating",
+        "",
+        circumstances("no GPU"),
+        "",
+        "Virtual time, profile h200. `python -m benchmarks.simulate`.",
+        "",
+        table(["kernels of", "how many", "seconds", "µs per kernel"], rows),
+    ]
+    publish("simulate", "\n".join(text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

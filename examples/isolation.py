@@ -1,0 +1,197 @@
+"""How long does a small, urgent kernel take beside a big one?
+
+A load fills the GPU: two launches, one after the other, of blocks that run for 2 ms each. In the middle of
+the first, a critical kernel of 16 blocks of 100 µs arrives: with nothing beside it, beside the load on plain
+streams, on a stream of high priority, and with the GPU partitioned, 16 SMs for the critical kernel and the
+rest for the load. Runs on a GPU, or simulated where there is none; it says which.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock import gpu
+from penstock.gpu import sim
+
+SPIN = gpu.kernel(
+    "spin",
+    source=r"""
+extern "C" __global__ void spin(long long nanoseconds) {
+    long long begin, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+    do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - begin < nanoseconds);
+}
+""",
+    seconds=lambda nanoseconds: nanoseconds * 1e-9,
+)
+
+
+@dataclass(frozen=True)
+class Work:
+    """So many blocks of so many threads that each run for so long, launched so many times."""
+
+    blocks: int
+    threads: int
+    seconds: float
+    launches: int = 1
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A load, and a critical kernel that arrives a while after it; and how to partition the GPU for them."""
+
+    load: Work
+    critical: Work
+    delay: float
+    critical_sms: int
+
+
+ISOLATION = Scenario(
+    load=Work(blocks=264, threads=1024, seconds=2e-3, launches=2),
+    critical=Work(blocks=16, threads=1024, seconds=100e-6),
+    delay=1.5e-3,
+    critical_sms=16,
+)
+
+
+@dataclass
+class Latencies:
+    """What the critical kernel took, in µs: by the host's clock, and between two events on the GPU."""
+
+    host: list[float] = field(default_factory=list)
+    gpu: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Bench:
+    """A device, the classes that go with it, and the host's clock, which is virtual for a simulated one."""
+
+    device: Any
+    names: Any
+    now: Callable[[], float]
+    sleep: Callable[[float], None]
+
+    @classmethod
+    def simulated(cls, machine: sim.Machine) -> "Bench":
+        return cls(sim.Device(0), sim, lambda: machine.now, machine.sleep)
+
+    @classmethod
+    def real(cls) -> "Bench":
+        from penstock.gpu import cuda
+
+        return cls(cuda.Device(0), cuda, time.perf_counter, _spin_for)
+
+
+def _spin_for(seconds: float) -> None:
+    end = time.perf_counter() + seconds  # sleeping would come back late, and differently late each time
+    while time.perf_counter() < end:
+        pass
+
+
+def submit(bench: Bench, stream: Any, work: Work) -> None:
+    config = bench.names.LaunchConfig(grid=work.blocks, block=work.threads)
+    for _ in range(work.launches):
+        bench.names.launch(stream, config, SPIN.on(bench.device), np.int64(round(work.seconds * 1e9)))
+
+
+def measure(bench: Bench, scenario: Scenario, critical: Any, load: Any, times: int) -> Latencies:
+    """Run a scenario so many times, with the load on a stream or (None) without it."""
+    result = Latencies()
+    timed = bench.names.EventOptions(timing_enabled=True)
+    begin, end = bench.device.create_event(timed), bench.device.create_event(timed)
+    for _ in range(times + 1):
+        if load is not None:
+            submit(bench, load, scenario.load)
+        bench.sleep(scenario.delay)
+        start = bench.now()
+        critical.record(begin)
+        submit(bench, critical, scenario.critical)
+        critical.record(end)
+        critical.sync()
+        result.host.append((bench.now() - start) * 1e6)
+        result.gpu.append((end - begin) * 1e3)
+        bench.device.sync()
+    del result.host[0], result.gpu[0]  # the first one also compiles and warms up
+    return result
+
+
+def run(bench: Bench, scenario: Scenario, times: int) -> dict[str, Latencies]:
+    """Return the critical kernel's latencies alone, beside the load, and partitioned from it."""
+    device = bench.device
+    device.set_current()
+    critical, load = device.create_stream(), device.create_stream()
+    urgent = device.create_stream(options=bench.names.StreamOptions(priority=-5))
+    results = {
+        "alone": measure(bench, scenario, critical, None, times),
+        "beside the load": measure(bench, scenario, critical, load, times),
+        "beside it, high priority": measure(bench, scenario, urgent, load, times),
+    }
+    with gpu.partition(device, [scenario.critical_sms]) as (small, rest):
+        results["beside it, partitioned"] = measure(
+            bench, scenario, small.create_stream(), rest.create_stream(), times
+        )
+    return results
+
+
+def show(title: str, results: dict[str, Latencies]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title)
+    table.add_column("critical kernel")
+    for column in ("host p50 µs", "host p99 µs", "GPU p50 µs", "GPU p99 µs"):
+        table.add_column(column, justify="right")
+    for name, latencies in results.items():
+        figures = [np.percentile(which, p) for which in (latencies.host, latencies.gpu) for p in (50, 99)]
+        table.add_row(name, *(f"{figure:.0f}" for figure in figures))
+    Console().print(table)
+
+
+def plot(title: str, results: dict[str, Latencies], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = list(results)[::-1]
+    middle = [float(np.percentile(results[name].gpu, 50)) for name in names]
+    worst = [float(np.percentile(results[name].gpu, 99)) for name in names]
+    figure, axes = pyplot.subplots(figsize=(8, 2.8), layout="constrained")
+    colours = ["#d1495b" if value > 2 * middle[-1] else "#2e7d6b" for value in middle]
+    axes.barh(names, middle, color=colours, height=0.6)
+    axes.hlines(names, middle, worst, color="black", linewidth=1.5)
+    for row, (value, extreme) in enumerate(zip(middle, worst, strict=True)):
+        axes.text(max(value, extreme) + 6, row, f"{value:.0f}", va="center")
+    axes.set_xlabel("GPU latency of the critical kernel, µs (bar: p50, line: to p99)")
+    axes.set_title(title, fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--times", type=int, default=0, help="repetitions (400 measured, 20 simulated)")
+    parser.add_argument("--out", type=Path, default=Path("out/isolation.png"), help="where the plot goes")
+    options = parser.parse_args()
+    if gpu.backend() == "cuda":
+        bench, kind, times = Bench.real(), "measured", options.times or 400
+        results = run(bench, ISOLATION, times)
+    else:
+        with sim.Machine("h200") as machine:
+            bench, kind, times = Bench.simulated(machine), "SIMULATED, not measured", options.times or 20
+            results = run(bench, ISOLATION, times)
+    title = f"{bench.device.name}: {kind}, {times} times"
+    show(title, results)
+    plot(title, results, options.out)
+    print(f"These figures are {kind}. The plot is in {options.out}.")
+
+
+if __name__ == "__main__":
+    main()

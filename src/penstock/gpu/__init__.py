@@ -1,0 +1,131 @@
+"""GPUs: devices, SM partitions, contexts, streams and events; real or simulated.
+
+On a machine with a GPU the names here are cuda.core's own objects, re-exported and never wrapped. Elsewhere
+they are those of :mod:`penstock.gpu.sim`, which has the same interface, so the same program runs. The choice
+is made when one of them is first used; ``PENSTOCK_DEVICE`` (``auto``, ``cuda``, ``sim``, ``none``) makes it.
+
+Beside them stands what cuda.core lacks: :func:`partition`, :func:`when_done`, :func:`launch_host`,
+:class:`kernel` and :class:`StreamHandle`. They work with either kind of device.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.gpu.backend import Backend, DeviceUnavailable, backend, module
+from penstock.gpu.completion import when_done
+from penstock.gpu.handle import StreamHandle
+from penstock.gpu.host import launch_host
+from penstock.gpu.kernel import kernel
+from penstock.gpu.partition import (
+    Partition,
+    PartitionError,
+    PartitionRounded,
+    Partitions,
+    Plan,
+    Share,
+    partition,
+)
+
+if TYPE_CHECKING:  # the simulated classes are typed and have the interface, so they stand for either
+    from penstock.gpu.sim import (
+        LEGACY_DEFAULT_STREAM,
+        Buffer,
+        Context,
+        ContextOptions,
+        CUDAError,
+        Device,
+        DeviceMemoryResource,
+        DeviceResources,
+        Event,
+        EventOptions,
+        Kernel,
+        LaunchConfig,
+        LegacyPinnedMemoryResource,
+        ObjectCode,
+        Program,
+        ProgramOptions,
+        SMResource,
+        SMResourceOptions,
+        Stream,
+        StreamOptions,
+        WorkqueueResource,
+        WorkqueueResourceOptions,
+        launch,
+    )
+
+_OF_THE_DEVICE = (
+    "LEGACY_DEFAULT_STREAM",
+    "Buffer",
+    "CUDAError",
+    "Context",
+    "ContextOptions",
+    "Device",
+    "DeviceMemoryResource",
+    "DeviceResources",
+    "Event",
+    "EventOptions",
+    "Kernel",
+    "LaunchConfig",
+    "LegacyPinnedMemoryResource",
+    "ObjectCode",
+    "Program",
+    "ProgramOptions",
+    "SMResource",
+    "SMResourceOptions",
+    "Stream",
+    "StreamOptions",
+    "WorkqueueResource",
+    "WorkqueueResourceOptions",
+    "launch",
+)
+
+__all__ = [  # noqa: RUF022 - what is of the device, then what stands beside it
+    "LEGACY_DEFAULT_STREAM",
+    "Buffer",
+    "CUDAError",
+    "Context",
+    "ContextOptions",
+    "Device",
+    "DeviceMemoryResource",
+    "DeviceResources",
+    "Event",
+    "EventOptions",
+    "Kernel",
+    "LaunchConfig",
+    "LegacyPinnedMemoryResource",
+    "ObjectCode",
+    "Program",
+    "ProgramOptions",
+    "SMResource",
+    "SMResourceOptions",
+    "Stream",
+    "StreamOptions",
+    "WorkqueueResource",
+    "WorkqueueResourceOptions",
+    "launch",
+    "Backend",
+    "DeviceUnavailable",
+    "Partition",
+    "PartitionError",
+    "PartitionRounded",
+    "Partitions",
+    "Plan",
+    "Share",
+    "StreamHandle",
+    "backend",
+    "kernel",
+    "launch_host",
+    "partition",
+    "when_done",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_THE_DEVICE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(module(), name)
+    globals()[name] = value  # the choice holds for the process: ask once
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,38 @@
+"""A stream as every library takes it."""
+
+from typing import Any
+
+
+class StreamHandle(int):
+    """A stream's handle: an ``int`` that also speaks the CUDA stream protocol.
+
+    Libraries disagree on what a foreign stream is: an integer for ``cupy.cuda.ExternalStream``,
+    ``torch.cuda.ExternalStream`` and ``ctypes.c_void_p``, an object with ``__cuda_stream__`` for cuda.core
+    and ``cupy.cuda.Stream.from_external``. This is both. It keeps its stream alive.
+
+    Parameters
+    ----------
+    stream : Stream
+        A stream of cuda.core, of a simulated device, or of any library that speaks the protocol.
+    """
+
+    stream: Any
+
+    def __new__(cls, stream: Any) -> "StreamHandle":
+        """Return the handle of a stream."""
+        protocol = getattr(stream, "__cuda_stream__", None)
+        if protocol is None:
+            raise TypeError(
+                f"{type(stream).__name__} is not a stream: it has no __cuda_stream__; "
+                "give a Stream of penstock.gpu or of a library that speaks the CUDA stream protocol"
+            )
+        _, handle = protocol() if callable(protocol) else protocol
+        self = super().__new__(cls, handle)
+        self.stream = stream
+        return self
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, int(self))
+
+    def __repr__(self) -> str:
+        return f"StreamHandle({int(self):#x})"

@@ -1,0 +1,155 @@
+"""Being told that a stream has passed a point, and calling the host from a stream."""
+
+import threading
+
+import numpy as np
+
+from penstock import gpu
+from tests.gpu.kernels import slow_write, spin
+
+MS = 1_000_000
+
+
+class Told:
+    """A callback that can be waited for, on either kind of device."""
+
+    def __init__(self, bench):
+        self._bench = bench
+        self._event = threading.Event()
+        self.calls = []
+
+    def __call__(self, error=None):
+        self.calls.append(error)
+        self._event.set()
+
+    def wait(self):
+        assert self._bench.wait_for(self._event)
+
+
+def test_the_callback_comes_after_the_work(bench):
+    stream = bench.device.create_stream()
+    data = bench.zeros(16, stream)
+    bench.launch(stream, slow_write, data, np.int32(16), np.int32(5), np.int64(3 * MS))
+    event = stream.record()
+    done_then = []
+    told = Told(bench)
+    gpu.when_done(event, lambda error: (done_then.append(event.is_done), told(error)))
+    assert not told.calls
+    told.wait()
+    assert done_then == [True]
+    assert told.calls == [None]
+
+
+def test_a_stream_stands_for_what_was_submitted_to_it_so_far(bench):
+    stream = bench.device.create_stream()
+    bench.launch(stream, spin, np.int64(MS))
+    first = Told(bench)
+    gpu.when_done(stream, first)
+    bench.launch(stream, spin, np.int64(MS))
+    second = Told(bench)
+    gpu.when_done(gpu.StreamHandle(stream), second)
+    first.wait()
+    second.wait()
+
+
+def test_callbacks_of_one_stream_come_in_order(bench):
+    stream = bench.device.create_stream()
+    order = []
+    last = Told(bench)
+    for number in range(20):
+        bench.launch(stream, spin, np.int64(MS // 10))
+        gpu.when_done(stream, lambda _, number=number: order.append(number))
+    gpu.when_done(stream, last)
+    last.wait()
+    assert order == list(range(20))
+
+
+def test_a_slow_stream_does_not_hold_up_the_news_of_a_fast_one(bench):
+    slow, fast = bench.device.create_stream(), bench.device.create_stream()
+    bench.launch(slow, spin, np.int64(50 * MS))
+    slow_event = slow.record()
+    order = []
+    told_slow, told_fast = Told(bench), Told(bench)
+    gpu.when_done(slow_event, lambda error: (order.append("slow"), told_slow(error)), stream=slow)
+    bench.launch(fast, spin, np.int64(MS))
+    gpu.when_done(fast.record(), lambda error: (order.append("fast"), told_fast(error)), stream=fast)
+    told_fast.wait()
+    told_slow.wait()
+    assert order == ["fast", "slow"]
+
+
+def test_an_event_that_is_done_already_is_told_too(bench):
+    stream = bench.device.create_stream()
+    event = stream.record()
+    event.sync()
+    told = Told(bench)
+    gpu.when_done(event, told)
+    told.wait()
+
+
+def test_a_callback_may_submit_work(bench):
+    stream = bench.device.create_stream()
+    told = Told(bench)
+    bench.launch(stream, spin, np.int64(MS))
+
+    def go_on(error):
+        bench.launch(stream, spin, np.int64(MS))
+        gpu.when_done(stream, told)
+
+    gpu.when_done(stream, go_on)
+    told.wait()
+
+
+def test_a_callback_that_raises_is_reported_and_the_next_one_still_comes(bench, monkeypatch):
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_value))
+    stream = bench.device.create_stream()
+    told = Told(bench)
+
+    def fail(error):
+        raise ZeroDivisionError("in a callback")
+
+    gpu.when_done(stream, fail)
+    gpu.when_done(stream, told)
+    told.wait()
+    assert [type(error) for error in reported] == [ZeroDivisionError]
+
+
+def test_a_host_function_holds_up_its_stream_until_it_returns(bench):
+    stream, other = bench.device.create_stream(), bench.device.create_stream()
+    order = []
+    bench.launch(stream, spin, np.int64(MS))
+    before = stream.record()
+    gpu.launch_host(stream, lambda: order.append("host"))
+    after = stream.record()
+    other.wait(after)
+    gpu.launch_host(other, lambda: order.append("other"))
+    other.sync()
+    assert before.is_done
+    assert order == ["host", "other"]
+
+
+def test_host_functions_take_a_handle_too(bench):
+    stream = bench.device.create_stream()
+    called = []
+    gpu.launch_host(gpu.StreamHandle(stream), lambda: called.append(True))
+    stream.sync()
+    assert called == [True]
+
+
+def test_a_host_function_that_raises_is_reported_and_the_stream_goes_on(bench, monkeypatch):
+    import sys
+
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: reported.append(args.exc_type))
+    stream = bench.device.create_stream()
+
+    def fail():
+        raise ZeroDivisionError
+
+    gpu.launch_host(stream, fail)
+    called = []
+    gpu.launch_host(stream, lambda: called.append(True))
+    stream.sync()
+    assert reported == [ZeroDivisionError]
+    assert called == [True]

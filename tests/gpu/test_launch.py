@@ -1,0 +1,89 @@
+"""Launching kernels: configurations, compiled programs, memory."""
+
+import numpy as np
+import pytest
+
+from tests.gpu.kernels import slow_write, spin
+
+
+def test_a_program_compiles_to_the_declared_kernel(bench):
+    options = bench.names.ProgramOptions(std="c++17", arch=f"sm_{bench.device.arch}")
+    code = bench.names.Program(slow_write.source, "c++", options).compile("cubin")
+    stream = bench.device.create_stream()
+    data = bench.zeros(64, stream)
+    config = bench.names.LaunchConfig(grid=2, block=32)
+    bench.names.launch(
+        stream, config, code.get_kernel("slow_write"), data, np.int32(64), np.int32(9), np.int64(0)
+    )
+    assert (bench.read(data, stream) == 9).all()
+    with pytest.raises(bench.names.CUDAError, match="CUDA_ERROR_NOT_FOUND"):
+        code.get_kernel("another")
+
+
+def test_launch_dimensions_are_filled_up_and_checked(bench):
+    config = bench.names.LaunchConfig(grid=(2, 3), block=64)
+    assert config.grid == (2, 3, 1)
+    assert config.block == (64, 1, 1)
+    assert config == bench.names.LaunchConfig(grid=(2, 3, 1), block=(64, 1, 1))
+    for wrong in ({"grid": 0, "block": 32}, {"grid": 1, "block": -1}, {"grid": (1, 1, 1, 1), "block": 1}):
+        with pytest.raises(ValueError):
+            bench.names.LaunchConfig(**wrong)
+
+
+def test_a_block_of_too_many_threads_is_refused(bench):
+    with pytest.raises(bench.names.CUDAError):
+        bench.launch(bench.device.create_stream(), spin, np.int64(0), block=2048)
+
+
+def test_memory_is_copied_and_filled_in_stream_order(bench):
+    stream = bench.device.create_stream()
+    data = bench.device.allocate(1024, stream=stream)
+    bench.launch(stream, slow_write, data, np.int32(256), np.int32(1), np.int64(2_000_000))
+    copy = data.copy_to(stream=stream)
+    data.fill(b"\x02\x00\x00\x00", stream=stream)
+    assert (bench.read(copy, stream) == 1).all()
+    assert (bench.read(data, stream) == 2).all()
+    data.fill(0xFF, stream=stream)
+    assert (bench.read(data, stream) == -1).all()
+
+
+def test_a_fill_that_makes_no_sense_is_refused(bench):
+    stream = bench.device.create_stream()
+    data = bench.device.allocate(10, stream=stream)
+    with pytest.raises(OverflowError):
+        data.fill(300, stream=stream)
+    with pytest.raises(ValueError, match="1, 2, or 4|1, 2 or 4"):
+        data.fill(b"abc", stream=stream)
+    with pytest.raises(ValueError):
+        data.fill(b"abcd", stream=stream)
+
+
+def test_copies_are_between_buffers_of_one_size(bench):
+    stream = bench.device.create_stream()
+    host = bench.names.LegacyPinnedMemoryResource().allocate(100)
+    with pytest.raises(ValueError, match="size"):
+        bench.device.allocate(1024, stream=stream).copy_to(host, stream=stream)
+
+
+def test_device_memory_says_that_it_is_not_the_hosts(bench):
+    stream = bench.device.create_stream()
+    data = bench.device.allocate(1024, stream=stream)
+    assert data.size == 1024
+    assert data.is_device_accessible
+    assert not data.is_host_accessible
+    assert data.__dlpack_device__() == (2, 0)
+    with pytest.raises((BufferError, RuntimeError)):
+        np.from_dlpack(data)
+    host = bench.names.LegacyPinnedMemoryResource().allocate(16)
+    assert host.is_host_accessible
+    assert np.from_dlpack(host).nbytes == 16
+
+
+def test_freed_memory_goes_to_the_stream_it_was_freed_on(bench):
+    # What makes a buffer that is dropped too early dangerous, on a real device and on a simulated one.
+    stream = bench.device.create_stream()
+    first = bench.device.allocate(1 << 20, stream=stream)
+    address = int(first.handle)
+    first.close(stream)
+    assert first.is_closed
+    assert int(bench.device.allocate(1 << 20, stream=stream).handle) == address

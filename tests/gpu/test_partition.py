@@ -1,0 +1,157 @@
+"""Dividing a device into partitions."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from penstock import gpu
+from tests.gpu.kernels import mark_sms, spin
+
+
+def test_unequal_partitions_get_what_they_asked_for_and_the_rest_is_one_too(bench):
+    with gpu.partition(bench.device, [16, 40]) as partitions:
+        assert [partition.sm_count for partition in partitions] == [16, 40, 76]
+        for partition in partitions:  # by the driver's own count
+            assert partition.context.resources.sm.sm_count == partition.sm_count
+            assert partition.context.is_green
+        assert partitions.leftover is partitions[2]
+        assert partitions[0].name == "0"
+
+
+def test_partitions_have_names(bench):
+    with gpu.partition(bench.device, {"control": 16, "vision": 40}) as partitions:
+        assert partitions["control"].sm_count == 16
+        assert partitions["vision"] is partitions[1]
+        assert partitions["leftover"] is partitions.leftover
+        with pytest.raises(KeyError, match="'radar'.*control, vision, leftover"):
+            partitions["radar"]
+
+
+def test_a_count_between_groups_is_rounded_up_and_says_so(bench):
+    with pytest.warns(gpu.PartitionRounded, match=r"1: 32 SMs \(30 asked for\)"):
+        partitions = gpu.partition(bench.device, [16, 30])
+    with partitions:
+        assert (partitions[1].requested, partitions[1].sm_count) == (30, 32)
+        assert "32 SMs (30 asked for)" in repr(partitions[1])
+
+
+def test_exact_refuses_to_round(bench):
+    with pytest.raises(gpu.PartitionError, match=r"exactly.*30 asked for.*groups have 8 SMs"):
+        gpu.partition(bench.device, [16, 30], exact=True)
+    gpu.partition(bench.device, [16, 24], exact=True).close()
+
+
+def test_more_than_there_is_says_what_was_asked_what_there_is_and_what_is_left(bench):
+    with pytest.raises(
+        gpu.PartitionError, match=r"100 \+ 40 = 140 .* has 132, in groups of 8 .* 28 SMs are left"
+    ):
+        gpu.partition(bench.device, [100, 40])
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "text"),
+    [
+        ([], gpu.PartitionError, "at least one"),
+        ([0], gpu.PartitionError, "at least 1 SM"),
+        ([-8], gpu.PartitionError, "at least 1 SM"),
+        ([8.0], TypeError, "an SM count is an int"),
+        ([True], TypeError, "an SM count is an int"),
+        ("16,40", TypeError, "got str"),
+        (16, TypeError, "got int"),
+        ({"leftover": 8}, gpu.PartitionError, "cannot be called 'leftover'"),
+        ({"": 8}, gpu.PartitionError, "cannot be called ''"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(bench, request_, error, text):
+    with pytest.raises(error, match=text):
+        gpu.partition(bench.device, request_)
+
+
+def test_a_dry_run_gives_the_plan_and_makes_nothing(bench):
+    plan = gpu.partition(bench.device, {"control": 16, "vision": 30}, dry_run=True)
+    assert [(share.name, share.requested, share.sm_count) for share in plan] == [
+        ("control", 16, 16),
+        ("vision", 30, 32),
+        ("leftover", 0, 84),
+    ]
+    with (
+        pytest.warns(gpu.PartitionRounded),
+        gpu.partition(bench.device, {"control": 16, "vision": 30}) as made,
+    ):
+        assert made.plan == plan
+        assert [partition.sm_count for partition in made] == [share.sm_count for share in plan]
+    drawing = str(plan)
+    assert "132 SMs" in drawing
+    assert "(30 asked for)" in drawing
+
+
+@pytest.mark.parametrize(
+    "counts", [[8], [64, 64], [128], [132], [8, 16, 24, 32], [12], [8] * 15, [100, 24], [60, 56]], ids=str
+)
+def test_partitions_are_disjoint_and_make_up_the_device(bench, counts):
+    with gpu.partition(bench.device, counts, exact=True) as partitions:
+        assert sum(partition.sm_count for partition in partitions) == bench.device.resources.sm.sm_count
+        seen = []
+        for partition in partitions:
+            stream = partition.create_stream()
+            marks = bench.zeros(1024, stream)
+            bench.launch(stream, mark_sms, marks, np.int64(500_000), grid=2 * partition.sm_count, block=1024)
+            seen.append(set(np.nonzero(bench.read(marks, stream))[0].tolist()))
+        assert [len(sms) for sms in seen] == [partition.sm_count for partition in partitions]
+        for one, other in itertools.combinations(seen, 2):
+            assert not one & other
+
+
+def test_closing_waits_for_the_work_under_way(bench):
+    with gpu.partition(bench.device, [16]) as partitions:
+        stream = partitions[0].create_stream()
+        bench.launch(stream, spin, np.int64(20_000_000))
+        event = stream.record()
+        assert not event.is_done
+    assert event.is_done
+    assert stream.is_closed
+    assert len(partitions) == 0
+    partitions.close()  # again does nothing
+
+
+def test_closing_in_the_middle_of_an_exception_lets_it_through(bench):
+    with (
+        pytest.raises(ZeroDivisionError),
+        gpu.partition(bench.device, [16]) as partitions,
+    ):
+        context = partitions[0].context
+        raise ZeroDivisionError
+    assert context.is_closed
+
+
+def test_a_current_partition_is_refused_but_the_others_are_closed(bench):
+    partitions = gpu.partition(bench.device, [16, 40])
+    contexts = [partition.context for partition in partitions]
+    previous = bench.device.set_current(contexts[1])
+    try:
+        with pytest.raises(RuntimeError, match="while it is current"):
+            partitions.close()
+        assert [context.is_closed for context in contexts] == [True, False, True]
+    finally:
+        bench.device.set_current(previous)
+    contexts[1].close()
+
+
+def test_a_stream_outlives_a_context_closed_under_it(bench):
+    partitions = gpu.partition(bench.device, [16])
+    stream = partitions[0].context.create_stream()  # of the context itself: not the partition's to close
+    bench.launch(stream, spin, np.int64(5_000_000))
+    partitions.close()
+    stream.sync()
+    assert stream.resources.sm.sm_count == 16
+
+
+def test_workqueues_need_driver_13_1(bench):
+    try:
+        _ = bench.device.resources.workqueue
+    except RuntimeError:
+        with pytest.raises(RuntimeError, match="13.1"):
+            gpu.partition(bench.device, [16], sharing_scope="green_ctx_balanced")
+    else:
+        gpu.partition(bench.device, [16], sharing_scope="green_ctx_balanced").close()
