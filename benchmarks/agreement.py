@@ -1,8 +1,8 @@
 """Does the simulated H200 agree with a real one?
 
-Runs scenarios on both, in one process, and compares the GPU latency (p50) of the critical kernel. The first is
-the one that ``launch_overhead`` of the profile was calibrated beside; the others were made up afterwards, with
-other grids, block sizes, delays and splits, and nothing was fitted to them.
+Runs scenarios on both, in one process, and compares the GPU latency (p50) of the critical kernel. The first
+is the one that ``launch_overhead`` of the profile was calibrated beside; the others were made up afterwards,
+with other grids, block sizes, delays and splits, and nothing was fitted to them.
 
     python -m benchmarks.agreement [--save]        needs a GPU; without one it shows the simulation alone
 """
@@ -73,9 +73,9 @@ def main() -> int:
     if real:
         version = ".".join(map(str, driver_version()))
         lines += [circumstances(f"{real.device.name}, driver {version}"), ""]
+    how = f"({times} times measured; the simulation is deterministic). `python -m benchmarks.agreement`."
     lines += [
-        "GPU latency of the critical kernel, p50 in µs "
-        f"({times} times measured; the simulation is deterministic). `python -m benchmarks.agreement`.",
+        f"GPU latency of the critical kernel, p50 in µs {how}",
         "",
         table(["scenario", "critical kernel", "measured", "simulated", "difference"], rows),
         "",
@@ -83,10 +83,10 @@ def main() -> int:
     if real:
         overhead = launch_overhead(real)
         profile = sim.PROFILES["h200"].launch_overhead
-        lines += [
+        lines.append(
             f"Launch overhead measured {overhead * 1e6:.1f} µs, in the profile {profile * 1e6:.1f} µs. "
-            f"Largest difference {worst:.1%}, {TOLERANCE:.0%} allowed.",
-        ]
+            f"Largest difference {worst:.1%}, {TOLERANCE:.0%} allowed."
+        )
     publish("agreement", "\n".join(lines))
     return worst > TOLERANCE
 

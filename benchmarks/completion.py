@@ -90,8 +90,9 @@ def main() -> int:
         "",
         circumstances(device.name),
         "",
-        f"From launching a {KERNEL_NS // 1000} µs kernel to the host knowing, µs; what asking costs the caller; "
-        "the gap it leaves in the stream; processor time over wall time. `python -m benchmarks.completion`.",
+        f"From launching a {KERNEL_NS // 1000} µs kernel to the host knowing, µs; what asking costs the",
+        "caller; the gap it leaves in the stream; processor time over wall time.",
+        "`python -m benchmarks.completion`.",
         "",
         table(["way", "p50", "p99", "call µs", "gap µs", "cores busy"], rows),
         "",
