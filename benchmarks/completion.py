@@ -48,7 +48,7 @@ def main() -> int:
             pass
 
     def ask(options: Any) -> Callable[[], None]:
-        return lambda: gpu.when_done(stream.record(options=options), told, stream=stream)
+        return lambda: gpu.when_done(stream, told, event=stream.record(options=options))
 
     ways: dict[str, tuple[Callable[[], None], Callable[[], object]]] = {
         "asking `event.is_done` in a loop": (keep, poll),
@@ -127,7 +127,7 @@ def _by_host_function(stream: Any, side: Any, told: Callable[..., object]) -> No
 
 def _by_event(blocking: bool) -> Callable[..., None]:
     options = cuda.EventOptions(blocking_sync=blocking)
-    return lambda stream, side, told: gpu.when_done(stream.record(options=options), told, stream=stream)
+    return lambda stream, side, told: gpu.when_done(stream, told, event=stream.record(options=options))
 
 
 MANY: dict[str, Callable[..., None]] = {

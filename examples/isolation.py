@@ -51,6 +51,7 @@ class Scenario:
     critical_sms: int
 
 
+WARM_UP = 10  # repetitions that are not counted
 ISOLATION = Scenario(
     load=Work(blocks=264, threads=1024, seconds=2e-3, launches=2),
     critical=Work(blocks=16, threads=1024, seconds=100e-6),
@@ -93,10 +94,17 @@ def _spin_for(seconds: float) -> None:
         pass
 
 
-def submit(bench: Bench, stream: Any, work: Work) -> None:
+def launcher(bench: Bench, stream: Any, work: Work) -> Callable[[], None]:
+    """Return a function that launches some work: made ready, since the host's time would count as latency."""
+    launch, kernel = bench.names.launch, SPIN.on(bench.device)
     config = bench.names.LaunchConfig(grid=work.blocks, block=work.threads)
-    for _ in range(work.launches):
-        bench.names.launch(stream, config, SPIN.on(bench.device), np.int64(round(work.seconds * 1e9)))
+    duration = np.int64(round(work.seconds * 1e9))
+
+    def submit() -> None:
+        for _ in range(work.launches):
+            launch(stream, config, kernel, duration)
+
+    return submit
 
 
 def measure(bench: Bench, scenario: Scenario, critical: Any, load: Any, times: int) -> Latencies:
@@ -104,19 +112,21 @@ def measure(bench: Bench, scenario: Scenario, critical: Any, load: Any, times: i
     result = Latencies()
     timed = bench.names.EventOptions(timing_enabled=True)
     begin, end = bench.device.create_event(timed), bench.device.create_event(timed)
-    for _ in range(times + 1):
-        if load is not None:
-            submit(bench, load, scenario.load)
+    submit_load = None if load is None else launcher(bench, load, scenario.load)
+    submit_critical = launcher(bench, critical, scenario.critical)
+    for _ in range(WARM_UP + times):
+        if submit_load is not None:
+            submit_load()
         bench.sleep(scenario.delay)
         start = bench.now()
         critical.record(begin)
-        submit(bench, critical, scenario.critical)
+        submit_critical()
         critical.record(end)
         critical.sync()
         result.host.append((bench.now() - start) * 1e6)
         result.gpu.append((end - begin) * 1e3)
         bench.device.sync()
-    del result.host[0], result.gpu[0]  # the first one also compiles and warms up
+    del result.host[:WARM_UP], result.gpu[:WARM_UP]
     return result
 
 

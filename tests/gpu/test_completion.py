@@ -33,7 +33,7 @@ def test_the_callback_comes_after_the_work(bench):
     event = stream.record()
     done_then = []
     told = Told(bench)
-    gpu.when_done(event, lambda error: (done_then.append(event.is_done), told(error)))
+    gpu.when_done(stream, lambda error: (done_then.append(event.is_done), told(error)), event=event)
     assert not told.calls
     told.wait()
     assert done_then == [True]
@@ -70,9 +70,9 @@ def test_a_slow_stream_does_not_hold_up_the_news_of_a_fast_one(bench):
     slow_event = slow.record()
     order = []
     told_slow, told_fast = Told(bench), Told(bench)
-    gpu.when_done(slow_event, lambda error: (order.append("slow"), told_slow(error)), stream=slow)
+    gpu.when_done(slow, lambda error: (order.append("slow"), told_slow(error)), event=slow_event)
     bench.launch(fast, spin, np.int64(MS))
-    gpu.when_done(fast.record(), lambda error: (order.append("fast"), told_fast(error)), stream=fast)
+    gpu.when_done(fast, lambda error: (order.append("fast"), told_fast(error)))
     told_fast.wait()
     told_slow.wait()
     assert order == ["fast", "slow"]
@@ -83,7 +83,7 @@ def test_an_event_that_is_done_already_is_told_too(bench):
     event = stream.record()
     event.sync()
     told = Told(bench)
-    gpu.when_done(event, told)
+    gpu.when_done(stream, told, event=event)
     told.wait()
 
 

@@ -94,18 +94,22 @@ def test_a_group_has_at_least_what_was_asked_for_and_the_rest_is_the_remainder(b
     assert group.sm_count == sm.sm_count or group.sm_count % sm.coscheduled_alignment == 0
 
 
-H200_SPLITS = {  # the count asked for -> groups given, remainder; driver 13.0
+H200_SPLITS = {  # the counts asked for -> groups given, remainder; driver 13.0
     (None,): ([8], 124),
     (9,): ([16], 116),
     (129,): ([132], 0),
-    (8,) * 17: ([8] * 15, 12),
-    (16, 16): ([16, 16], 100),
+    (8,) * 40: ([8] * 15, 12),
+    (16,) * 40: ([16] * 8, 4),
+    (24,) * 40: ([24] * 5, 12),
+    (32,) * 40: ([32] * 4, 4),
+    (40,) * 40: ([40] * 3, 12),
+    (48,) * 40: ([48] * 2, 36),
     (60, 60): ([64, 64], 4),
     (66, 66): ([72], 60),
 }
 
 
-@pytest.mark.parametrize("counts", H200_SPLITS, ids=str)
+@pytest.mark.parametrize("counts", H200_SPLITS, ids=lambda counts: f"{len(counts)}x{counts[0]}")
 def test_an_h200_splits_as_its_driver_does(bench, counts):
     if "H200" not in bench.device.name or not _splits_equally_only(bench):
         pytest.skip("another device or driver")

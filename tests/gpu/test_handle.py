@@ -27,9 +27,12 @@ def test_the_devices_own_calls_take_a_handle(bench):
     handle = gpu.StreamHandle(stream)
     assert bench.device.create_stream(handle) == stream
     assert bench.names.Stream.from_handle(handle) == stream
-    bench.launch(handle, spin, np.int64(0))
-    bench.device.create_stream().wait(handle)
-    stream.sync()
+    other = bench.device.create_stream()
+    bench.launch(stream, spin, np.int64(1_000_000))
+    event = stream.record()
+    other.wait(handle)
+    other.sync()
+    assert event.is_done
 
 
 def test_a_handle_keeps_its_stream_alive(bench):
@@ -64,7 +67,9 @@ def test_cupy_and_torch_take_a_handle(bench, kind):
     with bench.partitions(16) as partitions:
         stream = bench.device.create_stream() if kind == "primary" else partitions[0].create_stream()
         handle = gpu.StreamHandle(stream)
-        for external in (cupy.cuda.ExternalStream(handle), cupy.cuda.Stream.from_external(handle)):
+        with pytest.warns(DeprecationWarning, match="ExternalStream"):
+            by_number = cupy.cuda.ExternalStream(handle)
+        for external in (by_number, cupy.cuda.Stream.from_external(handle)):
             with external:
                 assert cupy.arange(10).sum().get() == 45
             assert external.ptr == handle

@@ -229,6 +229,9 @@ def test_a_thread_may_use_streams_that_another_made(bench):
     outcome = []
 
     def on_another_thread():
+        with pytest.raises(RuntimeError):  # an event cannot be made before a context is current
+            stream.record()
+        bench.names.Device(0).set_current()
         bench.launch(stream, spin, np.int64(MS))
         event = stream.record()
         event.sync()

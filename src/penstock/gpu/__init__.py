@@ -10,12 +10,12 @@ Beside them stands what cuda.core lacks: :func:`partition`, :func:`when_done`, :
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.gpu.backend import Backend, DeviceUnavailable, backend, module
-from penstock.gpu.completion import when_done
-from penstock.gpu.handle import StreamHandle
-from penstock.gpu.host import launch_host
-from penstock.gpu.kernel import kernel
-from penstock.gpu.partition import (
+from penstock.gpu._backend import Backend, DeviceUnavailable, backend, module
+from penstock.gpu._completion import when_done
+from penstock.gpu._handle import StreamHandle
+from penstock.gpu._host import launch_host
+from penstock.gpu._kernel import kernel
+from penstock.gpu._partition import (
     Partition,
     PartitionError,
     PartitionRounded,

@@ -18,7 +18,7 @@ from penstock.gpu.sim.kernel import (
     launch,
     launched,
 )
-from penstock.gpu.sim.machine import Machine, machine
+from penstock.gpu.sim.machine import Machine, current_machine
 from penstock.gpu.sim.memory import Buffer, DeviceMemoryResource, LegacyPinnedMemoryResource, host_view
 from penstock.gpu.sim.profiles import PROFILES, Profile
 from penstock.gpu.sim.resources import (
@@ -59,8 +59,8 @@ __all__ = [
     "WorkqueueResource",
     "WorkqueueResourceOptions",
     "WorkqueueSharingScopeType",
+    "current_machine",
     "host_view",
     "launch",
     "launched",
-    "machine",
 ]

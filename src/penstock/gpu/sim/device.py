@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from penstock.gpu.sim.context import Context, ContextOptions
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.event import Event, EventOptions
-from penstock.gpu.sim.machine import ContextState, DeviceState, machine
+from penstock.gpu.sim.machine import ContextState, DeviceState, current_machine
 from penstock.gpu.sim.memory import Buffer, DeviceMemoryResource
 from penstock.gpu.sim.profiles import Profile
 from penstock.gpu.sim.resources import DeviceResources
@@ -58,7 +58,7 @@ class Device:
         """Return the device of that number; without one, the current device or the first."""
         if isinstance(device_id, Device):
             return device_id
-        here = machine()
+        here = current_machine()
         if device_id is None:
             current = here.current_context
             return cls._of(current.device if current else here.devices[0])
@@ -81,7 +81,7 @@ class Device:
     @classmethod
     def get_all_devices(cls) -> "tuple[Device, ...]":
         """Return every device of the machine."""
-        return tuple(cls._of(state) for state in machine().devices)
+        return tuple(cls._of(state) for state in current_machine().devices)
 
     @property
     def device_id(self) -> int:

@@ -199,7 +199,7 @@ def _dimensions(name: str, value: int | tuple[int, ...] | None) -> tuple[int, in
         raise ValueError(f"{name} has at most three dimensions, got {value}")
     for size in given:
         if not isinstance(size, int | np.integer):
-            raise TypeError(f"{name} must be an int or a tuple of them, got {value!r}")
+            raise ValueError(f"{name} must be an int or a tuple of them, got {value!r}")
         if size < 1:
             raise ValueError(f"{name} must be at least 1 in each dimension, got {value}")
     x, y, z = (*given, 1, 1)[:3]

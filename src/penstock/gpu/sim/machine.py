@@ -19,6 +19,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal
 
 from penstock.gpu.sim.errors import CUDAError
@@ -116,6 +117,13 @@ class Machine:
         """Have the threads blocked in :meth:`wait` look again."""
         self.timeline.notify()
 
+    def attach(self) -> AbstractContextManager[None]:
+        """Count this thread, for the length of a ``with``: virtual time stands still while it runs.
+
+        In a program with several threads, those that submit work or wait should all be attached.
+        """
+        return self.timeline.attach()
+
     # -- for the simulated objects ---------------------------------------------------------------------
 
     def new_handle(self) -> int:
@@ -136,6 +144,11 @@ class Machine:
         """Make a context current on this thread."""
         self._thread.context = context
         self._thread.view = view
+
+    def require_current(self) -> None:
+        """Raise unless a context is current on this thread: without one the driver makes nothing."""
+        if self.current_context is None:
+            raise RuntimeError("no context is current on this thread; call Device.set_current() first")
 
     def fail(self, what: str, cause: BaseException) -> None:
         """Break the devices, as a kernel that faults does: every later call raises."""
@@ -218,7 +231,7 @@ _current: Machine | None = None
 _making = threading.Lock()
 
 
-def machine() -> Machine:
+def current_machine() -> Machine:
     """Return the machine whose devices ``Device`` gives; the environment describes the first."""
     global _current
     if _current is None:

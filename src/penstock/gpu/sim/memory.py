@@ -233,5 +233,5 @@ def _transfer(stream: "Stream", engine: CopyEngine, nbytes: int, effect: Callabl
 
 def _checked(size: int) -> int:
     if size < 0:
-        raise ValueError(f"a buffer cannot have {size} bytes")
+        raise OverflowError(f"a buffer cannot have {size} bytes")
     return size

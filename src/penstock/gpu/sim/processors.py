@@ -253,16 +253,17 @@ def _emptiest_first(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tup
         else:
             low = level + 1
     over = blocks - sum((fit - low) * sms.bit_count() for fit, sms, _ in fits if fit > low)
+    level_sms = 0
+    for fit, sms, _ in fits:
+        if fit >= low:
+            level_sms |= sms
+    below = _first(level_sms, over)  # these take one more than the level
     spread: list[tuple[int, SMs, _Room]] = []
     for fit, sms, room in fits:
-        if fit < low:
-            continue
-        deeper = _first(sms, over)  # these go one below the level
-        over -= deeper.bit_count()
-        if deeper:
-            spread.append((fit - low + 1, deeper, room))
-        if fit > low and sms != deeper:
-            spread.append((fit - low, sms & ~deeper, room))
+        if sms & below:
+            spread.append((fit - low + 1, sms & below, room))
+        if fit > low and sms & ~below:
+            spread.append((fit - low, sms & ~below, room))
     return spread
 
 

@@ -5,7 +5,8 @@ the time from handing a kernel to an idle stream until its first block runs, cal
 device by ``benchmarks/agreement.py``. Nothing else is fitted.
 
 The clusters of SMs matter because the driver cuts its smallest groups out of whole clusters: an H200 has
-132 SMs, yet cutting it into groups of 8 gives 15 groups and 12 SMs over, not 16 and 4.
+132 SMs, yet cutting it into groups of 8 gives 15 groups and 12 SMs over, not 16 and 4. The clusters of the
+``h200`` profile are ones that give what the driver gives; the chip's own are not published.
 """
 
 from dataclasses import dataclass, fields, replace

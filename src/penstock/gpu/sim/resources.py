@@ -177,7 +177,9 @@ def _split_by_count(resource: SMResource, groups: list[_Group]) -> tuple[list[li
     if size >= total:
         return [indices_of(resource._sms)], []
     left = indices_of(resource._sms)
-    parts = _cut(resource, left, size)[: len(groups)]
+    # Only the smallest groups keep to the chip's clusters: on an H200, 15 of 8 SMs but 8 of 16.
+    pools = _by_cluster(resource, left) if size == resource.min_partition_size else [left]
+    parts = _cut(pools, size)[: len(groups)]
     taken = {sm for part in parts for sm in part}
     return parts, [sm for sm in left if sm not in taken]
 
@@ -199,7 +201,7 @@ def _split_by_group(
             raise invalid_resource_configuration(
                 f"group {number}: {group.count} SMs are not a multiple of {together}"
             )
-        sets = _cut(resource, left, together)
+        sets = _cut(_by_cluster(resource, left), together)
         if group.count:
             sets = sets[: group.count // together]
         part = [sm for together_sms in sets for sm in together_sms]
@@ -218,13 +220,12 @@ def _split_by_group(
     return parts, left
 
 
-def _cut(resource: SMResource, sms: list[int], size: int) -> list[list[int]]:
-    """Cut SMs into sets of one size: within the chip's clusters where they fit, else across them."""
-    clusters = resource._device.clusters
-    if size <= max(len(cluster) for cluster in clusters):
-        pools = [[sm for sm in sms if sm in cluster] for cluster in clusters]
-    else:
-        pools = [sms]
+def _by_cluster(resource: SMResource, sms: list[int]) -> list[list[int]]:
+    return [[sm for sm in sms if sm in cluster] for cluster in resource._device.clusters]
+
+
+def _cut(pools: list[list[int]], size: int) -> list[list[int]]:
+    """Cut each pool of SMs into as many sets of one size as it has."""
     return [pool[i : i + size] for pool in pools for i in range(0, len(pool) - size + 1, size)]
 
 

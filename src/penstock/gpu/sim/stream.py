@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.gpu.sim.event import Event, EventOptions
 from penstock.gpu.sim.lanes import Lane, Mark, Record, Wait
-from penstock.gpu.sim.machine import ContextState, machine
+from penstock.gpu.sim.machine import ContextState, current_machine
 from penstock.gpu.sim.options import options_of
 from penstock.gpu.sim.resources import DeviceResources
 
@@ -56,6 +56,7 @@ class Stream:
             raise ValueError(
                 "streams of a green context must be non-blocking; leave StreamOptions.nonblocking at True"
             )
+        context.device.machine.require_current()
         highest = context.device.profile.highest_priority
         priority = 0 if chosen.priority is None else chosen.priority
         if not highest <= priority <= 0:
@@ -66,7 +67,7 @@ class Stream:
     @staticmethod
     def from_handle(handle: int) -> "Stream":
         """Return the stream of that handle."""
-        lane = machine().lanes.get(int(handle))
+        lane = current_machine().lanes.get(int(handle))
         if lane is None:
             raise ValueError(f"no stream of the simulated machine has the handle {int(handle):#x}")
         return Stream._of(lane)
@@ -122,6 +123,7 @@ class Stream:
         """Record an event (a new one by default) after what was submitted so far."""
         lane = self._lane
         if event is None:
+            lane.context.device.machine.require_current()
             event = Event._of(lane.context, options)
         elif not isinstance(event, Event):
             raise TypeError(f"record takes an Event, got {type(event).__name__}")
@@ -168,7 +170,7 @@ class Stream:
         self._closed = True
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, self.handle)
+        return (0, self._lane.handle)
 
     def __eq__(self, other: object) -> bool:
         return self.handle == other.handle if isinstance(other, Stream) else NotImplemented
@@ -188,8 +190,8 @@ class _DefaultStream(Stream):
 
     @property
     def _lane(self) -> Lane:
-        context = machine().current_context
-        return (context or machine().devices[0].primary).default_lane
+        context = current_machine().current_context
+        return (context or current_machine().devices[0].primary).default_lane
 
 
 LEGACY_DEFAULT_STREAM = _DefaultStream.__new__(_DefaultStream)

@@ -1,0 +1,7 @@
+"""``python -m penstock.cli``."""
+
+import sys
+
+from penstock.cli import main
+
+sys.exit(main())

@@ -1,0 +1,99 @@
+"""``penstock info``: what there is, what it can do, and what would make more of it work."""
+
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+from penstock._version import __version__
+from penstock.gpu import _backend as backends
+from penstock.gpu import sim
+from penstock.gpu.sim.resources import SPLIT_BY_GROUP
+
+# A library, and the distributions that may bring it.
+LIBRARIES = {
+    "NumPy": ["numpy"],
+    "cuda-core": ["cuda-core"],
+    "cuda-bindings": ["cuda-bindings"],
+    "CuPy": ["cupy-cuda13x", "cupy-cuda12x", "cupy"],
+    "PyTorch": ["torch"],
+    "JAX": ["jax"],
+    "Numba CUDA": ["numba-cuda"],
+    "CV-CUDA": ["cvcuda-cu13", "cvcuda-cu12", "cvcuda"],
+    "cuCIM": ["cucim-cu13", "cucim-cu12", "cucim"],
+    "OpenCV": ["opencv-python", "opencv-python-headless", "opencv-contrib-python"],
+    "PyArrow": ["pyarrow"],
+    "ONNX Runtime": ["onnxruntime-gpu", "onnxruntime"],
+    "Rich": ["rich"],
+    "Matplotlib": ["matplotlib"],
+}
+
+
+def info() -> str:
+    """Return the report as text."""
+    advice: list[str] = []
+    lines = [f"penstock {__version__}, Python {platform.python_version()} on {platform.platform()}", ""]
+    lines += [*_devices(advice), "", "Libraries"]
+    found = {name: _version_of(candidates) for name, candidates in LIBRARIES.items()}
+    width = max(map(len, found))
+    lines += [f"  {name:<{width}}  {version or '-'}" for name, version in found.items()]
+    if not found["CuPy"] and not found["PyTorch"]:
+        advice.append("arrays on the GPU: install penstock[cupy] or penstock[torch]")
+    if not (found["Rich"] and found["Matplotlib"]):
+        advice.append("the demo's table and plot: install penstock[demo]")
+    if advice:
+        lines += ["", "What would make more of it work", *(f"  {line}" for line in advice)]
+    return "\n".join(lines)
+
+
+def _devices(advice: list[str]) -> list[str]:
+    asked = os.environ.get("PENSTOCK_DEVICE", "auto")
+    try:
+        lack = backends.why_not_cuda()
+    except backends.DeviceUnavailable as error:
+        advice.append("a newer NVIDIA driver, for CUDA 12.4 or later")
+        return [f"Device   none: {error}"]
+    if asked not in backends.CHOICES:
+        return [f"Device   none: PENSTOCK_DEVICE={asked!r} must be one of {', '.join(backends.CHOICES)}"]
+    if asked == "none":
+        return ["Device   none, as PENSTOCK_DEVICE=none says"]
+    if asked == "cuda" and lack is not None:
+        advice.append(f"a CUDA device: {lack}")
+        return [f"Device   none: PENSTOCK_DEVICE=cuda, but {lack}"]
+    if asked == "sim" or lack is not None:
+        if lack is not None:
+            advice.append(f"a real device: {lack}")
+        why = "PENSTOCK_DEVICE=sim" if asked == "sim" else lack
+        return [f"Device   simulated ({why})", *_abilities(sim, sim.current_machine().driver, advice)]
+    from penstock.gpu import cuda
+
+    return ["Device   CUDA", *_abilities(cuda, backends.driver_version(), advice)]
+
+
+def _abilities(names: Any, driver: tuple[int, int], advice: list[str]) -> list[str]:
+    version = ".".join(map(str, driver))
+    by_group = driver >= SPLIT_BY_GROUP
+    how = "by the driver" if by_group else "from the driver's smallest groups"
+    lines = [
+        f"Driver   CUDA {version}",
+        f"Green contexts   yes; unequal partitions {how}; workqueues {'yes' if by_group else 'no'}",
+    ]
+    if not by_group:
+        advice.append(f"partitions in steps of 2 SMs, workqueues: a driver for CUDA 13.1 (now {version})")
+    for device in names.Device.get_all_devices():
+        sm = device.resources.sm
+        major, minor = device.compute_capability
+        lines.append(
+            f"  {device.device_id}  {device.name}: compute capability {major}.{minor}, {sm.sm_count} SMs, "
+            f"partitions of {sm.min_partition_size} SMs or more in steps of {sm.coscheduled_alignment}"
+        )
+    return lines
+
+
+def _version_of(candidates: list[str]) -> str | None:
+    for distribution in candidates:
+        try:
+            return f"{metadata.version(distribution)} ({distribution})"
+        except metadata.PackageNotFoundError:
+            continue
+    return None

@@ -1,0 +1,82 @@
+"""The penstock command."""
+
+import pytest
+
+from penstock.cli import main
+from penstock.gpu import sim
+
+
+@pytest.fixture(autouse=True)
+def machine():
+    with sim.Machine("h200"):
+        yield
+
+
+def test_partition_draws_what_the_device_would_give(capsys):
+    assert main(["partition", "16,40"]) == 0
+    drawn = capsys.readouterr().out
+    for words in ("NVIDIA H200", "132 SMs", "16", "40", "leftover", "76", "█"):
+        assert words in drawn
+
+
+def test_partition_takes_names(capsys):
+    assert main(["partition", "control=16,vision=30"]) == 0
+    drawn = capsys.readouterr().out
+    assert "control" in drawn
+    assert "(30 asked for)" in drawn
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ("16,forty", "'forty' is not an SM count"),
+        ("a=16,40", "name all of them or none"),
+        ("a=16,a=40", "gives a name twice"),
+        ("100,40", "140 SMs asked for"),
+        ("0", "at least 1 SM"),
+    ],
+)
+def test_partition_says_what_is_wrong(capsys, counts, text):
+    assert main(["partition", counts]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert text in captured.err
+
+
+def test_partition_exact_refuses_to_round(capsys):
+    assert main(["partition", "30", "--exact"]) == 1
+    assert "exactly" in capsys.readouterr().err
+
+
+def test_partition_of_a_device_that_is_not_there(capsys):
+    assert main(["partition", "16", "--device", "3"]) == 1
+    assert "device_id must be within [0, 1)" in capsys.readouterr().err
+
+
+def test_info_tells_the_device_its_partitions_the_libraries_and_what_is_missing(capsys, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_DEVICE", "sim")
+    assert main(["info"]) == 0
+    told = capsys.readouterr().out
+    for words in (
+        "simulated (PENSTOCK_DEVICE=sim)",
+        "CUDA 13.0",
+        "132 SMs, partitions of 8 SMs or more in steps of 8",
+        "NumPy",
+        "a driver for CUDA 13.1",
+    ):
+        assert words in told
+
+
+@pytest.mark.parametrize(
+    ("choice", "text"), [("none", "none, as PENSTOCK_DEVICE=none says"), ("gpu", "must be one of auto")]
+)
+def test_info_works_without_a_device(capsys, monkeypatch, choice, text):
+    monkeypatch.setenv("PENSTOCK_DEVICE", choice)
+    assert main(["info"]) == 0
+    assert text in capsys.readouterr().out
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out.startswith("penstock 0.")

@@ -1,0 +1,160 @@
+"""What is simulated: profiles, drivers, devices; and what the environment says."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.gpu import sim
+
+
+def test_profiles_are_found_by_name():
+    assert sim.PROFILES["h200"].sm_count == 132
+    assert sim.PROFILES["orin"].sm_count == 16
+    with pytest.raises(ValueError, match="'h999'; there are h200, orin, l4"):
+        sim.Machine("h999")
+
+
+def test_a_profile_of_ones_own():
+    mine = sim.PROFILES["orin"].but(name="mine", clusters=(4, 4), launch_overhead=0.0)
+    with sim.Machine(mine):
+        assert sim.Device(0).resources.sm.sm_count == 8
+    with pytest.raises(TypeError, match="no 'sms'; it has name"):
+        sim.PROFILES["orin"].but(sms=8)
+    for wrong in ({"clusters": ()}, {"clusters": (0,)}, {"min_partition_size": 0}, {"launch_overhead": -1.0}):
+        with pytest.raises(ValueError, match="Profile 'orin'"):
+            sim.PROFILES["orin"].but(**wrong)
+
+
+def test_a_machine_may_have_several_devices():
+    with sim.Machine("l4", devices=2):
+        first, second = sim.Device.get_all_devices()
+        assert (first.device_id, second.device_id) == (0, 1)
+        first.set_current()
+        assert sim.Device() is first
+        stream = first.create_stream()
+        second.set_current()
+        assert sim.Device() is second
+        other = second.create_stream()
+        with pytest.raises(sim.CUDAError, match="device 0 is not yet initialized"):
+            first.create_stream()
+        with pytest.raises(RuntimeError, match="belongs to device 0, not to device 1"):
+            second.set_current(stream.context)
+        # Work on the two overlaps, and an event orders them.
+        sim.launch(stream, sim.LaunchConfig(grid=1, block=32), sim.Kernel("a", 1.0))
+        other.wait(stream)
+        event = other.record()
+        assert not event.is_done
+        event.sync()
+        assert sim.current_machine().now >= 1.0
+
+
+def test_the_machine_before_is_current_again_afterwards():
+    with sim.Machine("h200") as outer:
+        with sim.Machine("orin") as inner:
+            assert sim.current_machine() is inner
+            assert "16" not in sim.Device(0).name
+        assert sim.current_machine() is outer
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [({"devices": 0}, "at least one device"), ({"time": "fast"}, "'virtual' or 'real'")],
+)
+def test_a_machine_that_makes_no_sense_is_refused(options, text):
+    with pytest.raises(ValueError, match=text):
+        sim.Machine("h200", **options)
+
+
+def test_a_driver_before_12_4_has_no_green_contexts():
+    with sim.Machine("h200", driver=(12, 3)), pytest.raises(RuntimeError, match="12.4.*12.3"):
+        _ = sim.Device(0).resources.sm
+
+
+def environment(**variables: str) -> subprocess.CompletedProcess:
+    code = "from penstock.gpu import sim; m = sim.current_machine(); print(m)"
+    source = str(Path(__file__).parents[2] / "src")
+    return subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": source, **variables}, capture_output=True, text=True
+    )
+
+
+def test_the_environment_describes_the_first_machine():
+    assert environment().stdout.strip() == "<Machine 1 × h200, driver 13.0, real time>"
+    told = environment(
+        PENSTOCK_SIM_PROFILE="orin",
+        PENSTOCK_SIM_DRIVER="13.1",
+        PENSTOCK_SIM_DEVICES="2",
+        PENSTOCK_SIM_TIME="virtual",
+    )
+    assert told.stdout.strip() == "<Machine 2 × orin, driver 13.1, virtual time>"
+
+
+@pytest.mark.parametrize("name", ["PROFILE", "DRIVER", "DEVICES", "TIME"])
+def test_an_environment_that_makes_no_sense_is_an_error(name):
+    result = environment(**{f"PENSTOCK_SIM_{name}": "x"})
+    assert result.returncode != 0
+    assert "ValueError" in result.stderr
+    assert "'x'" in result.stderr
+
+
+def test_memory_runs_out_and_comes_back():
+    with sim.Machine(sim.PROFILES["orin"].but(memory=1000)):
+        small = sim.Device(0)
+        small.set_current()
+        stream = small.create_stream()
+        most = small.allocate(800, stream=stream)
+        with pytest.raises(sim.CUDAError, match="OUT_OF_MEMORY: 300 bytes asked for, 200 left"):
+            small.allocate(300, stream=stream)
+        most.close()
+        assert small.allocate(1000, stream=stream).size == 1000
+
+
+def test_dropping_a_buffer_frees_it(machine):
+    device = sim.Device(0)
+    stream = device.create_stream()
+    address = device.allocate(64, stream=stream).handle
+    assert device.allocate(64, stream=stream).handle == address
+    assert device.allocate(64, stream=device.create_stream()).handle != address
+
+
+def test_a_debuggers_view_of_a_buffer(machine):
+    stream = sim.Device(0).create_stream()
+    buffer = sim.Device(0).allocate(4, stream=stream)
+    buffer.fill(3, stream=stream)
+    assert sim.host_view(buffer).tolist() == [0, 0, 0, 0]  # the fill has not happened yet
+    stream.sync()
+    assert sim.host_view(buffer).tolist() == [3, 3, 3, 3]
+    buffer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        sim.host_view(buffer)
+    assert (buffer.handle, buffer.size) == (0, 0)
+
+
+def test_only_an_effect_may_ask_about_its_launch(machine):
+    seen = []
+    stream = sim.Device(0).create_stream()
+    config = sim.LaunchConfig(grid=4, block=1024)
+    sim.launch(stream, config, sim.Kernel("k", 1e-3, effect=lambda: seen.append(sim.launched())))
+    stream.sync()
+    assert seen[0].config == config
+    assert len(seen[0].sms) == 4
+    assert seen[0].end - seen[0].start == pytest.approx(1e-3)
+    with pytest.raises(RuntimeError, match="no simulated kernel"):
+        sim.launched()
+
+
+def test_a_launch_that_makes_no_sense_is_refused(machine):
+    stream = sim.Device(0).create_stream()
+    config = sim.LaunchConfig(grid=1, block=32)
+    with pytest.raises(TypeError, match=r"penstock\.gpu\.kernel"):
+        sim.launch(stream, config, object())
+    with pytest.raises(TypeError, match="LaunchConfig"):
+        sim.launch(stream, 5, sim.Kernel("k", 1.0))
+    with pytest.raises(ValueError, match="'k': a block cannot run for -1.0 s"):
+        sim.launch(stream, config, sim.Kernel("k", -1.0))
+    with pytest.raises(ValueError, match="needs grid"):
+        sim.LaunchConfig(block=32)
+    with pytest.raises(ValueError, match="no stream.*0x5"):
+        sim.Stream.from_handle(5)
