@@ -125,6 +125,27 @@ def test_closing_in_the_middle_of_an_exception_lets_it_through(bench):
     assert context.is_closed
 
 
+def test_a_failure_half_way_leaves_nothing_behind(bench, monkeypatch):
+    made = []
+
+    class Device:
+        """The device, out of contexts after the first."""
+
+        def __getattr__(self, name):
+            return getattr(bench.device, name)
+
+        def create_context(self, options):
+            if made:
+                raise bench.names.CUDAError("out of contexts")
+            made.append(bench.device.create_context(options))
+            return made[-1]
+
+    monkeypatch.setattr("penstock.gpu._partition._names", lambda device: bench.names)
+    with pytest.raises(bench.names.CUDAError, match="out of contexts"):
+        gpu.partition(Device(), [16, 40])
+    assert made[0].is_closed
+
+
 def test_a_current_partition_is_refused_but_the_others_are_closed(bench):
     partitions = gpu.partition(bench.device, [16, 40])
     contexts = [partition.context for partition in partitions]
