@@ -1,20 +1,19 @@
 """Being told that a stream has passed a point, without polling and without blocking a worker.
 
-On a real device there are two ways, measured on an H200 by ``benchmarks/completion.py`` (its figures are in
-``benchmarks/results``): a host function on the stream, and a thread that waits for an event.
+On a real device there are two ways: a host function on the stream, and a thread that waits for an event.
+``benchmarks/completion.py`` measures both on a GPU; its figures are in ``benchmarks/results/completion.md``.
 
 The waiting thread was chosen. Against a host function on the stream it
 
-* costs the caller 2 µs instead of 18: handing an event to a thread, against a call into the driver;
-* leaves no gap: a host function holds up what follows it in its stream by some 70 µs, a host function on a
-  second stream that waits for the first does not, but costs the caller 28 µs;
-* answers sooner (the end of a 300 µs kernel is known after 350 to 410 µs, against 430 to 500), and
+* leaves no gap: a host function holds up what follows it in its stream by some 80 µs. On a second stream that
+  waits for the first it does not, but then asking takes twice the calls into the driver;
+* learns it a little sooner, and costs the caller less to ask for, and
 * never asks for Python's lock on a thread of the driver's. A host function does, and a library that holds
   that lock while it synchronises then waits for itself.
 
-A thread serves one stream at a time, since the points of one stream are passed in order and those of several
-are not. It sleeps in the driver: events made here have ``blocking_sync``, because a spinning thread learns it
-60 µs sooner but keeps a core busy, one for each stream. A caller that wants that gives its own event without
+A thread serves one stream, since the points of one stream are passed in order and those of several are not. It
+sleeps in the driver: events made here have ``blocking_sync``, because a spinning thread learns it some 80 µs
+sooner but keeps a core busy, one for each stream. A caller that wants that gives its own event without
 ``blocking_sync``.
 
 On a simulated device the simulation itself calls back.
