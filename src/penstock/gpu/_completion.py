@@ -11,9 +11,9 @@ The waiting thread was chosen. Against a host function on the stream it
 * never asks for Python's lock on a thread of the driver's. A host function does, and a library that holds
   that lock while it synchronises then waits for itself.
 
-A thread serves one stream, since the points of one stream are passed in order and those of several are not. It
-sleeps in the driver: events made here have ``blocking_sync``, because a spinning thread learns it some 80 µs
-sooner but keeps a core busy, one for each stream. A caller that wants that gives its own event without
+A thread serves one stream, since the points of one stream are passed in order and those of several are not.
+It sleeps in the driver: events made here have ``blocking_sync``, because a spinning thread learns it some
+80 µs sooner but keeps a core busy, one for each stream. A caller that wants that gives its own event without
 ``blocking_sync``.
 
 On a simulated device the simulation itself calls back.
