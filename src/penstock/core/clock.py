@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import ClassVar
 
 from penstock.core.resource import Resource
 
@@ -28,6 +29,9 @@ def nanoseconds(duration: int | float | timedelta) -> int:
 
 class Clock(Resource):
     """The base of clocks."""
+
+    passes: ClassVar[bool] = False
+    """Whether time passes by itself, so that a thread can sleep until it comes."""
 
     def timestamp(self) -> int:
         """Give the time in nanoseconds."""

@@ -203,11 +203,30 @@ class Fragment:
             engine.request_stop()
 
     def dropped(self) -> dict[str, int]:
-        """Give, for each input that dropped messages in the last run, how many."""
-        counts = {}
+        """Give, for each port that dropped messages in the last run, how many.
+
+        An input drops by its queue's policy; an output that is not connected drops what it is given.
+        """
+        return self._count("dropped")
+
+    def undelivered(self) -> dict[str, int]:
+        """Give, for each input that still had messages waiting when the last run ended, how many."""
+        return self._count("undelivered")
+
+    def _count(self, what: str) -> dict[str, int]:
+        counts: dict[str, int] = {}
         for operator in self._graph:
-            for name in operator.spec.inputs:
-                count = operator.dropped(name)
+            if operator.node is None:
+                continue
+            # An output that is connected has the queue of the input behind it, which counts there.
+            ports = list(operator.node.input_queues.items())
+            ports += [
+                (name, queues)
+                for name, queues in operator.node.output_queues.items()
+                if not any(flow.output == name for flow in operator.flows)
+            ]
+            for name, queues in ports:
+                count = sum(getattr(queue, what) for queue in queues)
                 if count:
                     counts[f"{operator.name}.{name}"] = count
         return counts

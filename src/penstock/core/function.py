@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from penstock.core.errors import GraphError, choices
 from penstock.core.operator import Operator
@@ -22,6 +23,8 @@ from penstock.core.parameter import REQUIRED
 if TYPE_CHECKING:
     from penstock.core.spec import OperatorSpec
     from penstock.runtime.contexts import ExecutionContext, InputContext, OutputContext
+
+Compute: TypeAlias = Callable[[Any, Any, Any], None]
 
 __all__ = ["FunctionOperator", "OperatorFunction", "op"]
 
@@ -115,28 +118,68 @@ class FunctionOperator(Operator):
             spec.param(name, default)
 
     def start(self) -> None:
-        """Choose the shape of compute that this function needs; made once, so that a step is one call."""
-        self._steps = None
-
-    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
-        """Call the function with what was received and emit what it gives."""
-        declared = self.declared
-        receive = op_input.receive
-        function = declared.function
-        parameters = {name: getattr(self, name) for name in declared.parameters}
+        """Choose the compute that this function needs; made once, so that a step costs one call more."""
+        parameters = {name: getattr(self, name) for name in self.declared.parameters}
+        function = self.declared.function
+        call = partial(function, **parameters) if parameters else function
         if not inspect.isgeneratorfunction(function):
-            self._emit(op_output, function(*[receive(name) for name in declared.inputs], **parameters))
-            return
-        if declared.inputs:
-            for value in function(*[receive(name) for name in declared.inputs], **parameters):
-                self._emit(op_output, value)
-            return
-        if self._steps is None:
-            self._steps = function(**parameters)
-        try:
-            self._emit(op_output, next(self._steps))
-        except StopIteration:
-            self.stop_execution()
+            chosen = self._returning(call)
+        elif self.declared.inputs:
+            chosen = self._yielding(call)
+        else:
+            self._steps = call()
+            chosen = self._stepping(self._steps)
+        self.compute = chosen  # type: ignore[method-assign, assignment]
+
+    def stop(self) -> None:
+        """Close the generator of a source that did not come to its end."""
+        close = getattr(self._steps, "close", None)
+        self._steps = None
+        if close is not None:
+            close()
+
+    def _returning(self, call: Callable[..., Any]) -> Compute:
+        inputs, outputs, emit_parts = tuple(self.declared.inputs), self.declared.outputs, self._emit
+        if len(inputs) == 1 and len(outputs) == 1:
+            (input_,), (output,) = inputs, outputs
+
+            def compute_one(
+                op_input: InputContext, op_output: OutputContext, context: ExecutionContext
+            ) -> None:
+                value = call(op_input.receive(input_))
+                if value is not None:
+                    op_output.emit(value, output)
+
+            return compute_one
+
+        def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+            receive = op_input.receive
+            emit_parts(op_output, call(*[receive(name) for name in inputs]))
+
+        return compute
+
+    def _yielding(self, call: Callable[..., Any]) -> Compute:
+        inputs, emit_parts = tuple(self.declared.inputs), self._emit
+
+        def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+            receive = op_input.receive
+            for value in call(*[receive(name) for name in inputs]):
+                emit_parts(op_output, value)
+
+        return compute
+
+    def _stepping(self, steps: Iterator[Any]) -> Compute:
+        emit_parts, end = self._emit, self.stop_execution
+
+        def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+            try:
+                value = next(steps)
+            except StopIteration:
+                end()
+            else:
+                emit_parts(op_output, value)
+
+        return compute
 
     def _emit(self, op_output: OutputContext, value: Any) -> None:
         if value is None:

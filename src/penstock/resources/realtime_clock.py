@@ -28,6 +28,8 @@ class RealtimeClock(Clock):
         Show the time since the epoch, plus the offset, instead of the time since the run began.
     """
 
+    passes = True
+
     def __init__(
         self,
         fragment: Fragment | None = None,

@@ -76,6 +76,7 @@ def _make_input_queues(node: Node, nodes: dict[Operator, Node]) -> None:
 
 def _find_output_queues(node: Node, nodes: dict[Operator, Node]) -> None:
     operator = node.operator
+    needs: dict[Queue, int] = {}
     for name, port in operator.spec.outputs.items():
         queues: list[Queue] = []
         for flow in operator.flows:
@@ -93,24 +94,26 @@ def _find_output_queues(node: Node, nodes: dict[Operator, Node]) -> None:
             if node not in queue.feeders:
                 queue.feeders.append(node)
             if not port.conditions:
-                _wait_for_room(node, queue, port.size, name)
+                _check_room(node, queue, port.size, name)
+                # Two outputs into one queue need room for both.
+                needs[queue] = min(needs.get(queue, 0) + port.size, queue.limit)
         node.output_queues[name] = tuple(queues) or (Nowhere(),)
+    for queue, places in needs.items():
+        queue.min_free = max(queue.min_free, places)
+        queue.producers.append(node)
     seen: dict[Queue, None] = {}
     for queues_of_port in node.output_queues.values():
         seen.update(dict.fromkeys(queue for queue in queues_of_port if not isinstance(queue, Nowhere)))
     node.outputs = tuple(seen)
 
 
-def _wait_for_room(node: Node, queue: Queue, places: int, port: str) -> None:
+def _check_room(node: Node, queue: Queue, places: int, port: str) -> None:
     if places > queue.limit:
         raise GraphError(
             f"output {port!r} of operator {node.name!r} emits up to {places} messages at once and the queue "
             f"of input {queue.port!r} of operator {queue.consumer.name!r} holds {queue.limit}; declare that "
             f"input with size={places} or more"
         )
-    queue.min_free = max(queue.min_free, places)
-    if node not in queue.producers:
-        queue.producers.append(node)
 
 
 def _attach_conditions(node: Node) -> None:
@@ -122,6 +125,11 @@ def _attach_conditions(node: Node) -> None:
     given = list(operator.conditions.values())
     in_groups = {id(term) for condition in given for term in getattr(condition, "terms", ())}
     for condition in given:
+        if condition.node is not None and condition.node.engine is node.engine:
+            raise GraphError(
+                f"condition {condition.name!r} was given to the operators {condition.node.name!r} and "
+                f"{operator.name!r}; make one for each"
+            )
         terms = getattr(condition, "terms", ()) or (condition,)
         for term in terms:
             for name in getattr(term, "port_names", ()):

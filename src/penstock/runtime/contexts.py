@@ -43,6 +43,18 @@ class InputContext:
         # The messages of this compute that carried more than their data, by port.
         self.notes: dict[str, list[Message]] = {}
 
+    def tell_at_once(self) -> None:
+        """Have producers told of the room that a receive makes at once, not when compute is over.
+
+        With one thread there would be no one to make use of it; with several, it is what lets the next
+        message be made while this one is being worked on.
+        """
+        node = self._node
+        for name, queues in node.input_queues.items():
+            self._take[name] = _telling(self._take[name], queues, node.engine.tell_room)
+        if "" in self._take:
+            self._take[""] = self._take[self._names[0]]
+
     def receive(self, name: str = "", *, kind: str = "") -> Any:
         """Take what waits at an input.
 
@@ -179,6 +191,19 @@ class _Batch(list[Any]):
     """Several messages taken at once; a type of its own so that an emitted list is not mistaken for it."""
 
     __slots__ = ()
+
+
+def _telling(
+    take: Callable[[], Any], queues: tuple[Queue, ...], tell_room: Callable[[Queue], None]
+) -> Callable[[], Any]:
+    def take_and_tell() -> Any:
+        item = take()
+        for queue in queues:
+            if not queue.affordable:
+                tell_room(queue)
+        return item
+
+    return take_and_tell
 
 
 def _each(queues: tuple[Queue, ...]) -> Callable[[], _Batch]:

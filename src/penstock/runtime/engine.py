@@ -124,10 +124,24 @@ class Engine:
         for lane in self.lanes:
             if lane.asleep and (lane.now or lane.later):
                 lane.wake()
-        if self.timed and (self.keeper is None or (self.timers and self.timers[0][0] < self.keeper_until)):
-            for lane in self.lanes:
-                if lane.wake():
-                    break
+        if self.timed and self.clock.passes:
+            self._find_keeper()
+
+    def _find_keeper(self) -> None:
+        """See to it that some sleeper wakes up for the next timer while this worker is busy."""
+        until = self.timers[0][0] if self.timers else self.limit
+        assert until is not None
+        if self.keeper is not None and self.keeper_until <= until:
+            return
+        for lane in self.lanes:
+            try:
+                seat = lane.asleep.pop()
+            except IndexError:
+                continue
+            # Named at once, so that the next step does not wake another one for the same.
+            self.keeper, self.keeper_until = seat, until
+            seat.wake()
+            return
 
     # At the start.
 
@@ -138,6 +152,8 @@ class Engine:
             self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
             self.timed = True
         for node in self.nodes:
+            # Taken only now: an operator may choose its compute in start().
+            node.compute = node.operator.compute
             for queue in node.inputs:
                 queue.available = len(queue) >= queue.min_size
                 node.blockers += not queue.available
@@ -173,6 +189,7 @@ class Engine:
                 lane.sweep += 1
                 lane.now.extend(reversed(lane.later))
                 lane.later.clear()
+                self.deadlock_at = None
                 if self.polled:
                     self.poll()
                 continue
@@ -244,6 +261,12 @@ class Engine:
                 self.observe(node)
         else:
             node.lane.later.append(node)
+
+    def tell_room(self, queue: Queue) -> None:
+        """Tell the producers of a queue, in the middle of its consumer's compute, that there is room."""
+        with self.lock:
+            self._retell(queue)
+            self.wake_lanes()
 
     def candidate(self, node: Node, soon: bool = False) -> None:
         """Put a node in its lane, in this sweep if `soon`, if nothing that is counted blocks it."""
@@ -390,6 +413,8 @@ class Engine:
         """
         if self.stopping:
             return False
+        if self.inbox:
+            return True
         until = self.next_time()
         if not self.running and not any(lane.now or lane.later for lane in self.lanes):
             if self.polled and self._repoll():

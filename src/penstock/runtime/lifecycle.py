@@ -34,7 +34,7 @@ def run(fragment: Fragment) -> None:
                 operator.start()
         engine.prime()
         engine.scheduler.execute(engine)
-        failure = engine.error
+        failure, engine.error = engine.error, None
     except BaseException as error:
         failure = error
     finally:

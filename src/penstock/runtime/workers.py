@@ -31,24 +31,51 @@ def run_workers(
     seats = [(Seat(engine.lanes[0]), tuple(cores)) for _ in range(count)]
     for pool in pools:
         seats += _seats_of(engine, pool)
-    threads = [
-        threading.Thread(
-            target=_work, args=(engine, seat, pinned), name=f"penstock worker {number}", daemon=True
-        )
-        for number, (seat, pinned) in enumerate(seats)
-    ]
+    if len(seats) > 1:
+        for node in engine.nodes:
+            node.input.tell_at_once()
+    workers = [_Worker(engine, seat, pinned, number) for number, (seat, pinned) in enumerate(seats)]
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for worker in workers:
+            worker.thread.start()
+        for worker in workers:
+            worker.wait()
     except BaseException:
         # Ctrl-C comes to the thread that called run(): let the workers finish what they are at and leave.
         engine.request_stop()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
+        for worker in workers:
+            if worker.thread.ident is not None:
+                worker.wait()
         raise
+
+
+class _Worker:
+    """A thread that works, and a way to wait for its end that Ctrl-C can interrupt and that can be repeated.
+
+    `Thread.join` is not that: interrupted, it takes the thread for ended in some versions of CPython.
+    """
+
+    __slots__ = ("_left", "_leaving", "thread")
+
+    def __init__(self, engine: Engine, seat: Seat, cores: tuple[int, ...], number: int) -> None:
+        self._left = False
+        self._leaving = threading.Lock()
+        self._leaving.acquire()
+
+        def work() -> None:
+            try:
+                _work(engine, seat, cores)
+            finally:
+                self._left = True
+                self._leaving.release()
+
+        self.thread = threading.Thread(target=work, name=f"penstock worker {number}", daemon=True)
+
+    def wait(self) -> None:
+        """Wait until the thread has left."""
+        if not self._left:
+            self._leaving.acquire()
+        self.thread.join()
 
 
 def _seats_of(engine: Engine, pool: ThreadPool) -> list[tuple[Seat, tuple[int, ...]]]:
@@ -82,13 +109,22 @@ def _seats_of(engine: Engine, pool: ThreadPool) -> list[tuple[Seat, tuple[int, .
     return seats
 
 
+def _pin(cores: tuple[int, ...]) -> None:
+    try:
+        os.sched_setaffinity(0, cores)
+    except OSError as error:
+        allowed = sorted(os.sched_getaffinity(0))
+        error.add_note(f"cannot pin a worker thread to cores {list(cores)}; this process may use {allowed}")
+        raise
+
+
 def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
     lock = engine.lock
     lane = seat.lane
     node = None
     try:
         if cores:
-            os.sched_setaffinity(0, cores)
+            _pin(cores)
         lock.acquire()
         try:
             while True:
@@ -99,7 +135,6 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
                         return
                     continue
                 engine.running += 1
-                engine.deadlock_at = None
                 engine.wake_lanes()
                 lock.release()
                 try:
