@@ -5,5 +5,34 @@ Importing this package imports no CUDA library; the device is chosen when it is 
 """
 
 from penstock._version import __version__
+from penstock.conditions import CountCondition, PeriodicCondition
+from penstock.core import (
+    Application,
+    Condition,
+    ConditionType,
+    Fragment,
+    IOSpec,
+    Operator,
+    OperatorSpec,
+    Resource,
+    op,
+)
+from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 
-__all__ = ["__version__"]
+__all__ = [
+    "Application",
+    "Condition",
+    "ConditionType",
+    "CountCondition",
+    "EventBasedScheduler",
+    "Fragment",
+    "GreedyScheduler",
+    "IOSpec",
+    "MultiThreadScheduler",
+    "Operator",
+    "OperatorSpec",
+    "PeriodicCondition",
+    "Resource",
+    "__version__",
+    "op",
+]

@@ -1,0 +1,56 @@
+"""CountCondition: run so many times, then never again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+    from penstock.runtime.node import Node
+
+__all__ = ["CountCondition"]
+
+
+class CountCondition(Condition, kind=ConditionType.COUNT):
+    """Lets an operator run `count` times in a run."""
+
+    polled = False
+
+    def __init__(
+        self, fragment: Fragment | None = None, count: int = 1, *, name: str = "count_condition"
+    ) -> None:
+        super().__init__(fragment, name=name)
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise TypeError(f"condition {name!r}: count must be an int, not {count!r}")
+        self._count = count
+        self._left = count
+
+    @property
+    def count(self) -> int:
+        """The number of times it lets the operator run."""
+        return self._count
+
+    @count.setter
+    def count(self, count: int) -> None:
+        self._count = self._left = count
+
+    def attach(self, node: Node) -> None:
+        """Become the node's count of computes left."""
+        self.node = node
+        node.limit_count(self._count)
+
+    # Only where it is one of several conditions of which any will do is it asked.
+
+    def initialize(self) -> None:
+        """Begin to count anew."""
+        self._left = self._count
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Give READY while there are computes left."""
+        return (SchedulingStatusType.READY if self._left > 0 else SchedulingStatusType.NEVER), None
+
+    def on_execute(self, timestamp: int) -> None:
+        """Count one compute."""
+        self._left -= 1

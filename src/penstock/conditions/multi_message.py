@@ -1,0 +1,184 @@
+"""MultiMessageAvailableCondition and its kin with a timeout: messages counted over several inputs."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.core.clock import nanoseconds
+from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
+from penstock.core.errors import GraphError
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+    from penstock.runtime.node import Node
+    from penstock.runtime.queue import Queue
+
+__all__ = ["MultiMessageAvailableCondition", "MultiMessageAvailableTimeoutCondition"]
+
+
+class _SamplingMode(enum.Enum):
+    """How the messages of several inputs are counted."""
+
+    SUM_OF_ALL = 0
+    PER_RECEIVER = 1
+
+
+_BY_NAME = {"SumOfAll": _SamplingMode.SUM_OF_ALL, "PerReceiver": _SamplingMode.PER_RECEIVER}
+
+
+class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE_AVAILABLE):
+    """Lets an operator run when enough messages wait over several inputs.
+
+    Parameters
+    ----------
+    sampling_mode
+        ``"SumOfAll"``: at least `min_sum` over all of them together; ``"PerReceiver"``: at least the
+        number that `min_sizes` gives for each.
+    receivers
+        The input ports; not needed where ``spec.multi_port_condition`` makes it.
+    """
+
+    polled = False
+    port_role = "receivers"
+    SamplingMode: ClassVar = _SamplingMode
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        sampling_mode: _SamplingMode | str = _SamplingMode.SUM_OF_ALL,
+        min_sum: int | None = None,
+        min_sizes: Sequence[int] | None = None,
+        receivers: Sequence[str] = (),
+        *,
+        name: str = "multi_message_condition",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(fragment, name=name, **kwargs)
+        if isinstance(sampling_mode, str):
+            if sampling_mode not in _BY_NAME:
+                raise ValueError(
+                    f"condition {name!r}: sampling_mode must be 'SumOfAll' or 'PerReceiver', "
+                    f"not {sampling_mode!r}"
+                )
+            sampling_mode = _BY_NAME[sampling_mode]
+        self.sampling_mode: _SamplingMode = sampling_mode
+        if sampling_mode is _SamplingMode.SUM_OF_ALL and min_sizes is not None:
+            raise ValueError(f"condition {name!r}: 'SumOfAll' takes min_sum, and min_sizes was given")
+        if sampling_mode is _SamplingMode.PER_RECEIVER and (min_sizes is None or min_sum is not None):
+            raise ValueError(f"condition {name!r}: 'PerReceiver' takes min_sizes, a number for each input")
+        self.min_sum = 1 if min_sum is None else min_sum
+        self.min_sizes = list(min_sizes or ())
+        self.ports = tuple(receivers)
+        self._queues: tuple[tuple[Queue, ...], ...] = ()
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The inputs it is about."""
+        return self.ports
+
+    def attach(self, node: Node) -> None:
+        """Be asked, about these inputs' queues."""
+        self.join(node)
+        node.ask(self)
+
+    def join(self, node: Node) -> None:
+        """Find the queues it is about."""
+        self.node = node
+        self.ports = self.ports or tuple(node.input_queues)
+        self._queues = tuple(node.queues_of(port) for port in self.ports)
+        for queues in self._queues:
+            for queue in queues:
+                queue.min_size = 0
+        where = f"condition {self.name!r} of operator {node.name!r}"
+        limits = [sum(queue.limit for queue in queues) for queues in self._queues]
+        if self.sampling_mode is _SamplingMode.PER_RECEIVER:
+            if len(self.min_sizes) != len(self.ports):
+                raise GraphError(
+                    f"{where}: min_sizes has {len(self.min_sizes)} numbers for {len(self.ports)} inputs "
+                    f"({', '.join(map(repr, self.ports))})"
+                )
+            for port, least, limit in zip(self.ports, self.min_sizes, limits, strict=True):
+                if least > limit:
+                    raise GraphError(f"{where} waits for {least} messages at {port!r}, which holds {limit}")
+        elif self.min_sum > sum(limits):
+            raise GraphError(
+                f"{where} waits for {self.min_sum} messages and its inputs hold {sum(limits)} together"
+            )
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Give READY when enough wait."""
+        sizes = [sum(map(len, queues)) for queues in self._queues]
+        if self.sampling_mode is _SamplingMode.SUM_OF_ALL:
+            enough = sum(sizes) >= self.min_sum
+        else:
+            enough = all(size >= least for size, least in zip(sizes, self.min_sizes, strict=True))
+        return (SchedulingStatusType.READY if enough else SchedulingStatusType.WAIT), None
+
+
+class MultiMessageAvailableTimeoutCondition(
+    MultiMessageAvailableCondition, kind=ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT
+):
+    """The same, and also lets the operator run when it has not run for a while.
+
+    Parameters
+    ----------
+    execution_frequency
+        How long at most between two computes, or from the start to the first: ``"10ms"``, ``"0.2s"``,
+        ``"50Hz"``, a bare number of nanoseconds, float seconds or a timedelta.
+    """
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        execution_frequency: str | int | float | timedelta = 0,
+        sampling_mode: _SamplingMode | str = _SamplingMode.SUM_OF_ALL,
+        min_sum: int | None = None,
+        min_sizes: Sequence[int] | None = None,
+        receivers: Sequence[str] = (),
+        *,
+        name: str = "multi_message_timeout_condition",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(fragment, sampling_mode, min_sum, min_sizes, receivers, name=name, **kwargs)
+        self.period = _period(execution_frequency, name)
+        self._since: int | None = None
+
+    def join(self, node: Node) -> None:
+        """Find the queues it is about, and begin to count the time anew."""
+        super().join(node)
+        self._since = None
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Give READY when enough wait or the time is up."""
+        if self._since is None:
+            self._since = timestamp
+        status, _ = super().check(timestamp)
+        due = self._since + self.period
+        if status is SchedulingStatusType.READY or timestamp >= due:
+            return SchedulingStatusType.READY, due
+        return SchedulingStatusType.WAIT_TIME, due
+
+    def on_execute(self, timestamp: int) -> None:
+        """Count the time from here."""
+        self._since = timestamp
+
+
+def _period(frequency: str | int | float | timedelta, name: str) -> int:
+    if not isinstance(frequency, str):
+        return nanoseconds(frequency)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|Hz|hz)?\s*", frequency)
+    if match is None:
+        raise ValueError(
+            f"condition {name!r}: execution_frequency is a number and ns, us, ms, s or Hz, such as '10ms' or "
+            f"'50Hz', not {frequency!r}"
+        )
+    number, unit = float(match[1]), (match[2] or "ns").lower()
+    if unit == "hz":
+        if not number:
+            raise ValueError(f"condition {name!r}: a frequency of 0 Hz never comes")
+        return round(1e9 / number)
+    return round(number * {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}[unit])

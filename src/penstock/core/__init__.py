@@ -1,0 +1,44 @@
+"""What a program declares: applications, operators, ports, conditions, resources, schedulers."""
+
+from penstock.core.application import Application
+from penstock.core.arguments import Arg, ArgList
+from penstock.core.clock import Clock
+from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
+from penstock.core.errors import GraphError, ParameterError, PortError, QueueFullError
+from penstock.core.fragment import Fragment
+from penstock.core.function import op
+from penstock.core.graph import Flow, Graph
+from penstock.core.metadata import MetadataDictionary, MetadataPolicy
+from penstock.core.operator import Operator
+from penstock.core.parameter import ParameterFlag
+from penstock.core.ports import IOSpec
+from penstock.core.resource import Resource
+from penstock.core.scheduler import Scheduler
+from penstock.core.spec import ComponentSpec, OperatorSpec
+
+__all__ = [
+    "Application",
+    "Arg",
+    "ArgList",
+    "Clock",
+    "ComponentSpec",
+    "Condition",
+    "ConditionType",
+    "Flow",
+    "Fragment",
+    "Graph",
+    "GraphError",
+    "IOSpec",
+    "MetadataDictionary",
+    "MetadataPolicy",
+    "Operator",
+    "OperatorSpec",
+    "ParameterError",
+    "ParameterFlag",
+    "PortError",
+    "QueueFullError",
+    "Resource",
+    "Scheduler",
+    "SchedulingStatusType",
+    "op",
+]

@@ -1,0 +1,77 @@
+"""What can be known to be wrong with a graph before it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.condition import ConditionType
+from penstock.core.errors import GraphError, ParameterError, choices
+
+if TYPE_CHECKING:
+    from penstock.core.graph import Graph
+    from penstock.core.operator import Operator
+
+__all__ = ["check"]
+
+
+def check(graph: Graph) -> None:
+    """Raise for the first operator or port of `graph` that could not run, saying what would be right."""
+    if not len(graph):
+        raise GraphError(
+            "there are no operators: compose() must call add_flow(...) for operators that are connected "
+            "and add_operator(...) for one that stands alone"
+        )
+    for operator in graph:
+        missing = operator.spec.missing(operator)
+        if missing:
+            raise ParameterError(
+                f"operator {operator.name!r} ({type(operator).__name__}) needs a value for "
+                f"{choices(missing)}: give it as a keyword argument or by add_arg"
+            )
+        connected = {flow.input for flow in operator.sources}
+        _check_inputs(graph, operator, connected)
+        _check_sizes(operator)
+
+
+def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None:
+    groups = [set(names) for names in operator.spec.or_combined]
+    groups += [set(condition.ports) for condition in operator.spec.multi_port]
+    groups += [set(names) for condition in operator.conditions.values() if (names := _ports(condition))]
+    for name, port in operator.spec.inputs.items():
+        if name in connected or port.is_receivers:
+            continue
+        if any(condition.kind is ConditionType.NONE for condition in port.conditions) or port.conditions:
+            # It runs without a message here, or by a condition that was chosen for this port.
+            continue
+        if any(name in group and group & connected for group in groups):
+            continue
+        outputs = [
+            f"{other.name}.{output}"
+            for other in graph
+            if other is not operator
+            for output in other.spec.outputs
+        ]
+        raise GraphError(
+            f"input {name!r} of operator {operator.name!r} is not connected, so the operator would never "
+            f"run; connect it by add_flow (outputs: {', '.join(outputs) or 'none'}), or declare it with "
+            ".condition(ConditionType.NONE) if it may stay empty"
+        )
+
+
+def _ports(condition: object) -> tuple[str, ...]:
+    names = getattr(condition, "port_names", ())
+    return tuple(names)
+
+
+def _check_sizes(operator: Operator) -> None:
+    for name, port in operator.spec.inputs.items():
+        for condition in port.conditions:
+            if condition.kind is not ConditionType.MESSAGE_AVAILABLE:
+                continue
+            least = condition.arguments.get("min_size", 1)
+            size = 1 if port.is_receivers else port.size
+            if size > 0 and least > size:
+                raise GraphError(
+                    f"input {name!r} of operator {operator.name!r} waits for {least} messages and its queue "
+                    f"holds {size}; declare it with size={least} or more"
+                )

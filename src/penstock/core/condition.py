@@ -1,0 +1,139 @@
+"""Condition: what must hold before an operator runs.
+
+A condition gives one of five states. The conditions of an operator are AND-combined: NEVER wins over
+everything, then WAIT_EVENT, WAIT, WAIT_TIME, and only when all are READY does the operator run.
+
+How a condition takes part in a run is its own business, through :meth:`Condition.attach`. The common
+ones (a message is there, downstream has room, a count) become counters in the node and are never asked
+again; the rest are asked by `check` when something happened that could have changed their answer.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+    from penstock.core.spec import ComponentSpec
+    from penstock.runtime.node import Node
+    from penstock.runtime.receiver import Receiver, Transmitter
+
+__all__ = ["Condition", "ConditionType", "SchedulingStatusType"]
+
+
+class SchedulingStatusType(enum.Enum):
+    """The state of a condition, or of an operator as a whole."""
+
+    NEVER = 0
+    READY = 1
+    WAIT = 2
+    WAIT_TIME = 3
+    WAIT_EVENT = 4
+
+
+class ConditionType(enum.Enum):
+    """The conditions that ports know by name: see :meth:`IOSpec.condition`."""
+
+    NONE = 0
+    MESSAGE_AVAILABLE = 1
+    DOWNSTREAM_MESSAGE_AFFORDABLE = 2
+    COUNT = 3
+    BOOLEAN = 4
+    PERIODIC = 5
+    ASYNCHRONOUS = 6
+    EXPIRING_MESSAGE_AVAILABLE = 7
+    MULTI_MESSAGE_AVAILABLE = 8
+    MULTI_MESSAGE_AVAILABLE_TIMEOUT = 9
+
+
+class Condition:
+    """The base of conditions; subclass it and write `check` to make your own.
+
+    A condition of your own is asked again when a message arrives at or leaves one of the operator's
+    ports, after the operator ran, at the time it named (WAIT_TIME), when :meth:`notify_scheduler` is
+    called from any thread, and, while it says plain WAIT, once in every round of the scheduler.
+
+    Parameters
+    ----------
+    fragment
+        The fragment the condition belongs to.
+    name
+        A name to find it by; the class's own name in lower case unless given.
+    """
+
+    # Built-in conditions know every event that changes them, so they are never polled.
+    polled: ClassVar[bool] = True
+    kinds: ClassVar[dict[ConditionType, type[Condition]]] = {}
+
+    def __init_subclass__(cls, kind: ConditionType | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if kind is not None:
+            Condition.kinds[kind] = cls
+
+    def __init__(self, fragment: Fragment | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
+        from penstock.core.spec import ComponentSpec
+
+        if args:
+            raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
+        self.fragment = fragment
+        self.name = name or type(self).__name__.lower()
+        self.node: Node | None = None
+        self.spec = ComponentSpec(fragment)
+        self.setup(self.spec)
+        self.spec.apply(self, kwargs)
+
+    # What a user's condition writes.
+
+    def setup(self, spec: ComponentSpec) -> None:
+        """Declare parameters."""
+
+    def initialize(self) -> None:
+        """Get ready; called once per run."""
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Give the state now and, with WAIT_TIME, the time at which it is worth asking again."""
+        return SchedulingStatusType.READY, None
+
+    def update_state(self, timestamp: int) -> None:
+        """Take note of the time; called right before every `check`."""
+
+    def on_execute(self, timestamp: int) -> None:
+        """Take note that `compute` ran; `timestamp` is when it began."""
+
+    # What it may use.
+
+    def notify_scheduler(self) -> bool:
+        """Say, from any thread, that `check` would now give another answer."""
+        node = self.node
+        if node is None:
+            return False
+        node.announce()
+        return True
+
+    def receiver(self, port_name: str) -> Receiver:
+        """Give a view of an input port of the operator: its `size`, `capacity`, `peek`."""
+        return self._attached().receiver(port_name)
+
+    def transmitter(self, port_name: str) -> Transmitter:
+        """Give a view of an output port of the operator: the free room behind it."""
+        return self._attached().transmitter(port_name)
+
+    def _attached(self) -> Node:
+        if self.node is None:
+            raise RuntimeError(f"condition {self.name!r} is not part of a running operator yet")
+        return self.node
+
+    # What a run calls.
+
+    def attach(self, node: Node) -> None:
+        """Take part in the run of `node`; the general way is to be asked by `check`."""
+        self.node = node
+        node.ask(self)
+
+    def detach(self) -> None:
+        """Leave the run."""
+        self.node = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"

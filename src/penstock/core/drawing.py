@@ -1,0 +1,67 @@
+"""A graph as text, Mermaid or DOT."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import choices
+
+if TYPE_CHECKING:
+    from penstock.core.graph import Graph
+
+__all__ = ["draw"]
+
+
+def draw(graph: Graph, style: str = "text") -> str:
+    """Give `graph` drawn in a style: ``"text"``, ``"mermaid"`` or ``"dot"``."""
+    try:
+        drawer = _DRAWERS[style]
+    except KeyError:
+        raise ValueError(f"there is no drawing style {style!r}; there are {choices(_DRAWERS)}") from None
+    return drawer(graph)
+
+
+def _text(graph: Graph) -> str:
+    lines = []
+    for operator in graph:
+        lines.append(f"{operator.name} ({type(operator).__name__})")
+        for name in operator.spec.outputs:
+            targets = [flow for flow in operator.flows if flow.output == name]
+            if not targets:
+                lines.append(f"  {name} -> (nothing)")
+            lines.extend(f"  {name} -> {flow.target.name}.{flow.input}" for flow in targets)
+    return "\n".join(lines)
+
+
+def _mermaid(graph: Graph) -> str:
+    keys = {operator.name: f"n{number}" for number, operator in enumerate(graph)}
+    lines = ["flowchart LR"]
+    lines += [f'  {key}["{_escaped(name)}"]' for name, key in keys.items()]
+    lines += [
+        f'  {keys[flow.source.name]} -- "{_escaped(flow.output)} → {_escaped(flow.input)}" --> '
+        f"{keys[flow.target.name]}"
+        for flow in graph.flows
+    ]
+    return "\n".join(lines)
+
+
+def _dot(graph: Graph) -> str:
+    lines = ["digraph pipeline {", "  rankdir=LR;", "  node [shape=box];"]
+    lines += [f'  "{_quoted(operator.name)}";' for operator in graph]
+    lines += [
+        f'  "{_quoted(flow.source.name)}" -> "{_quoted(flow.target.name)}" '
+        f'[taillabel="{_quoted(flow.output)}", headlabel="{_quoted(flow.input)}"];'
+        for flow in graph.flows
+    ]
+    return "\n".join([*lines, "}"])
+
+
+def _escaped(text: str) -> str:
+    return text.replace('"', "#quot;")
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+_DRAWERS = {"text": _text, "mermaid": _mermaid, "dot": _dot}

@@ -1,0 +1,239 @@
+"""Fragment: a graph of operators that one scheduler runs."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.checks import check
+from penstock.core.config import Config
+from penstock.core.drawing import draw
+from penstock.core.errors import GraphError
+from penstock.core.graph import Graph
+from penstock.core.metadata import MetadataPolicy
+from penstock.core.operator import Operator
+from penstock.core.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from penstock.resources.thread_pool import ThreadPool
+    from penstock.runtime.engine import Engine
+
+__all__ = ["Fragment"]
+
+
+class Fragment:
+    """A graph of operators; subclass it (or :class:`Application`) and write `compose`."""
+
+    def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
+        if args or kwargs:
+            raise TypeError(f"{type(self).__name__} takes only name, not {[*args, *kwargs]}")
+        self.name = name or type(self).__name__
+        self._graph = Graph()
+        self._scheduler: Scheduler | None = None
+        self._config: Config | None = None
+        self._metadata_enabled = True
+        self._metadata_policy = MetadataPolicy.DEFAULT
+        self._thread_pools: list[ThreadPool] = []
+        self._names: dict[str, int] = {}
+        self._engine: Engine | None = None
+
+    # What a subclass writes.
+
+    def compose(self) -> None:
+        """Make the operators and connect them; called by every run."""
+
+    # What compose uses.
+
+    def add_operator(self, op: Operator) -> None:
+        """Add an operator that stands alone; `add_flow` adds the ones it connects by itself."""
+        self._own(op)
+        self._graph.add(op)
+
+    def add_flow(self, upstream_op: Operator, downstream_op: Operator, port_pairs: Any = None) -> None:
+        """Connect outputs of one operator to inputs of another.
+
+        Parameters
+        ----------
+        upstream_op, downstream_op
+            The operators.
+        port_pairs
+            A set of ``(output, input)`` pairs or a dict ``{output: input}`` or ``{output: {input, ...}}``;
+            not needed where there is one output and one input.
+        """
+        self._own(upstream_op)
+        self._own(downstream_op)
+        self._graph.connect(upstream_op, downstream_op, port_pairs)
+
+    def _own(self, op: Any) -> None:
+        if not isinstance(op, Operator):
+            hint = ""
+            if isinstance(op, type) or callable(op):
+                hint = f"; make one first: {getattr(op, '__name__', op)}(self, name=...)"
+            raise GraphError(f"{op!r} is not an operator{hint}")
+        if not hasattr(op, "spec"):
+            raise GraphError(f"{type(op).__name__}.__init__ must call super().__init__(fragment, ...)")
+        if op.fragment is not self:
+            raise GraphError(
+                f"operator {op.name!r} belongs to {op.fragment.name!r} and cannot be added to {self.name!r}"
+            )
+
+    def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
+        """Make a pool of worker threads that operators can be assigned to."""
+        from penstock.resources.thread_pool import ThreadPool
+
+        return ThreadPool(self, initialize_size, name=name)
+
+    def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
+        """Set the scheduler, if one is given, and give the one in use (greedy unless set)."""
+        if scheduler is not None:
+            if not isinstance(scheduler, Scheduler):
+                raise TypeError(f"scheduler() takes a Scheduler, not {scheduler!r}")
+            self._scheduler = scheduler
+        if self._scheduler is None:
+            from penstock.schedulers.greedy import GreedyScheduler
+
+            self._scheduler = GreedyScheduler(self)
+        return self._scheduler
+
+    def config(self, config_file: str | Path | None = None) -> Config | None:
+        """Read a YAML file of settings, if one is given, and give the configuration in use."""
+        if config_file is not None:
+            self._config = Config(config_file)
+        return self._config
+
+    def config_keys(self) -> set[str]:
+        """Give every key of the configuration."""
+        return self._configuration().keys()
+
+    def from_config(self, key: str) -> Any:
+        """Give a section of the configuration as an :class:`ArgList`, or a single value as itself."""
+        return self._configuration().arguments(key)
+
+    def kwargs(self, key: str) -> dict[str, Any]:
+        """Give a section of the configuration as keyword arguments."""
+        return self._configuration().keywords(key)
+
+    def _configuration(self) -> Config:
+        if self._config is None:
+            raise RuntimeError(f"{self.name!r} has no configuration: call config('file.yaml') first")
+        return self._config
+
+    # Metadata.
+
+    @property
+    def is_metadata_enabled(self) -> bool:
+        """Whether metadata travels with messages."""
+        return self._metadata_enabled
+
+    @is_metadata_enabled.setter
+    def is_metadata_enabled(self, enabled: bool) -> None:
+        self._metadata_enabled = enabled
+
+    def enable_metadata(self, enabled: bool) -> None:
+        """Turn metadata on or off for every operator that does not say it itself."""
+        self._metadata_enabled = enabled
+
+    @property
+    def metadata_policy(self) -> MetadataPolicy:
+        """The policy of operators that do not set their own."""
+        return self._metadata_policy
+
+    @metadata_policy.setter
+    def metadata_policy(self, policy: MetadataPolicy) -> None:
+        self._metadata_policy = policy
+
+    # Running.
+
+    @property
+    def graph(self) -> Graph:
+        """The operators and flows of the last `compose`."""
+        return self._graph
+
+    def compose_graph(self) -> Graph:
+        """Compose and check the graph without running it."""
+        self._graph = Graph()
+        self._names = {}
+        self._thread_pools = []
+        self.compose()
+        check(self._graph)
+        return self._graph
+
+    def draw(self, style: str = "text") -> str:
+        """Give the graph drawn as ``"text"``, ``"mermaid"`` or ``"dot"``, composing it if need be."""
+        if not len(self._graph):
+            self.compose_graph()
+        return draw(self._graph, style)
+
+    def run(self) -> None:
+        """Compose the graph, run it to its end, and stop every operator.
+
+        An exception raised by an operator comes out as itself, with a note that names the operator.
+        """
+        # Imported here because core only declares: runtime builds on core, not the other way round.
+        from penstock.runtime.lifecycle import run
+
+        run(self)
+
+    def run_async(self) -> Future[None]:
+        """Start `run` on a thread of its own and give a future for its end."""
+        import threading
+
+        future: Future[None] = Future()
+
+        def work() -> None:
+            try:
+                self.run()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+        future.set_running_or_notify_cancel()
+        threading.Thread(target=work, name=f"{self.name} run", daemon=True).start()
+        return future
+
+    def stop_execution(self, op_name: str = "") -> None:
+        """Never run one operator, or any, again in this run; may be called from any thread."""
+        if op_name:
+            self._graph.find(op_name).stop_execution()
+            return
+        engine = self._engine
+        if engine is not None:
+            engine.request_stop()
+
+    def dropped(self) -> dict[str, int]:
+        """Give, for each port that dropped messages in the last run, how many.
+
+        An input drops by its queue's policy; an output that is not connected drops what it is given.
+        """
+        return self._count("dropped")
+
+    def undelivered(self) -> dict[str, int]:
+        """Give, for each input that still had messages waiting when the last run ended, how many."""
+        return self._count("undelivered")
+
+    def _count(self, what: str) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for operator in self._graph:
+            if operator.node is None:
+                continue
+            # An output that is connected has the queue of the input behind it, which counts there.
+            ports = list(operator.node.input_queues.items())
+            ports += [
+                (name, queues)
+                for name, queues in operator.node.output_queues.items()
+                if not any(flow.output == name for flow in operator.flows)
+            ]
+            for name, queues in ports:
+                count = sum(getattr(queue, what) for queue in queues)
+                if count:
+                    counts[f"{operator.name}.{name}"] = count
+        return counts
+
+    def _unused_name(self, base: str) -> str:
+        number = self._names[base] = self._names.get(base, 0) + 1
+        return base if number == 1 else f"{base}_{number}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"

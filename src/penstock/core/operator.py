@@ -1,0 +1,191 @@
+"""Operator: one stage of a pipeline. `setup` declares it, `compute` works."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.arguments import Arg
+from penstock.core.condition import Condition
+from penstock.core.errors import GraphError, ParameterError, PortError, choices
+from penstock.core.metadata import MetadataDictionary, MetadataPolicy
+from penstock.core.resource import Resource
+from penstock.core.spec import OperatorSpec
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+    from penstock.core.graph import Flow
+    from penstock.core.ports import IOSpec
+    from penstock.runtime.contexts import ExecutionContext, InputContext, OutputContext
+    from penstock.runtime.node import Node
+
+__all__ = ["Operator"]
+
+
+class Operator:
+    """The base of operators; subclass it and write `setup` and `compute`.
+
+    Parameters
+    ----------
+    fragment
+        The fragment (or application) the operator belongs to.
+    *args
+        Conditions, resources, and named values (an :class:`Arg` or what ``from_config`` gives).
+    name
+        A name to find it by, and by which errors call it; the class's name, made unique, unless given.
+    **kwargs
+        The parameters that `setup` declares; a condition or resource may also be given by keyword.
+    """
+
+    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
+        from penstock.core.fragment import Fragment
+
+        if not isinstance(fragment, Fragment):
+            raise TypeError(
+                f"the first argument of {type(self).__name__} is the application or fragment it belongs to "
+                f"(self, inside compose), not {fragment!r}"
+            )
+        self.fragment = fragment
+        self.name = name or fragment._unused_name(_spelled(type(self).__name__))
+        self.conditions: dict[str, Condition] = {}
+        self.resources: dict[str, Resource] = {}
+        self.args: list[Arg] = []
+        self.flows: list[Flow] = []
+        self.sources: list[Flow] = []
+        self.node: Node | None = None
+        self._policy = fragment.metadata_policy
+        self._metadata_enabled: bool | None = None
+        self.metadata = MetadataDictionary(self._policy, self.name)
+        self.spec = OperatorSpec(fragment, self.name)
+        try:
+            self.setup(self.spec)
+        except Exception as error:
+            error.add_note(f"raised in setup of operator {self.name!r} ({type(self).__name__})")
+            raise
+        parts = {key: value for key, value in kwargs.items() if self._is_part(key, value)}
+        self.spec.apply(self, {key: value for key, value in kwargs.items() if key not in parts})
+        for part in (*args, *parts.values()):
+            self.add_arg(part)
+
+    def _is_part(self, key: str, value: Any) -> bool:
+        return key not in self.spec.params and isinstance(value, (Condition, Resource))
+
+    # What a subclass writes.
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare ports, parameters and conditions."""
+
+    def initialize(self) -> None:
+        """Get ready; called once per run, after all operators are connected."""
+
+    def start(self) -> None:
+        """Begin; called once per run, before the first `compute` of any operator."""
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Do the work of one step: receive, compute, emit."""
+
+    def stop(self) -> None:
+        """End; called once per run for every operator that was started, whatever happened."""
+
+    # What a program does with it.
+
+    def add_arg(self, *args: Any, **kwargs: Any) -> None:
+        """Add a condition, a resource or named values after construction."""
+        for arg in args:
+            if isinstance(arg, Condition):
+                self._keep(self.conditions, arg, "condition")
+            elif isinstance(arg, Resource):
+                self._keep(self.resources, arg, "resource")
+            elif isinstance(arg, Arg):
+                self._give(arg.name, arg.value)
+            elif isinstance(arg, list) and all(isinstance(item, Arg) for item in arg):
+                for item in arg:
+                    self._give(item.name, item.value)
+            else:
+                raise ParameterError(
+                    f"operator {self.name!r} takes conditions, resources and Arg values as positional "
+                    f"arguments, not {arg!r}; parameters ({choices(self.spec.params)}) are given by keyword"
+                )
+        for key, value in kwargs.items():
+            if self._is_part(key, value):
+                self.add_arg(value)
+            else:
+                self._give(key, value)
+
+    def _give(self, name: str, value: Any) -> None:
+        self.spec.give(self, f"operator {self.name!r}", name, value)
+        self.args.append(Arg(name, value))
+
+    def _keep(self, parts: dict[str, Any], part: Any, kind: str) -> None:
+        # Two unnamed conditions of one class both get the class's name: number the second. The same
+        # object twice is a mistake in the program.
+        if any(part is known for known in parts.values()):
+            raise GraphError(f"operator {self.name!r} was given the {kind} {part.name!r} twice")
+        name, number = part.name, 2
+        while name in parts:
+            name, number = f"{part.name}_{number}", number + 1
+        parts[name] = part
+
+    def resource(self, name: str) -> Resource | None:
+        """Give the resource with a name, or None."""
+        return self.resources.get(name)
+
+    def queue_policy(
+        self, port_name: str, port_type: IOSpec.IOType | None = None, policy: IOSpec.QueuePolicy | None = None
+    ) -> None:
+        """Set what a full queue of a port does."""
+        from penstock.core.ports import IOSpec
+
+        outputs = port_type is IOSpec.IOType.OUTPUT
+        ports = self.spec.outputs if outputs else self.spec.inputs
+        if port_name not in ports:
+            kind = "output" if outputs else "input"
+            raise PortError(f"operator {self.name!r} has no {kind} {port_name!r}; it has {choices(ports)}")
+        ports[port_name].policy = policy or IOSpec.QueuePolicy.FAULT
+
+    def stop_execution(self) -> None:
+        """Never run this operator again in this run; may be called from any thread."""
+        if self.node is not None:
+            self.node.request_stop()
+
+    def dropped(self, port_name: str | None = None) -> int:
+        """Give how many messages the queues of an input (or of all) dropped in the last run."""
+        if port_name is not None and port_name not in self.spec.inputs:
+            raise PortError(
+                f"operator {self.name!r} has no input {port_name!r}; it has {choices(self.spec.inputs)}"
+            )
+        if self.node is None:
+            return 0
+        return sum(
+            queue.dropped for queue in self.node.inputs if port_name is None or queue.port == port_name
+        )
+
+    # Metadata.
+
+    @property
+    def metadata_policy(self) -> MetadataPolicy:
+        """What setting a metadata name that is already there does."""
+        return self._policy
+
+    @metadata_policy.setter
+    def metadata_policy(self, policy: MetadataPolicy) -> None:
+        self._policy = self.metadata.policy = policy
+
+    @property
+    def is_metadata_enabled(self) -> bool:
+        """Whether metadata travels with the messages of this operator."""
+        enabled = self._metadata_enabled
+        return self.fragment.is_metadata_enabled if enabled is None else enabled
+
+    def enable_metadata(self, enable: bool) -> None:
+        """Turn metadata on or off for this operator, whatever the fragment says."""
+        self._metadata_enabled = enable
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+
+def _spelled(class_name: str) -> str:
+    """Turn ``PingTxOp`` into ``ping_tx``."""
+    name = class_name.removesuffix("Op").removesuffix("Operator") or class_name
+    spelled = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return spelled.lstrip("_") or "operator"

@@ -1,0 +1,125 @@
+"""IOSpec: one port of an operator, its queue and the condition on it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from penstock.core.condition import ConditionType
+from penstock.core.errors import GraphError
+
+if TYPE_CHECKING:
+    from penstock.core.spec import OperatorSpec
+
+__all__ = ["IOSpec", "PortCondition"]
+
+
+class _IOType(enum.Enum):
+    INPUT = 0
+    OUTPUT = 1
+
+
+class _QueuePolicy(enum.Enum):
+    """What a full queue does with one message more."""
+
+    POP = 0
+    REJECT = 1
+    FAULT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _IOSize:
+    """A queue length, or one of the two special ones."""
+
+    size: int = 1
+
+    def __repr__(self) -> str:
+        return {-1: "ANY_SIZE", 0: "PRECEDING_COUNT"}.get(self.size, f"IOSize({self.size})")
+
+
+@dataclass(slots=True)
+class PortCondition:
+    """A condition that was asked for by name on one port or on several."""
+
+    kind: ConditionType
+    arguments: dict[str, Any] = field(default_factory=dict)
+    ports: tuple[str, ...] = ()
+
+
+class IOSpec:
+    """One input or output of an operator, as :meth:`OperatorSpec.input` and ``output`` declare it."""
+
+    IOType: TypeAlias = _IOType
+    QueuePolicy: TypeAlias = _QueuePolicy
+    IOSize: TypeAlias = _IOSize
+    ANY_SIZE: ClassVar[_IOSize] = _IOSize(-1)
+    """One queue for each connection; `receive` gives a tuple with one message of each."""
+    PRECEDING_COUNT: ClassVar[_IOSize] = _IOSize(0)
+    """One queue, as long as there are connections to it."""
+    SIZE_ONE: ClassVar[_IOSize] = _IOSize(1)
+
+    __slots__ = ("_spec", "conditions", "io_type", "name", "policy", "size")
+
+    def __init__(
+        self,
+        spec: OperatorSpec,
+        name: str,
+        io_type: _IOType,
+        size: int | _IOSize = 1,
+        policy: _QueuePolicy | None = None,
+    ) -> None:
+        length = size.size if isinstance(size, _IOSize) else size
+        if isinstance(length, bool) or not isinstance(length, int) or length < -1:
+            raise GraphError(
+                f"port {name!r}: size must be a positive int, IOSpec.ANY_SIZE or IOSpec.PRECEDING_COUNT, "
+                f"not {size!r}"
+            )
+        if io_type is _IOType.OUTPUT and length < 1:
+            raise GraphError(f"output {name!r}: size must be a positive int, not {size!r}")
+        if policy is not None and not isinstance(policy, _QueuePolicy):
+            raise GraphError(f"port {name!r}: policy must be an IOSpec.QueuePolicy, not {policy!r}")
+        self._spec = spec
+        self.name = name
+        self.io_type = io_type
+        self.size = length
+        self.policy = policy
+        self.conditions: list[PortCondition] = []
+
+    def condition(self, kind: ConditionType, **arguments: Any) -> IOSpec:
+        """Put a condition on this port in place of the default one; ``ConditionType.NONE`` for none."""
+        if not isinstance(kind, ConditionType):
+            raise TypeError(f"port {self.name!r}: condition takes a ConditionType, not {kind!r}")
+        self.conditions.append(PortCondition(kind, arguments, (self.name,)))
+        return self
+
+    @property
+    def queue_size(self) -> int:
+        """The length of the queue (-1: one queue for each connection; 0: as many as connections)."""
+        return self.size
+
+    @queue_size.setter
+    def queue_size(self, size: int) -> None:
+        self.size = size
+
+    @property
+    def queue_policy(self) -> _QueuePolicy | None:
+        """What a full queue does; FAULT unless set."""
+        return self.policy
+
+    @queue_policy.setter
+    def queue_policy(self, policy: _QueuePolicy) -> None:
+        self.policy = policy
+
+    @property
+    def is_receivers(self) -> bool:
+        """Whether each connection has a queue of its own."""
+        return self.size == -1
+
+    @property
+    def gives_tuple(self) -> bool:
+        """Whether `receive` gives a tuple of messages rather than one."""
+        return self.size != 1 and self.io_type is _IOType.INPUT
+
+    def __repr__(self) -> str:
+        return f"<{self.io_type.name.lower()} {self.name!r} size={_IOSize(self.size)!r}>"

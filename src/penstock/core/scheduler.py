@@ -1,0 +1,71 @@
+"""Scheduler: who takes ready operators, on which threads, and when a run ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.clock import Clock
+from penstock.core.resource import Resource
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+    from penstock.runtime.engine import Engine
+
+__all__ = ["Scheduler"]
+
+
+class Scheduler(Resource):
+    """The base of schedulers.
+
+    Parameters
+    ----------
+    fragment
+        The fragment it runs.
+    clock
+        The clock that every wait goes through; a `RealtimeClock` unless given.
+    stop_on_deadlock
+        End the run when nothing is running, ready or pending.
+    stop_on_deadlock_timeout
+        Milliseconds of the clock's time to wait before that; a negative value means never to stop.
+    max_duration_ms
+        End the run after so many milliseconds of the clock's time; a negative value means no bound.
+    check_recession_period_ms
+        How often a user's condition that says WAIT is asked again while nothing else happens.
+    """
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        *,
+        clock: Clock | None = None,
+        stop_on_deadlock: bool = True,
+        stop_on_deadlock_timeout: int = 0,
+        max_duration_ms: int = -1,
+        check_recession_period_ms: float = 5.0,
+        network_connection_timeout: int = 5000,
+        name: str = "",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(fragment, name=name, **kwargs)
+        if clock is not None and not isinstance(clock, Clock):
+            raise TypeError(f"{self.name!r}: clock must be a Clock, not {type(clock).__name__}")
+        if clock is None:
+            from penstock.resources.realtime_clock import RealtimeClock
+
+            clock = RealtimeClock(fragment)
+        self.clock: Clock = clock
+        self.stop_on_deadlock = bool(stop_on_deadlock) and stop_on_deadlock_timeout >= 0
+        self.stop_on_deadlock_timeout = stop_on_deadlock_timeout
+        self.max_duration_ms = max_duration_ms
+        self.check_recession_period_ms = check_recession_period_ms
+        # Taken for compatibility: one process has no connections to wait for.
+        self.network_connection_timeout = network_connection_timeout
+
+    @property
+    def workers(self) -> int:
+        """The number of worker threads; 0 when operators run on the thread that called `run`."""
+        return 0
+
+    def execute(self, engine: Engine) -> None:
+        """Run until the engine is finished."""
+        raise NotImplementedError

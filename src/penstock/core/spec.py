@@ -1,0 +1,198 @@
+"""The specs that `setup` fills in: parameters, and for an operator its ports and their conditions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.condition import ConditionType
+from penstock.core.errors import GraphError, ParameterError, choices
+from penstock.core.parameter import REQUIRED, Parameter, ParameterFlag
+from penstock.core.ports import IOSpec, PortCondition
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+
+__all__ = ["ComponentSpec", "OperatorSpec"]
+
+
+class ComponentSpec:
+    """The parameters of a component."""
+
+    def __init__(self, fragment: Fragment | None = None) -> None:
+        self.fragment = fragment
+        self.params: dict[str, Parameter] = {}
+
+    def param(
+        self,
+        name: str,
+        default_value: Any = REQUIRED,
+        flag: ParameterFlag = ParameterFlag.NONE,
+        *,
+        headline: str = "",
+        description: str = "",
+        kind: str = "",
+    ) -> None:
+        """Declare a parameter; it becomes an attribute of the component under the same name.
+
+        Parameters
+        ----------
+        name
+            The keyword by which the program gives it.
+        default_value
+            Its value where the program gives none; without one the program must.
+        flag
+            ``ParameterFlag.OPTIONAL`` lets it be None.
+        """
+        if kind:
+            raise ParameterError(f"parameter {name!r}: kind {kind!r} is not known")
+        self.params[name] = Parameter(name, default_value, flag, None, headline, description)
+
+    def apply(self, component: Any, values: dict[str, Any]) -> None:
+        """Set the parameters as attributes of `component`: what was given, or else the default."""
+        owner = f"{type(component).__name__} {component.name!r}"
+        annotations: dict[str, Any] = {}
+        for base in reversed(type(component).__mro__):
+            annotations.update(inspect.get_annotations(base))
+        for name, parameter in self.params.items():
+            parameter.expected = _expected(annotations.get(name), parameter.default)
+            if parameter.default is not REQUIRED:
+                setattr(component, name, parameter.default)
+            elif parameter.flag is ParameterFlag.OPTIONAL:
+                setattr(component, name, None)
+        for name, value in values.items():
+            self.give(component, owner, name, value)
+
+    def give(self, component: Any, owner: str, name: str, value: Any) -> None:
+        """Set one parameter of `component`."""
+        parameter = self.params.get(name)
+        if parameter is None:
+            raise ParameterError(f"{owner} has no parameter {name!r}; it has {choices(self.params)}")
+        setattr(component, name, parameter.check(value, owner))
+
+    def missing(self, component: Any) -> list[str]:
+        """Name the required parameters that have no value."""
+        return [
+            name
+            for name, parameter in self.params.items()
+            if parameter.is_required and not hasattr(component, name)
+        ]
+
+
+_SIMPLE = {"int": int, "float": float, "str": str, "bool": bool, "dict": dict, "list": list, "tuple": tuple}
+
+
+def _expected(annotation: Any, default: Any) -> type | None:
+    if isinstance(annotation, str):
+        # Only plain names are taken from annotations kept as text: evaluating more could import or fail.
+        annotation = _SIMPLE.get(annotation)
+    if isinstance(annotation, type):
+        return annotation
+    if default is REQUIRED or default is None:
+        return None
+    return type(default) if type(default) in _SIMPLE.values() else None
+
+
+class OperatorSpec(ComponentSpec):
+    """The parameters, ports and port conditions of an operator."""
+
+    def __init__(self, fragment: Fragment | None = None, owner: str = "") -> None:
+        super().__init__(fragment)
+        self.owner = owner
+        self.inputs: dict[str, IOSpec] = {}
+        self.outputs: dict[str, IOSpec] = {}
+        self.multi_port: list[PortCondition] = []
+        self.or_combined: list[tuple[str, ...]] = []
+
+    def input(
+        self, name: str = "input", *, size: int | IOSpec.IOSize = 1, policy: IOSpec.QueuePolicy | None = None
+    ) -> IOSpec:
+        """Declare an input port.
+
+        Parameters
+        ----------
+        name
+            The name `receive` and `add_flow` use.
+        size
+            The length of its queue. With more than one, `receive` gives a tuple of what waits, and the
+            operator runs when the queue is full, unless ``.condition(ConditionType.MESSAGE_AVAILABLE,
+            min_size=...)`` says otherwise. ``IOSpec.ANY_SIZE``: a queue for each connection;
+            ``IOSpec.PRECEDING_COUNT``: as long as there are connections.
+        policy
+            What a full queue does with one message more: ``POP`` the oldest, ``REJECT`` the new one,
+            or ``FAULT`` (the default): raise :class:`QueueFullError` in the producer.
+        """
+        return self._add(self.inputs, name, IOSpec.IOType.INPUT, size, policy)
+
+    def output(
+        self, name: str = "output", *, size: int | IOSpec.IOSize = 1, policy: IOSpec.QueuePolicy | None = None
+    ) -> IOSpec:
+        """Declare an output port.
+
+        Parameters
+        ----------
+        name
+            The name `emit` and `add_flow` use.
+        size
+            How many messages one `compute` may emit here: the operator waits until every connected
+            queue has room for as many.
+        policy
+            What the connected queues do when full, where they do not say it themselves.
+        """
+        return self._add(self.outputs, name, IOSpec.IOType.OUTPUT, size, policy)
+
+    def _add(
+        self,
+        ports: dict[str, IOSpec],
+        name: str,
+        io_type: IOSpec.IOType,
+        size: int | IOSpec.IOSize,
+        policy: IOSpec.QueuePolicy | None,
+    ) -> IOSpec:
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"operator {self.owner!r}: a port's name must be a non-empty str, not {name!r}")
+        if name in ports:
+            raise GraphError(f"operator {self.owner!r} declares the {io_type.name.lower()} {name!r} twice")
+        port = ports[name] = IOSpec(self, name, io_type, size, policy)
+        return port
+
+    def param(
+        self,
+        name: str,
+        default_value: Any = REQUIRED,
+        flag: ParameterFlag = ParameterFlag.NONE,
+        *,
+        headline: str = "",
+        description: str = "",
+        kind: str = "",
+    ) -> None:
+        """Declare a parameter; ``kind="receivers"`` declares an ``ANY_SIZE`` input instead."""
+        if kind == "receivers":
+            self.input(name, size=IOSpec.ANY_SIZE)
+            return
+        super().param(name, default_value, flag, headline=headline, description=description, kind=kind)
+
+    def multi_port_condition(self, kind: ConditionType, port_names: Iterable[str], **arguments: Any) -> None:
+        """Put one condition on several inputs together, in place of the default of each."""
+        if kind not in (ConditionType.MULTI_MESSAGE_AVAILABLE, ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT):
+            raise GraphError(
+                f"operator {self.owner!r}: multi_port_condition takes MULTI_MESSAGE_AVAILABLE or "
+                f"MULTI_MESSAGE_AVAILABLE_TIMEOUT, not {kind!r}"
+            )
+        self.multi_port.append(PortCondition(kind, arguments, self._known(port_names)))
+
+    def or_combine_port_conditions(self, port_names: Iterable[str]) -> None:
+        """Let any one of these ports' conditions do, where by default all must hold."""
+        self.or_combined.append(self._known(port_names))
+
+    def _known(self, port_names: Iterable[str]) -> tuple[str, ...]:
+        names = tuple(port_names)
+        known = self.inputs | self.outputs
+        for name in names:
+            if name not in known:
+                raise GraphError(
+                    f"operator {self.owner!r} has no port {name!r} to put a condition on; "
+                    f"it has {choices(known)}"
+                )
+        return names

@@ -1,0 +1,66 @@
+"""SyntheticClock: time that someone else tells, such as a recording or a simulation."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from penstock.core.clock import Clock, nanoseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.core.fragment import Fragment
+
+__all__ = ["SyntheticClock"]
+
+
+class SyntheticClock(Clock):
+    """Time that moves only by `advance_to` and `advance_by`, from an operator or from any thread."""
+
+    def __init__(
+        self, fragment: Fragment | None = None, initial_timestamp: int = 0, *, name: str = "synthetic_clock"
+    ) -> None:
+        super().__init__(fragment, name=name)
+        self._initial = initial_timestamp
+        self._now = initial_timestamp
+        self._moved = threading.Condition()
+        self._announce: Callable[[], None] | None = None
+
+    def initialize(self) -> None:
+        """Go back to the initial time."""
+        self._now = self._initial
+
+    def timestamp(self) -> int:
+        """Give the time in nanoseconds."""
+        return self._now
+
+    def advance_to(self, new_time_ns: int) -> None:
+        """Move the time forward to `new_time_ns`."""
+        with self._moved:
+            if new_time_ns < self._now:
+                raise ValueError(
+                    f"clock {self.name!r} shows {self._now} ns and cannot go back to {new_time_ns} ns"
+                )
+            self._now = new_time_ns
+            self._moved.notify_all()
+        if self._announce is not None:
+            self._announce()
+
+    def advance_by(self, time_delta_ns: int | float | timedelta) -> None:
+        """Move the time forward by nanoseconds (int), seconds (float) or a timedelta."""
+        self.advance_to(self._now + nanoseconds(time_delta_ns))
+
+    def sleep_until(self, target_time_ns: int) -> None:
+        """Sleep until another thread has moved the time to `target_time_ns`."""
+        with self._moved:
+            self._moved.wait_for(lambda: self._now >= target_time_ns)
+
+    def seconds_until(self, target_time_ns: int) -> float | None:
+        """Give 0 for a time that has come; for another, only an announcement can tell."""
+        return 0.0 if target_time_ns <= self._now else None
+
+    def watch(self, announce: Callable[[], None] | None) -> None:
+        """Name the function to call when the time was moved."""
+        self._announce = announce

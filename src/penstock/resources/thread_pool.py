@@ -1,0 +1,74 @@
+"""ThreadPool: worker threads of their own for some operators, pinned to cores if wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.core.operator import Operator
+from penstock.core.resource import Resource
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+
+__all__ = ["Assignment", "ThreadPool"]
+
+
+@dataclass(slots=True)
+class Assignment:
+    """An operator in a pool, and whether it has a thread to itself."""
+
+    operator: Operator
+    pinned: bool
+    cores: tuple[int, ...]
+
+
+class ThreadPool(Resource):
+    """Worker threads that run only the operators added to the pool.
+
+    Parameters
+    ----------
+    initial_size
+        The number of threads that the operators without a thread of their own share.
+    """
+
+    def __init__(
+        self, fragment: Fragment | None = None, initial_size: int = 1, *, name: str = "thread_pool"
+    ) -> None:
+        super().__init__(fragment, name=name)
+        if initial_size < 1:
+            raise ValueError(f"thread pool {name!r}: initial_size must be at least 1, not {initial_size}")
+        self.initial_size = initial_size
+        self.assignments: list[Assignment] = []
+        if fragment is not None:
+            fragment._thread_pools.append(self)
+
+    def add(
+        self,
+        ops: Operator | Iterable[Operator],
+        pin_operator: bool = True,
+        pin_cores: Iterable[int] | None = None,
+    ) -> None:
+        """Have the threads of this pool run some operators.
+
+        Parameters
+        ----------
+        ops
+            One operator or several.
+        pin_operator
+            Give each a thread to itself, always the same.
+        pin_cores
+            The CPU cores those threads may use; any unless given.
+        """
+        cores = tuple(pin_cores or ())
+        for operator in [ops] if isinstance(ops, Operator) else ops:
+            for pool in operator.fragment._thread_pools:
+                if any(assignment.operator is operator for assignment in pool.assignments):
+                    raise ValueError(f"operator {operator.name!r} is in thread pool {pool.name!r} already")
+            self.assignments.append(Assignment(operator, pin_operator, cores))
+
+    @property
+    def operators(self) -> list[Operator]:
+        """The operators that were added."""
+        return [assignment.operator for assignment in self.assignments]

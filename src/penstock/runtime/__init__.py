@@ -1,0 +1,1 @@
+"""What runs a program: messages, queues, readiness, and the objects handed to `compute`."""

@@ -1,0 +1,208 @@
+"""Assembly: from what a program declared to the nodes and queues of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.condition import Condition, ConditionType
+from penstock.core.errors import GraphError
+from penstock.core.ports import IOSpec
+from penstock.runtime.contexts import ExecutionContext, InputContext, OutputContext
+from penstock.runtime.engine import Engine
+from penstock.runtime.node import Node
+from penstock.runtime.queue import Nowhere, Queue
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+    from penstock.core.operator import Operator
+    from penstock.core.ports import PortCondition
+
+__all__ = ["assemble"]
+
+
+def assemble(fragment: Fragment) -> Engine:
+    """Make the engine that runs the composed graph of `fragment`."""
+    engine = Engine(fragment.scheduler())
+    nodes: dict[Operator, Node] = {}
+    for operator in fragment.graph:
+        node = nodes[operator] = Node(engine, operator)
+        node.lane = engine.lanes[0]
+        operator.node = node
+        operator.metadata.node = node
+        operator.metadata.clear()
+        node.special = False
+        engine.nodes.append(node)
+    for node in engine.nodes:
+        _make_input_queues(node, nodes)
+    for node in engine.nodes:
+        _find_output_queues(node, nodes)
+    for node in engine.nodes:
+        _attach_conditions(node)
+    for node in engine.nodes:
+        for queue in node.inputs:
+            if len(queue.feeders) > 1:
+                queue.share()
+            if len(queue.producers) > 1:
+                for producer in queue.producers:
+                    producer.shared = (*producer.shared, queue)
+        node.input = InputContext(node)
+        node.output = OutputContext(node)
+        node.context = ExecutionContext(node)
+    return engine
+
+
+def _make_input_queues(node: Node, nodes: dict[Operator, Node]) -> None:
+    operator = node.operator
+    for name, port in operator.spec.inputs.items():
+        flows = [flow for flow in operator.sources if flow.input == name]
+        policy = port.policy
+        if policy is None:
+            inherited = {flow.source.spec.outputs[flow.output].policy for flow in flows} - {None}
+            if len(inherited) > 1:
+                raise GraphError(
+                    f"input {name!r} of operator {operator.name!r} is fed by outputs with different queue "
+                    "policies; declare the input with policy=..."
+                )
+            policy = inherited.pop() if inherited else IOSpec.QueuePolicy.FAULT
+        if port.is_receivers:
+            queues = tuple(Queue(node, name, 1, policy) for _ in flows)
+        else:
+            limit = port.size or max(len(flows), 1)
+            queues = (Queue(node, name, limit, policy),)
+            queues[0].min_size = limit
+        node.input_queues[name] = queues
+    node.inputs = tuple(queue for queues in node.input_queues.values() for queue in queues)
+
+
+def _find_output_queues(node: Node, nodes: dict[Operator, Node]) -> None:
+    operator = node.operator
+    needs: dict[Queue, int] = {}
+    for name, port in operator.spec.outputs.items():
+        queues: list[Queue] = []
+        for flow in operator.flows:
+            if flow.output != name:
+                continue
+            target = nodes[flow.target]
+            behind = target.input_queues[flow.input]
+            if target.operator.spec.inputs[flow.input].is_receivers:
+                same_port = [other for other in flow.target.sources if other.input == flow.input]
+                queue = behind[next(n for n, other in enumerate(same_port) if other is flow)]
+            else:
+                queue = behind[0]
+            if queue not in queues:
+                queues.append(queue)
+            if node not in queue.feeders:
+                queue.feeders.append(node)
+            if not port.conditions:
+                _check_room(node, queue, port.size, name)
+                # Two outputs into one queue need room for both.
+                needs[queue] = min(needs.get(queue, 0) + port.size, queue.limit)
+        node.output_queues[name] = tuple(queues) or (Nowhere(),)
+    for queue, places in needs.items():
+        queue.min_free = max(queue.min_free, places)
+        queue.producers.append(node)
+    seen: dict[Queue, None] = {}
+    for queues_of_port in node.output_queues.values():
+        seen.update(dict.fromkeys(queue for queue in queues_of_port if not isinstance(queue, Nowhere)))
+    node.outputs = tuple(seen)
+
+
+def _check_room(node: Node, queue: Queue, places: int, port: str) -> None:
+    if places > queue.limit:
+        raise GraphError(
+            f"output {port!r} of operator {node.name!r} emits up to {places} messages at once and the queue "
+            f"of input {queue.port!r} of operator {queue.consumer.name!r} holds {queue.limit}; declare that "
+            f"input with size={places} or more"
+        )
+
+
+def _attach_conditions(node: Node) -> None:
+    operator = node.operator
+    spec = operator.spec
+    port_conditions: dict[str, list[Condition]] = {}
+    combined = {name for names in spec.or_combined for name in names}
+    taken = {name for condition in spec.multi_port for name in condition.ports}
+    given = list(operator.conditions.values())
+    in_groups = {id(term) for condition in given for term in getattr(condition, "terms", ())}
+    for condition in given:
+        if condition.node is not None and condition.node.engine is node.engine:
+            raise GraphError(
+                f"condition {condition.name!r} was given to the operators {condition.node.name!r} and "
+                f"{operator.name!r}; make one for each"
+            )
+        terms = getattr(condition, "terms", ()) or (condition,)
+        for term in terms:
+            for name in getattr(term, "port_names", ()):
+                if name not in spec.inputs and name not in spec.outputs:
+                    known = [*spec.inputs, *spec.outputs]
+                    raise GraphError(
+                        f"condition {term.name!r} of operator {operator.name!r} is about a port {name!r} "
+                        f"that the operator does not have; it has {', '.join(map(repr, known)) or 'none'}"
+                    )
+                taken.add(name)
+
+    for name, port in (*spec.inputs.items(), *spec.outputs.items()):
+        made = [
+            _make(operator, wanted, name)
+            for wanted in port.conditions
+            if wanted.kind is not ConditionType.NONE
+        ]
+        is_input = port.io_type is IOSpec.IOType.INPUT
+        if not made and not port.conditions and name in combined:
+            made = [_default(operator, port, name, node)]
+        port_conditions[name] = made
+        if is_input and (port.conditions or name in taken or name in combined):
+            for queue in node.input_queues[name]:
+                queue.min_size = 0
+        if not is_input and (name in combined or name in taken):
+            for queue in node.output_queues[name]:
+                if node in queue.producers:
+                    queue.producers.remove(node)
+
+    for name, conditions in port_conditions.items():
+        if name not in combined:
+            for condition in conditions:
+                condition.attach(node)
+    for names in spec.or_combined:
+        from penstock.conditions.either import OrConditionCombiner
+
+        terms = [condition for name in names for condition in port_conditions[name]]
+        OrConditionCombiner(operator.fragment, terms=terms, name=f"any of {', '.join(names)}").attach(node)
+    for wanted in spec.multi_port:
+        _make(operator, wanted, None).attach(node)
+    for condition in given:
+        if id(condition) not in in_groups:
+            condition.attach(node)
+
+
+def _make(operator: Operator, wanted: PortCondition, port: str | None) -> Condition:
+    """Make a condition that `setup` asked for by its kind."""
+    import penstock.conditions  # noqa: F401  (the catalogue registers its kinds)
+
+    kind = Condition.kinds[wanted.kind]
+    arguments: dict[str, Any] = dict(wanted.arguments)
+    roles = getattr(kind, "port_role", None)
+    if roles == "receivers":
+        arguments.setdefault("receivers", list(wanted.ports))
+    elif roles is not None:
+        arguments.setdefault(roles, port)
+    try:
+        return kind(operator.fragment, **arguments)
+    except TypeError as error:
+        error.add_note(
+            f"raised for the condition {wanted.kind.name} on {', '.join(map(repr, wanted.ports))} "
+            f"of operator {operator.name!r}"
+        )
+        raise
+
+
+def _default(operator: Operator, port: IOSpec, name: str, node: Node) -> Condition:
+    from penstock.core.ports import PortCondition
+
+    if port.io_type is IOSpec.IOType.INPUT:
+        size = node.input_queues[name][0].min_size if node.input_queues[name] else 1
+        return _make(
+            operator, PortCondition(ConditionType.MESSAGE_AVAILABLE, {"min_size": size}, (name,)), name
+        )
+    affordable = ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE
+    return _make(operator, PortCondition(affordable, {"min_size": port.size}, (name,)), name)

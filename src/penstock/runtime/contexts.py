@@ -1,0 +1,223 @@
+"""The three objects handed to `compute`, made once for each operator and reused.
+
+`receive` and `emit` are the hot path: a dict look-up by port name, then a popleft or an append in C.
+The name may be left out where an operator has one input or one output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.errors import PortError, choices
+from penstock.runtime.message import Message
+
+if TYPE_CHECKING:
+    from penstock.core.operator import Operator
+    from penstock.runtime.node import Node
+    from penstock.runtime.queue import Queue
+
+__all__ = ["ExecutionContext", "InputContext", "OutputContext"]
+
+
+class InputContext:
+    """What `compute` receives from."""
+
+    __slots__ = ("_names", "_node", "_take", "notes")
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._names = tuple(node.input_queues)
+        # For each port a callable that gives the next message or raises IndexError when there is none.
+        self._take: dict[str, Callable[[], Any]] = {}
+        for name, port in node.operator.spec.inputs.items():
+            queues = node.input_queues[name]
+            if port.is_receivers:
+                self._take[name] = _each(queues)
+            elif port.gives_tuple:
+                self._take[name] = _all(queues[0])
+            else:
+                self._take[name] = queues[0].popleft
+        if len(self._take) == 1:
+            self._take[""] = self._take[self._names[0]]
+        # The messages of this compute that carried more than their data, by port.
+        self.notes: dict[str, list[Message]] = {}
+
+    def tell_at_once(self) -> None:
+        """Have producers told of the room that a receive makes at once, not when compute is over.
+
+        With one thread there would be no one to make use of it; with several, it is what lets the next
+        message be made while this one is being worked on.
+        """
+        node = self._node
+        for name, queues in node.input_queues.items():
+            self._take[name] = _telling(self._take[name], queues, node.engine.tell_room)
+        if "" in self._take:
+            self._take[""] = self._take[self._names[0]]
+
+    def receive(self, name: str = "", *, kind: str = "") -> Any:
+        """Take what waits at an input.
+
+        Gives the emitted object; on a port with a queue longer than one a tuple of all that waits; on an
+        ``ANY_SIZE`` port a tuple with one of each connection; None where nothing waits.
+        """
+        try:
+            item = self._take[name]()
+        except IndexError:
+            return None
+        except KeyError:
+            raise self._unknown(name) from None
+        if type(item) is Message:
+            return self._open(name, item)
+        if type(item) is _Batch:
+            return tuple([self._open(name, part) if type(part) is Message else part for part in item])
+        return item
+
+    def _open(self, name: str, message: Message) -> Any:
+        node = self._node
+        # From here on the node clears its notes and metadata before each compute.
+        node.special = True
+        self.notes.setdefault(name or self._names[0], []).append(message)
+        if message.metadata is not None and node.operator.is_metadata_enabled:
+            node.metadata.update(message.metadata)
+        return message.data
+
+    def get_acquisition_timestamp(self, input_port_name: str = "") -> int | None:
+        """Give the timestamp of the first message received at a port in this compute, or None."""
+        return next(iter(self.get_acquisition_timestamps(input_port_name)), None)
+
+    def get_acquisition_timestamps(self, input_port_name: str = "") -> list[int | None]:
+        """Give the timestamps of the messages received at a port in this compute that carried one."""
+        name = input_port_name or (self._names[0] if len(self._names) == 1 else "")
+        if name not in self._take:
+            raise self._unknown(name)
+        return [
+            message.acq_timestamp for message in self.notes.get(name, ()) if message.acq_timestamp is not None
+        ]
+
+    def _unknown(self, name: str) -> PortError:
+        operator = self._node.name
+        if not name:
+            return PortError(f"operator {operator!r} has the inputs {choices(self._names)}: name one")
+        return PortError(f"operator {operator!r} has no input {name!r}; it has {choices(self._names)}")
+
+
+class OutputContext:
+    """What `compute` emits to."""
+
+    __slots__ = ("_metadata", "_names", "_node", "_queues", "stamps")
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._names = tuple(node.output_queues)
+        self._queues: dict[str, tuple[Queue, ...]] = dict(node.output_queues)
+        if len(self._names) == 1:
+            self._queues[""] = self._queues[self._names[0]]
+        self._metadata: dict[str, Any] = node.metadata if node.operator.is_metadata_enabled else {}
+        # Called with each message and port name before it is sent; for layers above this one.
+        self.stamps: tuple[Callable[[Message, str], None], ...] = ()
+
+    def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: int = -1) -> None:
+        """Send an object to everything connected to an output.
+
+        Parameters
+        ----------
+        data
+            Any object; it is passed on as it is, not copied.
+        name
+            The output port; not needed where there is only one.
+        emitter_name
+            Taken for compatibility.
+        acq_timestamp
+            When the data was acquired, in nanoseconds; travels with it.
+        """
+        if acq_timestamp != -1 or self._metadata or self.stamps:
+            data = self._stamped(data, name, acq_timestamp)
+        try:
+            queues = self._queues[name]
+        except KeyError:
+            raise self._unknown(name) from None
+        for queue in queues:
+            if len(queue) < queue.capacity:
+                queue.append(data)
+            else:
+                queue.offer(data)
+
+    def _stamped(self, data: Any, name: str, acq_timestamp: int) -> Message:
+        message = Message(data)
+        if acq_timestamp != -1:
+            message.acq_timestamp = acq_timestamp
+        if self._metadata:
+            message.metadata = dict(self._metadata)
+        for stamp in self.stamps:
+            stamp(message, name)
+        return message
+
+    def _unknown(self, name: str) -> PortError:
+        operator = self._node.name
+        if not name:
+            return PortError(f"operator {operator!r} has the outputs {choices(self._names)}: name one")
+        return PortError(f"operator {operator!r} has no output {name!r}; it has {choices(self._names)}")
+
+
+class ExecutionContext:
+    """What `compute` may ask about the run it is part of."""
+
+    __slots__ = ("_node", "input", "output")
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.input = node.input
+        self.output = node.output
+
+    def find_operator(self, op_name: str = "") -> Operator:
+        """Give an operator of this fragment by name; this one without a name."""
+        operator = self._node.operator
+        return operator.fragment.graph.find(op_name) if op_name else operator
+
+    def get_operator_status(self, op_name: str = "") -> Any:
+        """Give the scheduling status of an operator; of this one without a name."""
+        node = self.find_operator(op_name).node
+        assert node is not None
+        return node.status()
+
+    @property
+    def timestamp(self) -> int:
+        """The time of the run's clock in nanoseconds."""
+        return self._node.engine.clock.timestamp()
+
+
+class _Batch(list[Any]):
+    """Several messages taken at once; a type of its own so that an emitted list is not mistaken for it."""
+
+    __slots__ = ()
+
+
+def _telling(
+    take: Callable[[], Any], queues: tuple[Queue, ...], tell_room: Callable[[Queue], None]
+) -> Callable[[], Any]:
+    def take_and_tell() -> Any:
+        item = take()
+        for queue in queues:
+            if not queue.affordable:
+                tell_room(queue)
+        return item
+
+    return take_and_tell
+
+
+def _each(queues: tuple[Queue, ...]) -> Callable[[], _Batch]:
+    def take() -> _Batch:
+        return _Batch([queue.popleft() for queue in queues if queue])
+
+    return take
+
+
+def _all(queue: Queue) -> Callable[[], _Batch]:
+    def take() -> _Batch:
+        waiting = len(queue)
+        if not waiting:
+            raise IndexError
+        return _Batch([queue.popleft() for _ in range(waiting)])
+
+    return take

@@ -1,0 +1,494 @@
+"""Engine: which nodes are ready, and when a run is over. One mechanism under all schedulers.
+
+Readiness is told, never searched for. After each `compute` the engine looks at that node's own queues
+(`finish`): an input that ran low adds a blocker to the node, an input that has room again takes one from
+its producers, an output that filled up adds one, a queue that has enough takes one from its consumer.
+A node whose last blocker went is put in its lane. The cost of a step depends on the ports of the
+operator that ran and on nothing else: no other node is looked at.
+
+What cannot be counted is handled beside that. Conditions that must be asked are asked when their node is
+taken from the lane (`admit`), and if they say no, the node waits for the event that could change the
+answer: a message, a time (`timers`), or an announcement from any thread (`inbox`). Announcements only
+append to a deque and wake a sleeper, so that they may come from a CUDA callback or a signal handler; the
+next worker to look takes note of them.
+
+A scheduler with several workers holds `lock` around everything here except `announce` and
+`request_stop`; the greedy scheduler has one thread and takes no lock at all.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from penstock.core.condition import SchedulingStatusType
+from penstock.runtime.lane import Lane, Seat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.core.clock import Clock
+    from penstock.core.scheduler import Scheduler
+    from penstock.runtime.node import Node
+    from penstock.runtime.queue import Queue
+
+__all__ = ["Engine"]
+
+_NEVER = SchedulingStatusType.NEVER
+_READY = SchedulingStatusType.READY
+_WAIT_TIME = SchedulingStatusType.WAIT_TIME
+_WAIT_EVENT = SchedulingStatusType.WAIT_EVENT
+
+
+class Engine:
+    """The state of one run."""
+
+    __slots__ = (
+        "_sequence",
+        "alive",
+        "at_end",
+        "clock",
+        "deadlock_at",
+        "error",
+        "inbox",
+        "keeper",
+        "keeper_until",
+        "lanes",
+        "limit",
+        "lock",
+        "nodes",
+        "pending",
+        "polled",
+        "running",
+        "scheduler",
+        "stopping",
+        "timed",
+        "timers",
+    )
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.clock: Clock = scheduler.clock
+        self.nodes: list[Node] = []
+        self.lanes: list[Lane] = [Lane()]
+        self.lock = threading.Lock()
+        self.inbox: deque[Node | None] = deque()
+        self.timers: list[tuple[int, int, Node]] = []
+        # The time at which the run is to end whatever happens.
+        self.limit: int | None = None
+        # Whether there is any time to watch for: timers or limit.
+        self.timed = False
+        self.polled: set[Node] = set()
+        # Nodes that wait for an announcement; while there are some there is no deadlock.
+        self.pending = 0
+        self.alive = 0
+        self.running = 0
+        self.stopping = False
+        self.error: BaseException | None = None
+        self.deadlock_at: int | None = None
+        # The sleeping worker that wakes up for the next timer, and when.
+        self.keeper: Seat | None = None
+        self.keeper_until = 0
+        # Called once when the run is over, whatever happened; for layers above this one.
+        self.at_end: list[Callable[[], None]] = []
+        self._sequence = itertools.count()
+
+    # From any thread.
+
+    def announce(self, node: Node | None) -> None:
+        """Have a node looked at again; never blocks and takes no lock."""
+        self.inbox.append(node)
+        if node is not None and node.lane.wake():
+            return
+        for lane in self.lanes:
+            if lane.wake():
+                return
+
+    def request_stop(self) -> None:
+        """End the run once what is running now has finished."""
+        self.stopping = True
+        self.inbox.append(None)
+        self.wake_all()
+
+    def wake_all(self) -> None:
+        """Wake every sleeping worker."""
+        for lane in self.lanes:
+            while lane.wake():
+                pass
+
+    def wake_lanes(self) -> None:
+        """Wake a worker for each lane that has something left to take, and one to keep the time."""
+        for lane in self.lanes:
+            if lane.asleep and (lane.now or lane.later):
+                lane.wake()
+        if self.timed and self.clock.passes:
+            self._find_keeper()
+
+    def _find_keeper(self) -> None:
+        """See to it that some sleeper wakes up for the next timer while this worker is busy."""
+        until = self.timers[0][0] if self.timers else self.limit
+        assert until is not None
+        if self.keeper is not None and self.keeper_until <= until:
+            return
+        for lane in self.lanes:
+            try:
+                seat = lane.asleep.pop()
+            except IndexError:
+                continue
+            # Named at once, so that the next step does not wake another one for the same.
+            self.keeper, self.keeper_until = seat, until
+            seat.wake()
+            return
+
+    # At the start.
+
+    def prime(self) -> None:
+        """Count every node's blockers and put the ones without any in their lanes."""
+        self.alive = len(self.nodes)
+        if self.scheduler.max_duration_ms >= 0:
+            self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
+            self.timed = True
+        for node in self.nodes:
+            # Taken only now: an operator may choose its compute in start().
+            node.compute = node.operator.compute
+            for queue in node.inputs:
+                queue.available = len(queue) >= queue.min_size
+                node.blockers += not queue.available
+            for queue in node.outputs:
+                queue.room = queue.limit - queue.min_free
+                queue.affordable = len(queue) <= queue.room
+                node.blockers += not queue.affordable and node in queue.producers
+            node.special = bool(node.asked or node.shared or node.after)
+        for node in self.nodes:
+            if node.remaining == 0:
+                self.retire(node)
+            elif not node.blockers:
+                node.busy = True
+                node.lane.later.append(node)
+            elif node.asked:
+                self.observe(node)
+        self.clock.watch(lambda: self.announce(None))
+
+    # The step.
+
+    def take(self, lane: Lane) -> Node | None:
+        """Give the next node of a lane that is to run, or None; the caller runs it and calls `finish`."""
+        while True:
+            if self.inbox:
+                self.drain()
+            if self.timed:
+                self.fire()
+            if self.stopping:
+                return None
+            if lane.now:
+                node = lane.now.pop()
+            elif lane.later:
+                lane.sweep += 1
+                lane.now.extend(reversed(lane.later))
+                lane.later.clear()
+                self.deadlock_at = None
+                if self.polled:
+                    self.poll()
+                continue
+            else:
+                return None
+            if node.blockers or (node.special and not self.admit(node)):
+                node.busy = False
+                continue
+            node.sweep = lane.sweep
+            return node
+
+    def compute_special(self, node: Node) -> None:
+        """Run a node that has more to it than its compute."""
+        if node.metadata:
+            node.metadata.clear()
+        if node.input.notes:
+            node.input.notes.clear()
+        began = self.clock.timestamp() if node.asked else 0
+        node.compute(node.input, node.output, node.context)
+        for hook in node.after:
+            hook(node)
+        if node.asked:
+            node.on_execute(began)
+
+    def finish(self, node: Node) -> None:
+        """Bring every flag of the node's queues up to date and put in lanes what that made ready."""
+        for queue in node.inputs:
+            waiting = len(queue)
+            if waiting < queue.min_size and queue.available:
+                queue.available = False
+                node.blockers += 1
+            if not queue.affordable and waiting + queue.reserved <= queue.room:
+                queue.affordable = True
+                for producer in queue.producers:
+                    producer.blockers -= 1
+                    if not producer.blockers and not producer.busy:
+                        producer.busy = True
+                        producer.lane.later.append(producer)
+            if queue.watched:
+                for producer in queue.feeders:
+                    self.candidate(producer)
+        for queue in node.outputs:
+            waiting = len(queue)
+            if not queue.available and waiting >= queue.min_size:
+                queue.available = True
+                consumer = queue.consumer
+                consumer.blockers -= 1
+                if not consumer.blockers and not consumer.busy:
+                    consumer.busy = True
+                    lane = consumer.lane
+                    if consumer.sweep == lane.sweep:
+                        lane.later.append(consumer)
+                    else:
+                        lane.now.append(consumer)
+            if queue.affordable and waiting + queue.reserved > queue.room:
+                queue.affordable = False
+                for producer in queue.producers:
+                    producer.blockers += 1
+            if queue.watched:
+                self.candidate(queue.consumer, soon=True)
+        if node.shared:
+            self.unreserve(node)
+        node.remaining -= 1
+        if node.remaining == 0:
+            self.retire(node)
+        if node.blockers:
+            node.busy = False
+            if node.asked:
+                self.observe(node)
+        else:
+            node.lane.later.append(node)
+
+    def tell_room(self, queue: Queue) -> None:
+        """Tell the producers of a queue, in the middle of its consumer's compute, that there is room."""
+        with self.lock:
+            self._retell(queue)
+            self.wake_lanes()
+
+    def candidate(self, node: Node, soon: bool = False) -> None:
+        """Put a node in its lane, in this sweep if `soon`, if nothing that is counted blocks it."""
+        if not node.blockers and not node.busy:
+            node.busy = True
+            lane = node.lane
+            (lane.now if soon and node.sweep != lane.sweep else lane.later).append(node)
+
+    def retire(self, node: Node) -> None:
+        """Never run a node again."""
+        if node.retired:
+            return
+        node.retired = True
+        # A blocker that nothing takes away.
+        node.blockers += 1
+        self.alive -= 1
+        self.polled.discard(node)
+        if node.pending:
+            node.pending = False
+            self.pending -= 1
+
+    # Conditions that are asked.
+
+    def admit(self, node: Node) -> bool:
+        """Say whether a node without blockers may run now; if not, see to it that it is asked again."""
+        if node.asked:
+            status, until = self.observe(node)
+            if status is not _READY:
+                if status is _WAIT_TIME:
+                    assert until is not None
+                    self.arm(node, until)
+                return False
+        if node.shared:
+            self.reserve(node)
+        return True
+
+    def observe(self, node: Node) -> tuple[SchedulingStatusType, int | None]:
+        """Ask a node's conditions and take note of NEVER, of events outstanding and of what to poll."""
+        if node.retired:
+            return _NEVER, None
+        try:
+            status, until = node.check(self.clock.timestamp())
+        except Exception as error:
+            error.add_note(f"raised by a condition of operator {node.name!r}")
+            raise
+        if status is _NEVER:
+            self.retire(node)
+            return status, until
+        pending = status is _WAIT_EVENT
+        if pending is not node.pending:
+            node.pending = pending
+            self.pending += 1 if pending else -1
+        if node.polls:
+            if status is _READY or status is _WAIT_TIME:
+                self.polled.discard(node)
+            else:
+                self.polled.add(node)
+        return status, until
+
+    def poll(self) -> None:
+        """Have the users' conditions that said WAIT asked again."""
+        for node in self.polled:
+            self.candidate(node)
+
+    def drain(self) -> None:
+        """Take note of what was announced."""
+        inbox = self.inbox
+        while inbox:
+            node = inbox.popleft()
+            if node is None or node.retired:
+                continue
+            if node.stop_requested:
+                self.retire(node)
+            elif node.blockers:
+                self.observe(node)
+            else:
+                self.candidate(node)
+
+    # Time.
+
+    def arm(self, node: Node, until: int) -> None:
+        """Look at a node again at a time."""
+        if node.wake_at != until:
+            node.wake_at = until
+            heapq.heappush(self.timers, (until, next(self._sequence), node))
+            self.timed = True
+
+    def fire(self) -> None:
+        """Put in lanes what was waiting for a time that has come."""
+        now = self.clock.timestamp()
+        timers = self.timers
+        while timers and timers[0][0] <= now:
+            until, _, node = heapq.heappop(timers)
+            if node.wake_at == until:
+                node.wake_at = None
+                self.candidate(node)
+        if self.limit is not None and now >= self.limit:
+            self.stopping = True
+            self.wake_all()
+        self.timed = bool(timers) or self.limit is not None
+
+    def next_time(self) -> int | None:
+        """Give the next time at which something is to happen, forgetting what no longer waits for one."""
+        timers = self.timers
+        while timers and (timers[0][2].wake_at != timers[0][0] or timers[0][2].retired):
+            heapq.heappop(timers)
+        return timers[0][0] if timers else None
+
+    # Room that several producers share: taken before a compute, given back after it, so that two of them
+    # never run for the same place.
+
+    def reserve(self, node: Node) -> None:
+        """Take the room a node may need in the queues it shares."""
+        for queue in node.shared:
+            queue.reserved += queue.min_free
+            self._retell(queue)
+
+    def unreserve(self, node: Node) -> None:
+        """Give back the room a node took, and let the others go first next time."""
+        for queue in node.shared:
+            queue.reserved -= queue.min_free
+            queue.producers.remove(node)
+            queue.producers.append(node)
+            self._retell(queue)
+
+    def _retell(self, queue: Queue) -> None:
+        affordable = len(queue) + queue.reserved <= queue.room
+        if affordable is queue.affordable:
+            return
+        queue.affordable = affordable
+        for producer in queue.producers:
+            producer.blockers += -1 if affordable else 1
+            if affordable:
+                self.candidate(producer)
+
+    # When nothing is ready.
+
+    def rest(self, seat: Seat, lock: threading.Lock | None) -> bool:
+        """Sleep until there may be something to do and say True, or say False when the run is over.
+
+        Called by a worker that found nothing to take, with `lock` held where there is one; it is let go
+        during the sleep. The last worker to come to rest, with nothing running, decides: it asks what is
+        only polled, ends the run, moves a clock that can be moved, or sleeps until the next timer.
+        """
+        if self.stopping:
+            return False
+        if self.inbox:
+            return True
+        until = self.next_time()
+        if not self.running and not any(lane.now or lane.later for lane in self.lanes):
+            if self.polled and self._repoll():
+                return True
+            if not self.alive:
+                return self.end()
+            if until is not None or self.pending:
+                self.deadlock_at = None
+            elif self.scheduler.stop_on_deadlock:
+                now = self.clock.timestamp()
+                if self.deadlock_at is None:
+                    self.deadlock_at = now + self.scheduler.stop_on_deadlock_timeout * 1_000_000
+                if now >= self.deadlock_at:
+                    return self.end()
+                until = self.deadlock_at
+            can_jump = True
+            if self.limit is not None and (until is None or self.limit < until):
+                # With an event outstanding time must not jump to the end of the run before it comes.
+                can_jump = until is not None or not self.pending
+                until = self.limit
+            if until is not None and can_jump and self.clock.jump_to(until):
+                return True
+        elif self.limit is not None and (until is None or self.limit < until):
+            until = self.limit
+        self._sleep(seat, until, lock)
+        return True
+
+    def end(self) -> bool:
+        """End the run: have every worker leave."""
+        self.stopping = True
+        self.wake_all()
+        return False
+
+    def _repoll(self) -> bool:
+        for node in list(self.polled):
+            if not node.blockers and not node.busy:
+                status, until = self.observe(node)
+                if status is _READY:
+                    self.candidate(node)
+                elif status is _WAIT_TIME:
+                    assert until is not None
+                    self.arm(node, until)
+        return any(lane.later for lane in self.lanes)
+
+    def _sleep(self, seat: Seat, until: int | None, lock: threading.Lock | None) -> None:
+        seconds = None if until is None else self.clock.seconds_until(until)
+        if seconds is not None and until is not None:
+            # One sleeper is enough to wake up for the next timer.
+            if self.keeper is None or until < self.keeper_until:
+                self.keeper, self.keeper_until = seat, until
+            else:
+                seconds = None
+        if self.polled:
+            recess = self.scheduler.check_recession_period_ms / 1e3
+            seconds = recess if seconds is None else min(seconds, recess)
+        asleep = seat.lane.asleep
+        asleep.append(seat)
+        # Whoever announces appends to the inbox first and looks for sleepers second; looking at the inbox
+        # after lying down, one of the two sees the other.
+        woken = False
+        if not self.inbox:
+            if lock is None:
+                woken = seat.sleep(seconds)
+            else:
+                lock.release()
+                try:
+                    woken = seat.sleep(seconds)
+                finally:
+                    lock.acquire()
+        if self.keeper is seat:
+            self.keeper = None
+        if not woken:
+            try:
+                asleep.remove(seat)
+            except ValueError:
+                # Someone chose to wake this worker at the same moment: take the wake-up.
+                seat.sleep(None)

@@ -1,0 +1,190 @@
+"""Node: an operator in a run, as the engine sees it.
+
+`blockers` counts what keeps it from running among the things that are counted: an input with too few
+messages, a queue downstream without room. When it is 0 the node is put in its lane. Conditions that
+cannot be counted are in `asked`; a node that has them is `special` and is asked when it is taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.condition import SchedulingStatusType
+from penstock.core.errors import PortError, choices
+from penstock.runtime.receiver import Receiver, Transmitter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.core.condition import Condition
+    from penstock.core.operator import Operator
+    from penstock.runtime.contexts import ExecutionContext, InputContext, OutputContext
+    from penstock.runtime.engine import Engine
+    from penstock.runtime.lane import Lane
+    from penstock.runtime.queue import Queue
+
+__all__ = ["Node"]
+
+_NEVER = SchedulingStatusType.NEVER
+_READY = SchedulingStatusType.READY
+_WAIT = SchedulingStatusType.WAIT
+_WAIT_TIME = SchedulingStatusType.WAIT_TIME
+_WAIT_EVENT = SchedulingStatusType.WAIT_EVENT
+
+
+class Node:
+    """An operator in a run."""
+
+    __slots__ = (
+        "after",
+        "asked",
+        "blockers",
+        "busy",
+        "compute",
+        "context",
+        "engine",
+        "input",
+        "input_queues",
+        "inputs",
+        "lane",
+        "metadata",
+        "name",
+        "operator",
+        "output",
+        "output_queues",
+        "outputs",
+        "pending",
+        "polls",
+        "remaining",
+        "retired",
+        "shared",
+        "special",
+        "stop_requested",
+        "sweep",
+        "wake_at",
+    )
+
+    def __init__(self, engine: Engine, operator: Operator) -> None:
+        self.engine = engine
+        self.operator = operator
+        self.name = operator.name
+        self.compute = operator.compute
+        self.metadata = operator.metadata
+        self.input: InputContext
+        self.output: OutputContext
+        self.context: ExecutionContext
+        self.lane: Lane
+        # By port, and flat for the hot path.
+        self.input_queues: dict[str, tuple[Queue, ...]] = {}
+        self.output_queues: dict[str, tuple[Queue, ...]] = {}
+        self.inputs: tuple[Queue, ...] = ()
+        self.outputs: tuple[Queue, ...] = ()
+        self.blockers = 0
+        # In a lane or running: either way not to be put in the lane again.
+        self.busy = False
+        # Computes left; counts down from -1 past every bound where there is none.
+        self.remaining = -1
+        self.sweep = -1
+        self.special = False
+        self.asked: list[Condition] = []
+        self.polls = False
+        # The queues it must reserve room in before it runs, because other producers share them.
+        self.shared: tuple[Queue, ...] = ()
+        # Called after each compute that did not raise; for layers above this one.
+        self.after: list[Callable[[Node], None]] = []
+        self.wake_at: int | None = None
+        self.pending = False
+        self.retired = False
+        self.stop_requested = False
+
+    # What conditions use to take part.
+
+    def ask(self, condition: Condition) -> None:
+        """Have `condition` asked before each compute."""
+        self.asked.append(condition)
+        self.polls = self.polls or condition.polled
+        for queue in (*self.inputs, *self.outputs):
+            queue.watched = True
+
+    def queues_of(self, port: str) -> tuple[Queue, ...]:
+        """Give the queues behind an input or output port."""
+        for queues in (self.input_queues, self.output_queues):
+            if port in queues:
+                return queues[port]
+        known = [*self.input_queues, *self.output_queues]
+        raise PortError(f"operator {self.name!r} has no port {port!r}; it has {choices(known)}")
+
+    def receiver(self, port: str) -> Receiver:
+        """Give a view of an input port."""
+        if port not in self.input_queues:
+            raise PortError(
+                f"operator {self.name!r} has no input {port!r}; it has {choices(self.input_queues)}"
+            )
+        return Receiver(port, self.input_queues[port])
+
+    def transmitter(self, port: str) -> Transmitter:
+        """Give a view of an output port."""
+        if port not in self.output_queues:
+            raise PortError(
+                f"operator {self.name!r} has no output {port!r}; it has {choices(self.output_queues)}"
+            )
+        return Transmitter(port, self.output_queues[port])
+
+    def limit_count(self, count: int) -> None:
+        """Run at most `count` times; of several limits the smallest holds."""
+        if self.remaining < 0 or count < self.remaining:
+            self.remaining = max(count, 0)
+
+    # What may be called from any thread.
+
+    def announce(self) -> None:
+        """Say that something this node waits for may have happened."""
+        self.engine.announce(self)
+
+    def request_stop(self) -> None:
+        """Ask never to be run again."""
+        self.stop_requested = True
+        self.engine.announce(self)
+
+    # What the engine asks.
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Ask the conditions that are asked, and AND-combine their answers."""
+        combined = _READY
+        until: int | None = None
+        for condition in self.asked:
+            condition.update_state(timestamp)
+            status, target = condition.check(timestamp)
+            if status is _READY:
+                continue
+            if status is _NEVER:
+                return _NEVER, None
+            if status is _WAIT_TIME and target is not None and target <= timestamp:
+                # The time it waits for has come.
+                continue
+            if status is _WAIT_TIME:
+                if target is None:
+                    raise ValueError(
+                        f"condition {condition.name!r} of operator {self.name!r} gave WAIT_TIME "
+                        "without a time"
+                    )
+                until = target if until is None else max(until, target)
+            if _RANK[status] > _RANK[combined]:
+                combined = status
+        return combined, until
+
+    def on_execute(self, timestamp: int) -> None:
+        """Tell the conditions that are asked that compute ran."""
+        for condition in self.asked:
+            condition.on_execute(timestamp)
+
+    def status(self) -> Any:
+        """Give the state of the node as a whole, for people to look at."""
+        if self.retired:
+            return _NEVER
+        if self.blockers:
+            return _WAIT
+        return self.check(self.engine.clock.timestamp())[0] if self.asked else _READY
+
+
+_RANK = {_READY: 0, _WAIT_TIME: 1, _WAIT: 2, _WAIT_EVENT: 3}

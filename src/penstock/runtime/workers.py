@@ -1,0 +1,157 @@
+"""Worker threads: take a ready node, run it, go on with what it made ready.
+
+A worker holds the engine's lock to take a node and to finish it, in one stretch: one lock operation for
+each compute. After a compute the worker itself takes what that made ready; another thread is woken only
+when something is left over in the lane. Waking a thread costs tens of microseconds, and under the GIL
+the woken thread could not run anyway until this one lets go.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from penstock.runtime.lane import Lane, Seat
+from penstock.runtime.lifecycle import note
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.resources.thread_pool import ThreadPool
+    from penstock.runtime.engine import Engine
+
+__all__ = ["run_workers"]
+
+
+def run_workers(
+    engine: Engine, count: int, cores: Sequence[int] = (), pools: Sequence[ThreadPool] = ()
+) -> None:
+    """Run until the engine is finished, on `count` threads and those of the pools."""
+    seats = [(Seat(engine.lanes[0]), tuple(cores)) for _ in range(count)]
+    for pool in pools:
+        seats += _seats_of(engine, pool)
+    if len(seats) > 1:
+        for node in engine.nodes:
+            node.input.tell_at_once()
+    workers = [_Worker(engine, seat, pinned, number) for number, (seat, pinned) in enumerate(seats)]
+    try:
+        for worker in workers:
+            worker.thread.start()
+        for worker in workers:
+            worker.wait()
+    except BaseException:
+        # Ctrl-C comes to the thread that called run(): let the workers finish what they are at and leave.
+        engine.request_stop()
+        for worker in workers:
+            if worker.thread.ident is not None:
+                worker.wait()
+        raise
+
+
+class _Worker:
+    """A thread that works, and a way to wait for its end that Ctrl-C can interrupt and that can be repeated.
+
+    `Thread.join` is not that: interrupted, it takes the thread for ended in some versions of CPython.
+    """
+
+    __slots__ = ("_left", "_leaving", "thread")
+
+    def __init__(self, engine: Engine, seat: Seat, cores: tuple[int, ...], number: int) -> None:
+        self._left = False
+        self._leaving = threading.Lock()
+        self._leaving.acquire()
+
+        def work() -> None:
+            try:
+                _work(engine, seat, cores)
+            finally:
+                self._left = True
+                self._leaving.release()
+
+        self.thread = threading.Thread(target=work, name=f"penstock worker {number}", daemon=True)
+
+    def wait(self) -> None:
+        """Wait until the thread has left."""
+        if not self._left:
+            self._leaving.acquire()
+        self.thread.join()
+
+
+def _seats_of(engine: Engine, pool: ThreadPool) -> list[tuple[Seat, tuple[int, ...]]]:
+    """Move the nodes of a pool's operators to lanes of their own, and make the seats that serve them."""
+    shared = Lane()
+    cores: set[int] = set()
+    seats: list[tuple[Seat, tuple[int, ...]]] = []
+    used = False
+    for assignment in pool.assignments:
+        node = assignment.operator.node
+        if node is None or node.engine is not engine:
+            raise ValueError(
+                f"thread pool {pool.name!r} holds operator {assignment.operator.name!r}, which is not part "
+                "of this application's graph"
+            )
+        lane = shared
+        if assignment.pinned:
+            lane = Lane()
+            engine.lanes.append(lane)
+            seats.append((Seat(lane), assignment.cores))
+        else:
+            cores.update(assignment.cores)
+            used = True
+        if node.busy and not node.retired:
+            node.lane.later.remove(node)
+            lane.later.append(node)
+        node.lane = lane
+    if used:
+        engine.lanes.append(shared)
+        seats += [(Seat(shared), tuple(sorted(cores))) for _ in range(pool.initial_size)]
+    return seats
+
+
+def _pin(cores: tuple[int, ...]) -> None:
+    try:
+        os.sched_setaffinity(0, cores)
+    except OSError as error:
+        allowed = sorted(os.sched_getaffinity(0))
+        error.add_note(f"cannot pin a worker thread to cores {list(cores)}; this process may use {allowed}")
+        raise
+
+
+def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
+    lock = engine.lock
+    lane = seat.lane
+    node = None
+    try:
+        if cores:
+            _pin(cores)
+        lock.acquire()
+        try:
+            while True:
+                node = engine.take(lane)
+                if node is None:
+                    engine.wake_lanes()
+                    if not engine.rest(seat, lock):
+                        return
+                    continue
+                engine.running += 1
+                engine.wake_lanes()
+                lock.release()
+                try:
+                    if node.special:
+                        engine.compute_special(node)
+                    else:
+                        node.compute(node.input, node.output, node.context)
+                except BaseException as error:
+                    note(error, "compute", node.operator)
+                    raise
+                finally:
+                    lock.acquire()
+                    engine.running -= 1
+                engine.finish(node)
+        finally:
+            lock.release()
+    except BaseException as error:
+        if engine.error is None:
+            engine.error = error
+        engine.request_stop()

@@ -1,0 +1,35 @@
+"""EventBasedScheduler: operators on several worker threads, by events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.schedulers.multi_thread import MultiThreadScheduler
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+
+__all__ = ["EventBasedScheduler"]
+
+
+class EventBasedScheduler(MultiThreadScheduler):
+    """Runs operators on `worker_thread_number` threads, and on those of the fragment's thread pools.
+
+    It shares its one mechanism with `MultiThreadScheduler`; both names are kept so that programs written
+    for either run as they are. `enable_queue_stealing` and the options after it are taken for
+    compatibility: workers here share one queue, so there is nothing to steal.
+    """
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        *,
+        enable_queue_stealing: bool = False,
+        steal_scan_limit: int = 0,
+        enable_worker_postcheck_fastpath: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(fragment, **kwargs)
+        self.enable_queue_stealing = enable_queue_stealing
+        self.steal_scan_limit = steal_scan_limit
+        self.enable_worker_postcheck_fastpath = enable_worker_postcheck_fastpath

@@ -1,0 +1,39 @@
+"""GreedyScheduler: everything on the thread that called `run`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.scheduler import Scheduler
+from penstock.runtime.lane import Seat
+from penstock.runtime.lifecycle import note
+
+if TYPE_CHECKING:
+    from penstock.runtime.engine import Engine
+
+__all__ = ["GreedyScheduler"]
+
+
+class GreedyScheduler(Scheduler):
+    """Runs one operator at a time, on the thread that called `run`; takes no lock and no other thread."""
+
+    def execute(self, engine: Engine) -> None:
+        """Run until the engine is finished."""
+        lane = engine.lanes[0]
+        seat = Seat(lane)
+        take, finish, compute_special = engine.take, engine.finish, engine.compute_special
+        while True:
+            node = take(lane)
+            if node is None:
+                if not engine.rest(seat, None):
+                    return
+                continue
+            try:
+                if node.special:
+                    compute_special(node)
+                else:
+                    node.compute(node.input, node.output, node.context)
+            except BaseException as error:
+                note(error, "compute", node.operator)
+                raise
+            finish(node)

@@ -1,0 +1,60 @@
+"""MultiThreadScheduler: operators on several worker threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.scheduler import Scheduler
+from penstock.runtime.workers import run_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.fragment import Fragment
+    from penstock.runtime.engine import Engine
+
+__all__ = ["MultiThreadScheduler"]
+
+
+class MultiThreadScheduler(Scheduler):
+    """Runs operators on `worker_thread_number` threads, and on those of the fragment's thread pools.
+
+    In the reference system this one polls; here it is driven by events like the others, and
+    `check_recession_period_ms` matters only to users' conditions that must be polled.
+
+    Parameters
+    ----------
+    worker_thread_number
+        The number of threads for operators that are in no thread pool.
+    pin_cores
+        The CPU cores those threads may use; any unless given.
+    """
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        *,
+        worker_thread_number: int = 1,
+        pin_cores: Sequence[int] | None = None,
+        strict_job_thread_pinning: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(fragment, **kwargs)
+        if isinstance(worker_thread_number, bool) or not isinstance(worker_thread_number, int):
+            raise TypeError(f"worker_thread_number must be an int, not {worker_thread_number!r}")
+        if worker_thread_number < 1:
+            raise ValueError(f"worker_thread_number must be at least 1, not {worker_thread_number}")
+        self.worker_thread_number = worker_thread_number
+        self.pin_cores = tuple(pin_cores or ())
+        # Taken for compatibility: a thread that an operator is pinned to never runs another one.
+        self.strict_job_thread_pinning = strict_job_thread_pinning
+
+    @property
+    def workers(self) -> int:
+        """The number of worker threads."""
+        return self.worker_thread_number
+
+    def execute(self, engine: Engine) -> None:
+        """Run until the engine is finished."""
+        pools = engine.nodes[0].operator.fragment._thread_pools
+        run_workers(engine, self.worker_thread_number, self.pin_cores, pools)

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import Application, CountCondition, IOSpec
+from penstock.core import GraphError
+from pipelines import App, Body, run, sink, source
+
+
+def pair(app: Any) -> tuple[Body, Body]:
+    a = Body(
+        app,
+        CountCondition(app, 1),
+        outputs=["x", "y"],
+        body=lambda op, i, o: (o.emit(1, "x"), o.emit(2, "y")),
+        name="a",
+    )
+    b = Body(
+        app,
+        inputs=["p", "q"],
+        body=lambda op, i, o: app.taken.append((i.receive("p"), i.receive("q"))),
+        name="b",
+    )
+    return a, b
+
+
+@pytest.mark.parametrize(
+    "port_map",
+    [{("x", "p"), ("y", "q")}, {"x": "p", "y": "q"}, {"x": {"p"}, "y": ["q"]}, [("x", "p"), ("y", "q")]],
+)
+def test_a_port_map_is_a_set_of_pairs_a_dict_or_a_list(port_map: Any) -> None:
+    taken: list[Any] = []
+
+    def compose(app: Any) -> None:
+        app.taken = taken
+        app.add_flow(*pair(app), port_map)
+
+    run(compose)
+    assert taken == [(1, 2)]
+
+
+def test_one_output_reaches_many_inputs_of_one_operator() -> None:
+    taken: list[Any] = []
+
+    def compose(app: Any) -> None:
+        app.taken = taken
+        app.add_flow(source(app, [7]), pair(app)[1], {"out": {"p", "q"}})
+
+    run(compose)
+    assert taken == [(7, 7)]
+
+
+def test_one_output_reaches_many_operators() -> None:
+    taken: list[list[int]] = [[], [], []]
+
+    def compose(app: App) -> None:
+        numbers = source(app, range(4))
+        for n, kept in enumerate(taken):
+            app.add_flow(numbers, sink(app, kept, name=f"sink{n}"))
+
+    run(compose)
+    assert taken == [[0, 1, 2, 3]] * 3
+
+
+def test_many_outputs_reach_one_input_and_share_its_queue() -> None:
+    taken: list[str] = []
+
+    def compose(app: App) -> None:
+        collect = sink(app, taken)
+        for name in "abc":
+            app.add_flow(source(app, [f"{name}{n}" for n in range(5)], name=name), collect)
+
+    run(compose)
+    for name in "abc":
+        assert [value for value in taken if value[0] == name] == [f"{name}{n}" for n in range(5)]
+
+
+def test_producers_that_share_a_queue_take_turns() -> None:
+    taken: list[str] = []
+
+    def compose(app: App) -> None:
+        collect = sink(app, taken, CountCondition(app, 9))
+        for name in "abc":
+            app.add_flow(
+                Body(app, outputs=["out"], body=lambda op, i, o: o.emit(op.name), name=name), collect
+            )
+
+    run(compose)
+    assert {name: taken.count(name) for name in "abc"} == {"a": 3, "b": 3, "c": 3}
+
+
+def test_two_outputs_of_one_operator_into_one_queue_wait_for_room_for_both() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        a = Body(
+            app,
+            CountCondition(app, 2),
+            outputs=["x", "y"],
+            body=lambda op, i, o: (o.emit(op.ticks, "x"), o.emit(-op.ticks, "y")),
+            name="a",
+        )
+        b = Body(app, inputs=[("in", {"size": 2})], body=lambda op, i, o: taken.append(i.receive()), name="b")
+        app.add_flow(a, b, {"x": "in", "y": "in"})
+
+    run(compose)
+    assert taken == [(1, -1), (2, -2)]
+
+
+def build(compose: Any) -> None:
+    App(compose).compose_graph()
+
+
+def test_an_unknown_output_lists_the_outputs() -> None:
+    with pytest.raises(GraphError, match=r"operator 'a' has no output 'z'; it has 'x', 'y'"):
+        build(lambda app: app.add_flow(*pair(app), {("z", "p")}))
+
+
+def test_an_unknown_input_lists_the_inputs() -> None:
+    with pytest.raises(GraphError, match=r"operator 'b' has no input 'z'; it has 'p', 'q'"):
+        build(lambda app: app.add_flow(*pair(app), {("x", "z")}))
+
+
+def test_default_ports_need_one_of_each() -> None:
+    with pytest.raises(GraphError, match=r"operator 'a' has several outputs \('x', 'y'\)"):
+        build(lambda app: app.add_flow(*pair(app)))
+    with pytest.raises(GraphError, match=r"operator 'b' has several inputs \('p', 'q'\)"):
+        build(lambda app: app.add_flow(source(app, [1]), pair(app)[1]))
+    with pytest.raises(GraphError, match=r"operator 'sink' has no output"):
+        build(lambda app: app.add_flow(sink(app, []), sink(app, [], name="other")))
+
+
+@pytest.mark.parametrize("wrong", [{"x"}, {("x", "p", "q")}, [1], {"x": [1]}])
+def test_an_impossible_port_map_shows_a_possible_one(wrong: Any) -> None:
+    with pytest.raises(GraphError, match=r"a port map is a set of \(output, input\) pairs"):
+        build(lambda app: app.add_flow(*pair(app), wrong))
+
+
+def test_the_same_flow_twice_is_refused() -> None:
+    def compose(app: App) -> None:
+        a, b = source(app, [1]), sink(app, [])
+        app.add_flow(a, b)
+        app.add_flow(a, b)
+
+    with pytest.raises(GraphError, match=r"source.out -> sink.in is connected already"):
+        build(compose)
+
+
+def test_two_operators_with_one_name_are_refused() -> None:
+    with pytest.raises(GraphError, match=r"two operators are named 'x'"):
+        build(lambda app: app.add_flow(source(app, [1], name="x"), sink(app, [], name="x")))
+
+
+def test_an_operator_class_in_place_of_an_operator_says_to_make_one() -> None:
+    with pytest.raises(GraphError, match=r"make one first: Body\(self, name=...\)"):
+        build(lambda app: app.add_flow(Body, sink(app, [])))
+
+
+def test_an_operator_of_another_application_is_refused() -> None:
+    other = Application([], name="other")
+    with pytest.raises(GraphError, match="belongs to 'other'"):
+        build(lambda app: app.add_operator(source(other, [1])))
+
+
+def test_an_unconnected_input_is_refused_with_the_outputs_it_could_take() -> None:
+    def compose(app: Any) -> None:
+        app.add_flow(source(app, [1]), pair(app)[1], {("out", "p")})
+
+    with pytest.raises(GraphError, match=r"input 'q' of operator 'b' is not connected.*outputs: source.out"):
+        build(compose)
+
+
+def test_an_unconnected_input_that_may_stay_empty_is_allowed() -> None:
+    from penstock import ConditionType
+
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.input("p")
+            spec.input("q").condition(ConditionType.NONE)
+
+        both = Body(app, setup=setup, body=lambda op, i, o: taken.append((i.receive("p"), i.receive("q"))))
+        app.add_flow(source(app, [1, 2]), both, {("out", "p")})
+
+    run(compose)
+    assert taken == [(1, None), (2, None)]
+
+
+def test_what_an_unconnected_output_is_given_is_counted() -> None:
+    app = run(lambda app: app.add_operator(source(app, range(3))))
+    assert app.dropped() == {"source.out": 3}
+
+
+def test_a_queue_shorter_than_what_its_condition_waits_for_is_refused() -> None:
+    from penstock import ConditionType
+
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.input("in", size=2).condition(ConditionType.MESSAGE_AVAILABLE, min_size=3)
+
+        app.add_flow(source(app, range(3)), Body(app, setup=setup, name="b"))
+
+    with pytest.raises(GraphError, match=r"input 'in' of operator 'b' waits for 3 messages"):
+        build(compose)
+
+
+def test_an_output_that_emits_more_at_once_than_the_queue_behind_holds_is_refused() -> None:
+    def compose(app: App) -> None:
+        burst = Body(app, CountCondition(app, 1), outputs=[("out", {"size": 3})], name="burst")
+        app.add_flow(burst, sink(app, []))
+
+    with pytest.raises(GraphError, match=r"emits up to 3 messages at once.*declare that input with size=3"):
+        run(compose)
+
+
+def test_port_sizes_and_policies_are_checked() -> None:
+    with pytest.raises(GraphError, match="size must be a positive int"):
+        build(lambda app: Body(app, inputs=[("in", {"size": "many"})]))
+    with pytest.raises(GraphError, match=r"output 'out': size must be a positive int"):
+        build(lambda app: Body(app, outputs=[("out", {"size": IOSpec.ANY_SIZE})]))
+    with pytest.raises(GraphError, match=r"policy must be an IOSpec.QueuePolicy"):
+        build(lambda app: Body(app, inputs=[("in", {"policy": "pop"})]))
+    with pytest.raises(GraphError, match="declares the input 'in' twice"):
+        build(lambda app: Body(app, inputs=["in", "in"]))

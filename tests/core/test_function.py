@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import ConditionType, CountCondition, op
+from penstock.core import GraphError, ParameterError
+from pipelines import App, run, sink, source
+
+
+@op
+def numbers(*, count: int = 3) -> Any:
+    """Count."""
+    yield from range(count)
+
+
+@op
+def scale(value: int, *, factor: int = 2) -> int:
+    return value * factor
+
+
+def test_arguments_are_inputs_keywords_are_parameters_and_the_result_is_emitted() -> None:
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        tripled = scale(app, factor=3)
+        app.add_flow(numbers(app, count=4), tripled)
+        app.add_flow(tripled, sink(app, taken), {("out", "in")})
+
+    app = run(compose)
+    assert taken == [0, 3, 6, 9]
+    assert [operator.name for operator in app.graph] == ["numbers", "scale", "sink"]
+
+
+def test_a_decorated_function_is_still_a_function() -> None:
+    assert scale(5) == 10
+    assert scale(5, factor=4) == 20
+    assert list(numbers(count=2)) == [0, 1]
+    assert numbers.__doc__ == "Count."
+    assert repr(scale) == "<op scale(value) -> out>"
+
+
+def test_a_source_ends_when_its_generator_does_and_begins_anew_in_the_next_run() -> None:
+    taken: list[int] = []
+    app = App(lambda app: app.add_flow(numbers(app), sink(app, taken)))
+    app.run()
+    app.run()
+    assert taken == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_source_that_returns_runs_until_a_condition_ends_it() -> None:
+    taken: list[str] = []
+
+    @op
+    def tick() -> str:
+        return "tick"
+
+    run(lambda app: app.add_flow(tick(app, CountCondition(app, 2)), sink(app, taken)))
+    assert taken == ["tick", "tick"]
+
+
+def test_returning_none_emits_nothing() -> None:
+    taken: list[int] = []
+
+    @op
+    def odd(value: int) -> int | None:
+        return value if value % 2 else None
+
+    def compose(app: App) -> None:
+        keep = odd(app)
+        app.add_flow(source(app, range(6)), keep)
+        app.add_flow(keep, sink(app, taken))
+
+    run(compose)
+    assert taken == [1, 3, 5]
+
+
+def test_a_function_that_yields_emits_any_number_for_each_message() -> None:
+    taken: list[Any] = []
+
+    @op
+    def repeat(value: int) -> Any:
+        for _ in range(value):
+            yield value
+
+    def compose(app: App) -> None:
+        from pipelines import Body
+
+        several = repeat(app)
+        collect = Body(
+            app,
+            inputs=[("in", {"size": 3})],
+            setup=lambda spec: spec.inputs["in"].condition(ConditionType.MESSAGE_AVAILABLE, min_size=1),
+            body=lambda op, i, o: taken.append(i.receive()),
+        )
+        app.add_flow(source(app, [1, 0, 3]), several)
+        app.add_flow(several, collect)
+
+    run(compose)
+    assert taken == [(1,), (3, 3, 3)]
+
+
+def test_several_outputs_take_a_tuple_or_a_dict() -> None:
+    low: list[int] = []
+    high: list[int] = []
+
+    @op(outputs=("low", "high"))
+    def split(value: int) -> Any:
+        if value < 2:
+            return {"low": value}
+        return (None, value) if value < 4 else (value, value)
+
+    def compose(app: App) -> None:
+        parts = split(app)
+        app.add_flow(source(app, range(5)), parts)
+        app.add_flow(parts, sink(app, low, name="l"), {"low": "in"})
+        app.add_flow(parts, sink(app, high, name="h"), {"high": "in"})
+
+    run(compose)
+    assert (low, high) == ([0, 1, 4], [2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (3, "must give a tuple with a value for each"),
+        ({"mid": 1}, r"gave a value for 'mid'; its outputs are 'a', 'b'"),
+    ],
+)
+def test_a_result_that_does_not_fit_the_outputs_is_refused(value: Any, message: str) -> None:
+    @op(outputs=("a", "b"))
+    def wrong() -> Any:
+        return value
+
+    with pytest.raises(GraphError, match=message):
+        run(lambda app: app.add_operator(wrong(app)))
+
+
+def test_a_result_where_no_output_was_declared_is_refused() -> None:
+    @op(outputs=())
+    def wrong() -> int:
+        return 1
+
+    with pytest.raises(GraphError, match="declared without outputs"):
+        run(lambda app: app.add_operator(wrong(app)))
+
+
+def test_several_arguments_are_several_inputs() -> None:
+    taken: list[int] = []
+
+    @op
+    def add(left: int, right: int) -> int:
+        return left + right
+
+    def compose(app: App) -> None:
+        total = add(app)
+        app.add_flow(source(app, [1, 2], name="a"), total, {("out", "left")})
+        app.add_flow(source(app, [10, 20], name="b"), total, {("out", "right")})
+        app.add_flow(total, sink(app, taken))
+
+    run(compose)
+    assert taken == [11, 22]
+
+
+def test_an_argument_with_a_default_must_say_whether_it_is_a_parameter() -> None:
+    with pytest.raises(TypeError, match=r"is 'factor' of wrong an input or a parameter\?"):
+
+        @op
+        def wrong(value: int, factor: int = 2) -> None: ...
+
+
+def test_star_arguments_cannot_be_ports() -> None:
+    with pytest.raises(TypeError, match=r"cannot make ports of \*values"):
+
+        @op
+        def wrong(*values: int) -> None: ...
+
+
+def test_a_required_parameter_must_be_given() -> None:
+    @op
+    def power(value: int, *, exponent: int) -> int:
+        return value**exponent
+
+    with pytest.raises(ParameterError, match="needs a value for 'exponent'"):
+        run(lambda app: app.add_flow(source(app, [1]), power(app)))
+
+
+def test_the_generator_of_a_source_is_closed_when_the_run_ends_before_it() -> None:
+    log: list[str] = []
+
+    @op
+    def endless() -> Any:
+        try:
+            while True:
+                yield 1
+        finally:
+            log.append("closed")
+
+    run(lambda app: app.add_flow(endless(app), sink(app, [], CountCondition(app, 3))))
+    assert log == ["closed"]

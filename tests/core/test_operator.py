@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import Application, CountCondition, Operator, OperatorSpec, PeriodicCondition
+from penstock.core import Arg, GraphError, ParameterError, ParameterFlag
+from penstock.resources import ManualClock
+from pipelines import App, Body, run
+
+
+class Scale(Operator):
+    factor: float
+
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.param("factor", 2.0)
+        spec.param("label", "none")
+        spec.param("limit", flag=ParameterFlag.OPTIONAL)
+
+
+class Needy(Operator):
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.param("path")
+
+
+@pytest.fixture
+def app() -> Application:
+    return Application([])
+
+
+def test_parameters_become_attributes_with_their_defaults(app: Application) -> None:
+    scale: Any = Scale(app, factor=3.5)
+    assert (scale.factor, scale.label, scale.limit) == (3.5, "none", None)
+
+
+def test_an_int_is_taken_for_a_float_and_a_numpy_scalar_for_a_number(app: Application) -> None:
+    assert Scale(app, factor=3).factor == 3.0
+    assert isinstance(Scale(app, factor=3).factor, float)
+    assert Scale(app, factor=np.float32(0.5)).factor == 0.5
+
+
+@pytest.mark.parametrize("wrong", ["3", None, True, [3.0]])
+def test_a_parameter_of_the_wrong_type_is_refused_where_it_is_given(app: Application, wrong: Any) -> None:
+    with pytest.raises(ParameterError, match=r"parameter 'factor' of Scale 'gain' must be a float"):
+        Scale(app, factor=wrong, name="gain")
+
+
+def test_an_unknown_parameter_lists_the_known_ones(app: Application) -> None:
+    with pytest.raises(ParameterError, match=r"has no parameter 'factr'; it has 'factor', 'label', 'limit'"):
+        Scale(app, factr=1.0)
+
+
+def test_a_required_parameter_that_is_missing_is_found_at_compose_time() -> None:
+    with pytest.raises(ParameterError, match=r"operator 'needy' \(Needy\) needs a value for 'path'"):
+        App(lambda app: app.add_operator(Needy(app))).compose_graph()
+
+
+def test_a_required_parameter_can_be_added_afterwards() -> None:
+    def compose(app: App) -> None:
+        needy = Needy(app, CountCondition(app, 1))
+        needy.add_arg(path="here")
+        app.add_operator(needy)
+
+    assert run(compose).graph.find("needy").path == "here"  # type: ignore[attr-defined]
+
+
+def test_named_values_can_be_given_as_positional_args(app: Application) -> None:
+    scale: Any = Scale(app, Arg("factor", 4.0), name="gain")
+    scale.add_arg(Arg("label", "x"))
+    assert (scale.factor, scale.label) == (4.0, "x")
+
+
+def test_conditions_and_resources_can_be_positional_keyword_or_added(app: Application) -> None:
+    count, period, clock = CountCondition(app, 3), PeriodicCondition(app, 5), ManualClock(app)
+    scale = Scale(app, count, pace=period)
+    scale.add_arg(clock)
+    assert set(scale.conditions.values()) == {count, period}
+    assert scale.resource("manual_clock") is clock
+
+
+def test_the_same_condition_twice_is_refused(app: Application) -> None:
+    count = CountCondition(app, 3)
+    with pytest.raises(GraphError, match="was given the condition 'count_condition' twice"):
+        Scale(app, count, count)
+
+
+def test_a_condition_of_two_operators_is_refused() -> None:
+    def compose(app: App) -> None:
+        count = CountCondition(app, 3)
+        app.add_operator(Body(app, count, name="a"))
+        app.add_operator(Body(app, count, name="b"))
+
+    with pytest.raises(GraphError, match="was given to the operators 'a' and 'b'"):
+        run(compose)
+
+
+def test_a_positional_argument_that_is_no_part_says_what_is_taken(app: Application) -> None:
+    with pytest.raises(ParameterError, match="takes conditions, resources and Arg values"):
+        Scale(app, 3.0)
+
+
+def test_an_operator_without_a_fragment_says_what_comes_first() -> None:
+    with pytest.raises(TypeError, match="the first argument of Scale is the application or fragment"):
+        Scale(None)  # type: ignore[arg-type]
+
+
+def test_operators_without_a_name_are_named_after_their_class_and_numbered(app: Application) -> None:
+    class PingTxOp(Operator):
+        pass
+
+    assert [PingTxOp(app).name for _ in range(3)] == ["ping_tx", "ping_tx_2", "ping_tx_3"]
+
+
+def test_an_exception_in_setup_names_the_operator(app: Application) -> None:
+    class Broken(Operator):
+        def setup(self, spec: OperatorSpec) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        Broken(app, name="bad")
+    assert caught.value.__notes__ == ["raised in setup of operator 'bad' (Broken)"]
+
+
+def test_forgetting_to_call_super_init_is_told() -> None:
+    class Forgetful(Operator):
+        def __init__(self, fragment: Any) -> None:
+            pass
+
+    with pytest.raises(GraphError, match=r"Forgetful.__init__ must call super"):
+        run(lambda app: app.add_operator(Forgetful(app)))
+
+
+def test_a_parameter_of_the_receivers_kind_is_an_input(app: Application) -> None:
+    class Joined(Operator):
+        def setup(self, spec: OperatorSpec) -> None:
+            spec.param("receivers", kind="receivers")
+
+    assert Joined(app).spec.inputs["receivers"].is_receivers
+
+
+def test_compute_can_find_other_operators_and_their_status() -> None:
+    seen: list[Any] = []
+
+    class Curious(Operator):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            seen.append(context.find_operator().name)
+            seen.append(context.find_operator("other").name)
+            seen.append(context.get_operator_status("other").name)
+
+    def compose(app: App) -> None:
+        app.add_operator(Body(app, CountCondition(app, 0), name="other"))
+        app.add_operator(Curious(app, CountCondition(app, 1), name="me"))
+
+    run(compose)
+    assert seen == ["me", "other", "NEVER"]

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition, PeriodicCondition
+from penstock.resources import ManualClock, RealtimeClock, SyntheticClock
+from pipelines import SCHEDULERS, App, Body, Make, run
+
+
+def test_a_manual_clock_moves_when_someone_sleeps() -> None:
+    clock = ManualClock(initial_timestamp=5)
+    clock.sleep_for(10)
+    assert clock.timestamp() == 15
+    clock.sleep_for(timedelta(microseconds=1))
+    clock.sleep_for(1e-6)
+    assert clock.timestamp() == 2_015
+    clock.sleep_until(100)
+    assert clock.timestamp() == 2_015
+    assert clock.time() == 2_015 / 1e9
+
+
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_ten_virtual_hours_take_no_time_and_are_the_same_every_time(make: Make) -> None:
+    def times() -> list[tuple[str, float]]:
+        seen: list[tuple[str, float]] = []
+
+        def compose(app: App) -> None:
+            clock = app.scheduler().clock
+            for name, minutes in (("fast", 60), ("slow", 150)):
+                app.add_operator(
+                    Body(
+                        app,
+                        PeriodicCondition(app, timedelta(minutes=minutes)),
+                        CountCondition(app, 600 // minutes + 1),
+                        body=lambda op, i, o: seen.append((op.name, clock.time() / 3600)),
+                        name=name,
+                    )
+                )
+
+        run(compose, make)
+        return sorted(seen)
+
+    first = times()
+    assert first == times()
+    assert [hour for name, hour in first if name == "fast"] == list(range(11))
+    assert [hour for name, hour in first if name == "slow"] == [0, 2.5, 5, 7.5, 10]
+
+
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_time_does_not_jump_while_an_operator_is_running(make: Make) -> None:
+    """A long compute on one worker must not let another jump to the next tick."""
+    seen: list[int] = []
+    entered = threading.Event()
+    leave = threading.Event()
+
+    def compose(app: App) -> None:
+        clock = app.scheduler().clock
+
+        def long(op: Body, i: Any, o: Any) -> None:
+            entered.set()
+            assert leave.wait(10)
+            seen.append(clock.timestamp())
+
+        app.add_operator(Body(app, CountCondition(app, 1), body=long, name="long"))
+        app.add_operator(Body(app, PeriodicCondition(app, 1_000), CountCondition(app, 3), name="tick"))
+
+    future = App(compose, make).run_async()
+    assert entered.wait(10)
+    leave.set()
+    future.result(timeout=10)
+    assert seen == [0]
+
+
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_a_synthetic_clock_is_moved_by_others_and_the_run_waits_for_it(make: Make) -> None:
+    clock = SyntheticClock()
+    ticked = threading.Semaphore(0)
+    times: list[int] = []
+
+    def body(op: Body, i: Any, o: Any) -> None:
+        times.append(clock.timestamp())
+        ticked.release()
+
+    def compose(app: App) -> None:
+        app.add_operator(Body(app, PeriodicCondition(app, 100), CountCondition(app, 3), body=body))
+
+    future = App(compose, make, clock=clock).run_async()
+    assert ticked.acquire(timeout=10)
+    clock.advance_by(99)
+    clock.advance_by(1)
+    assert ticked.acquire(timeout=10)
+    clock.advance_to(200)
+    future.result(timeout=10)
+    assert times == [0, 100, 200]
+
+
+def test_a_synthetic_clock_moved_by_an_operator() -> None:
+    times: list[int] = []
+
+    def compose(app: App) -> None:
+        clock = app.scheduler().clock
+        assert isinstance(clock, SyntheticClock)
+        app.add_operator(
+            Body(app, CountCondition(app, 40), body=lambda op, i, o: clock.advance_by(10), name="a")
+        )
+        app.add_operator(
+            Body(
+                app,
+                PeriodicCondition(app, 100),
+                CountCondition(app, 4),
+                body=lambda op, i, o: times.append(clock.timestamp()),
+                name="b",
+            )
+        )
+
+    run(compose, clock=SyntheticClock())
+    assert len(times) == 4
+    assert all(0 <= time - 100 * n <= 30 for n, time in enumerate(times))
+
+
+def test_a_synthetic_clock_does_not_go_back() -> None:
+    clock = SyntheticClock(initial_timestamp=10)
+    with pytest.raises(ValueError, match="cannot go back to 5 ns"):
+        clock.advance_to(5)
+
+
+def test_a_thread_can_sleep_on_a_synthetic_clock() -> None:
+    clock = SyntheticClock()
+    woken: list[int] = []
+    thread = threading.Thread(target=lambda: (clock.sleep_for(50), woken.append(clock.timestamp())))
+    thread.start()
+    clock.advance_to(50)
+    thread.join(10)
+    assert woken == [50]
+
+
+def test_a_realtime_clock_counts_from_its_offset_and_by_its_scale() -> None:
+    clock = RealtimeClock(initial_time_offset=100.0, initial_time_scale=1000.0)
+    assert clock.timestamp() >= 100_000_000_000
+    assert clock.seconds_until(clock.timestamp() + 10_000_000_000) == pytest.approx(0.01, abs=0.005)
+    clock.set_time_scale(1.0)
+    assert clock.seconds_until(clock.timestamp() + 10_000_000_000) == pytest.approx(10, abs=1)
+    with pytest.raises(ValueError, match="must be positive"):
+        clock.set_time_scale(0)
+    with pytest.raises(ValueError, match="must be positive"):
+        RealtimeClock(initial_time_scale=-1)
+
+
+def test_a_realtime_clock_can_show_the_time_since_the_epoch() -> None:
+    import time
+
+    assert RealtimeClock(use_time_since_epoch=True).time() == pytest.approx(time.time(), abs=5)
+
+
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_a_scaled_realtime_clock_waits_really(make: Make) -> None:
+    """A thousandth of a second stands for a second, so that the waits are real and short."""
+    times: list[float] = []
+
+    def compose(app: App) -> None:
+        clock = app.scheduler().clock
+        app.add_operator(
+            Body(
+                app,
+                PeriodicCondition(app, 1.0),
+                CountCondition(app, 4),
+                body=lambda op, i, o: times.append(clock.time()),
+            )
+        )
+
+    run(compose, make, clock=RealtimeClock(initial_time_scale=1000.0))
+    assert all(time >= n for n, time in enumerate(times))
+    assert len(times) == 4
