@@ -62,6 +62,7 @@ class Engine:
         "nodes",
         "pending",
         "polled",
+        "progress",
         "running",
         "scheduler",
         "stopping",
@@ -82,6 +83,8 @@ class Engine:
         # Whether there is any time to watch for: timers or limit.
         self.timed = False
         self.polled: set[Node] = set()
+        # Whether anything ran since the polled nodes were last asked.
+        self.progress = True
         # Nodes that wait for an announcement; while there are some there is no deadlock.
         self.pending = 0
         self.alive = 0
@@ -186,12 +189,7 @@ class Engine:
             if lane.now:
                 node = lane.now.pop()
             elif lane.later:
-                lane.sweep += 1
-                lane.now.extend(reversed(lane.later))
-                lane.later.clear()
-                self.deadlock_at = None
-                if self.polled:
-                    self.poll()
+                self.begin_sweep(lane)
                 continue
             else:
                 return None
@@ -200,6 +198,17 @@ class Engine:
                 continue
             node.sweep = lane.sweep
             return node
+
+    def begin_sweep(self, lane: Lane) -> None:
+        """Let everything that is to run later run now."""
+        # If none but polled nodes are here, asking them once more would go on for ever.
+        busy = bool(self.polled) and not self.polled.issuperset(lane.later)
+        lane.sweep += 1
+        lane.now.extend(reversed(lane.later))
+        lane.later.clear()
+        self.deadlock_at = None
+        if busy:
+            self.poll()
 
     def compute_special(self, node: Node) -> None:
         """Run a node that has more to it than its compute."""
@@ -301,6 +310,7 @@ class Engine:
                 return False
         if node.shared:
             self.reserve(node)
+        self.progress = True
         return True
 
     def observe(self, node: Node) -> tuple[SchedulingStatusType, int | None]:
@@ -326,10 +336,11 @@ class Engine:
                 self.polled.add(node)
         return status, until
 
-    def poll(self) -> None:
-        """Have the users' conditions that said WAIT asked again."""
+    def poll(self) -> bool:
+        """Have the users' conditions that said WAIT asked again, and say whether there are any."""
         for node in self.polled:
             self.candidate(node)
+        return any(lane.later for lane in self.lanes)
 
     def drain(self) -> None:
         """Take note of what was announced."""
@@ -417,8 +428,11 @@ class Engine:
             return True
         until = self.next_time()
         if not self.running and not any(lane.now or lane.later for lane in self.lanes):
-            if self.polled and self._repoll():
-                return True
+            if self.polled and self.progress:
+                # Once; and again only after something ran, or after a while.
+                self.progress = False
+                if self.poll():
+                    return True
             if not self.alive:
                 return self.end()
             if until is not None or self.pending:
@@ -448,17 +462,6 @@ class Engine:
         self.wake_all()
         return False
 
-    def _repoll(self) -> bool:
-        for node in list(self.polled):
-            if not node.blockers and not node.busy:
-                status, until = self.observe(node)
-                if status is _READY:
-                    self.candidate(node)
-                elif status is _WAIT_TIME:
-                    assert until is not None
-                    self.arm(node, until)
-        return any(lane.later for lane in self.lanes)
-
     def _sleep(self, seat: Seat, until: int | None, lock: threading.Lock | None) -> None:
         seconds = None if until is None else self.clock.seconds_until(until)
         if seconds is not None and until is not None:
@@ -468,6 +471,7 @@ class Engine:
             else:
                 seconds = None
         if self.polled:
+            self.progress = True
             recess = self.scheduler.check_recession_period_ms / 1e3
             seconds = recess if seconds is None else min(seconds, recess)
         asleep = seat.lane.asleep

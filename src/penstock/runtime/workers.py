@@ -55,7 +55,7 @@ class _Worker:
     `Thread.join` is not that: interrupted, it takes the thread for ended in some versions of CPython.
     """
 
-    __slots__ = ("_left", "_leaving", "thread")
+    __slots__ = ("_leaving", "_left", "thread")
 
     def __init__(self, engine: Engine, seat: Seat, cores: tuple[int, ...], number: int) -> None:
         self._left = False
