@@ -10,10 +10,14 @@ through :meth:`Clock.watch`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from penstock.core.resource import Resource
+
+if TYPE_CHECKING:
+    from penstock.runtime.lane import Seat
 
 __all__ = ["Clock", "nanoseconds"]
 
@@ -59,6 +63,14 @@ class Clock(Resource):
         A scheduler calls it only when nothing is running and nothing is ready.
         """
         return False
+
+    def park(self, seat: Seat, seconds: float | None) -> bool:
+        """Have a worker sleep until woken (True) or until so many seconds of this clock have passed (False)."""
+        return seat.sleep(seconds)
+
+    def attach(self) -> AbstractContextManager[None]:
+        """Count this thread as one that works, for the length of a ``with``."""
+        return nullcontext()
 
     def watch(self, announce: Callable[[], None] | None) -> None:
         """Name the function to call, from any thread, when the time was moved from outside."""

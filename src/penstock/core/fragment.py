@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from penstock.core.operator import Operator
 from penstock.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
     from penstock.resources.thread_pool import ThreadPool
     from penstock.runtime.engine import Engine
 
@@ -35,6 +37,9 @@ class Fragment:
         self._metadata_enabled = True
         self._metadata_policy = MetadataPolicy.DEFAULT
         self._thread_pools: list[ThreadPool] = []
+        self._green_contexts: CudaGreenContextPool | None = None
+        self.max_in_flight = 8
+        """How many computes of one operator the device may have unfinished, unless the operator says it."""
         self._names: dict[str, int] = {}
         self._engine: Engine | None = None
 
@@ -83,6 +88,34 @@ class Fragment:
         from penstock.resources.thread_pool import ThreadPool
 
         return ThreadPool(self, initialize_size, name=name)
+
+    def add_default_green_context_pool(
+        self,
+        dev_id: int = 0,
+        sms_per_partition: Sequence[int] = (),
+        default_context_index: int = -1,
+        min_sm_size: int = 2,
+        num_partitions: int = 0,
+    ) -> CudaGreenContextPool:
+        """Divide a device for this fragment: operators that are given no streams use its default partition."""
+        from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
+
+        if self._green_contexts is not None:
+            raise GraphError(f"{self.name!r} has a default green context pool already")
+        self._green_contexts = CudaGreenContextPool(
+            self,
+            dev_id,
+            num_partitions=num_partitions,
+            sms_per_partition=sms_per_partition,
+            default_context_index=default_context_index,
+            min_sm_size=min_sm_size,
+            name="default_green_context_pool",
+        )
+        return self._green_contexts
+
+    def get_default_green_context_pool(self) -> CudaGreenContextPool | None:
+        """Give the pool that `add_default_green_context_pool` made, or None."""
+        return self._green_contexts
 
     def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
         """Set the scheduler, if one is given, and give the one in use (greedy unless set)."""
@@ -155,6 +188,7 @@ class Fragment:
         self._graph = Graph()
         self._names = {}
         self._thread_pools = []
+        self._green_contexts = None
         self.compose()
         check(self._graph)
         return self._graph

@@ -101,6 +101,8 @@ class OperatorFunction:
 class FunctionOperator(Operator):
     """The operator that a decorated function makes."""
 
+    is_function = True
+
     def __init__(
         self, fragment: Any, declared: OperatorFunction, *args: Any, name: str = "", **kwargs: Any
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.core.arguments import Arg
 from penstock.core.condition import Condition
@@ -52,6 +52,8 @@ class Operator:
         self.flows: list[Flow] = []
         self.sources: list[Flow] = []
         self.node: Node | None = None
+        self.max_in_flight: int | None = None
+        """How many of its computes the device may have unfinished; the fragment's unless set."""
         self._policy = fragment.metadata_policy
         self._metadata_enabled: bool | None = None
         self.metadata = MetadataDictionary(self._policy, self.name)
@@ -68,6 +70,9 @@ class Operator:
 
     def _is_part(self, key: str, value: Any) -> bool:
         return key not in self.spec.params and isinstance(value, (Condition, Resource))
+
+    is_function: ClassVar[bool] = False
+    """Whether it was made from a function by `@op`."""
 
     # What a subclass writes.
 

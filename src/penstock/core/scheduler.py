@@ -22,7 +22,8 @@ class Scheduler(Resource):
     fragment
         The fragment it runs.
     clock
-        The clock that every wait goes through; a `RealtimeClock` unless given.
+        The clock that every wait goes through. Unless given it is a `RealtimeClock`, or that of the simulated
+        machine where one is in virtual time.
     stop_on_deadlock
         End the run when nothing is running, ready or pending.
     stop_on_deadlock_timeout
@@ -53,6 +54,9 @@ class Scheduler(Resource):
             from penstock.resources.realtime_clock import RealtimeClock
 
             clock = RealtimeClock(fragment)
+            self._clock_was_given = False
+        else:
+            self._clock_was_given = True
         self.clock: Clock = clock
         self.stop_on_deadlock = bool(stop_on_deadlock) and stop_on_deadlock_timeout >= 0
         self.stop_on_deadlock_timeout = stop_on_deadlock_timeout
@@ -60,6 +64,15 @@ class Scheduler(Resource):
         self.check_recession_period_ms = check_recession_period_ms
         # Taken for compatibility: one process has no connections to wait for.
         self.network_connection_timeout = network_connection_timeout
+
+    def choose_clock(self) -> None:
+        """Take the clock of a simulated machine that is in virtual time, where the program chose none."""
+        if not self._clock_was_given:
+            from penstock.resources.machine_clock import machine_clock
+
+            chosen = machine_clock(self.fragment)
+            if chosen is not None:
+                self.clock = chosen
 
     @property
     def workers(self) -> int:

@@ -102,6 +102,7 @@ class OperatorSpec(ComponentSpec):
         self.owner = owner
         self.inputs: dict[str, IOSpec] = {}
         self.outputs: dict[str, IOSpec] = {}
+        self.is_ambient = False
         self.multi_port: list[PortCondition] = []
         self.or_combined: list[tuple[str, ...]] = []
 
@@ -172,6 +173,14 @@ class OperatorSpec(ComponentSpec):
             self.input(name, size=IOSpec.ANY_SIZE)
             return
         super().param(name, default_value, flag, headline=headline, description=description, kind=kind)
+
+    def ambient_stream(self) -> None:
+        """Make the operator's stream CuPy's and PyTorch's current stream while it computes.
+
+        Then plain array code runs on it, and on its SMs, and is ordered after all that `receive` gives; there
+        is no need for `receive_cuda_stream`.
+        """
+        self.is_ambient = True
 
     def multi_port_condition(self, kind: ConditionType, port_names: Iterable[str], **arguments: Any) -> None:
         """Put one condition on several inputs together, in place of the default of each."""

@@ -10,6 +10,7 @@ Beside them stands what cuda.core lacks: :func:`partition`, :func:`when_done`, :
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.gpu._ambient import current_stream, library_is_in_use, use_stream
 from penstock.gpu._backend import Backend, DeviceUnavailable, backend, module
 from penstock.gpu._completion import when_done
 from penstock.gpu._handle import StreamHandle
@@ -112,9 +113,12 @@ __all__ = [  # noqa: RUF022 - what is of the device, then what stands beside it
     "Share",
     "StreamHandle",
     "backend",
+    "current_stream",
     "kernel",
     "launch_host",
+    "library_is_in_use",
     "partition",
+    "use_stream",
     "when_done",
 ]
 

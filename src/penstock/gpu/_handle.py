@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from penstock.gpu import sim
+
 
 class StreamHandle(int):
     """A stream's handle: an ``int`` that also speaks the CUDA stream protocol.
@@ -17,6 +19,7 @@ class StreamHandle(int):
     """
 
     stream: Any
+    is_simulated: bool
 
     def __new__(cls, stream: Any) -> "StreamHandle":
         """Return the handle of a stream."""
@@ -28,8 +31,27 @@ class StreamHandle(int):
             )
         _, handle = protocol() if callable(protocol) else protocol
         self = super().__new__(cls, handle)
-        self.stream = stream
+        self.stream = getattr(stream, "stream", stream)  # a handle of a handle is of the same stream
+        self.is_simulated = isinstance(self.stream, sim.Stream)
         return self
+
+    def cupy(self) -> Any:
+        """Return CuPy's object for this stream, made once."""
+        made = self.__dict__.get("_cupy")
+        if made is None:
+            import cupy
+
+            made = self._cupy = cupy.cuda.Stream.from_external(self)
+        return made
+
+    def torch(self) -> Any:
+        """Return PyTorch's object for this stream, made once."""
+        made = self.__dict__.get("_torch")
+        if made is None:
+            import torch
+
+            made = self._torch = torch.cuda.ExternalStream(self)
+        return made
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, int(self))

@@ -11,6 +11,7 @@ from penstock.runtime.contexts import ExecutionContext, InputContext, OutputCont
 from penstock.runtime.engine import Engine
 from penstock.runtime.node import Node
 from penstock.runtime.queue import Nowhere, Queue
+from penstock.runtime.streams import NodeStreams, RunStreams
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
@@ -22,7 +23,9 @@ __all__ = ["assemble"]
 
 def assemble(fragment: Fragment) -> Engine:
     """Make the engine that runs the composed graph of `fragment`."""
-    engine = Engine(fragment.scheduler())
+    scheduler = fragment.scheduler()
+    scheduler.choose_clock()
+    engine = Engine(scheduler)
     nodes: dict[Operator, Node] = {}
     for operator in fragment.graph:
         node = nodes[operator] = Node(engine, operator)
@@ -48,6 +51,9 @@ def assemble(fragment: Fragment) -> Engine:
         node.input = InputContext(node)
         node.output = OutputContext(node)
         node.context = ExecutionContext(node)
+    engine.streams = RunStreams(fragment)
+    for node in engine.nodes:
+        node.streams = NodeStreams(engine.streams, node)
     return engine
 
 

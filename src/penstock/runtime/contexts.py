@@ -6,7 +6,7 @@ The name may be left out where an operator has one input or one output.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PortError, choices
@@ -14,6 +14,7 @@ from penstock.runtime.message import Message
 
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
+    from penstock.gpu import StreamHandle
     from penstock.runtime.node import Node
     from penstock.runtime.queue import Queue
 
@@ -23,23 +24,24 @@ __all__ = ["ExecutionContext", "InputContext", "OutputContext"]
 class InputContext:
     """What `compute` receives from."""
 
-    __slots__ = ("_names", "_node", "_take", "notes")
+    __slots__ = ("_names", "_node", "_note", "_sources", "_take", "notes")
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._names = tuple(node.input_queues)
         # For each port a callable that gives the next message or raises IndexError when there is none.
-        self._take: dict[str, Callable[[], Any]] = {}
+        self._sources: dict[str, Callable[[], Any]] = {}
         for name, port in node.operator.spec.inputs.items():
             queues = node.input_queues[name]
             if port.is_receivers:
-                self._take[name] = _each(queues)
+                self._sources[name] = _each(queues)
             elif port.gives_tuple:
-                self._take[name] = _all(queues[0])
+                self._sources[name] = _all(queues[0])
             else:
-                self._take[name] = queues[0].popleft
-        if len(self._take) == 1:
-            self._take[""] = self._take[self._names[0]]
+                self._sources[name] = queues[0].popleft
+        self._note: Callable[[str, Any], None] | None = None
+        self._take: dict[str, Callable[[], Any]] = {}
+        self._connect()
         # The messages of this compute that carried more than their data, by port.
         self.notes: dict[str, list[Message]] = {}
 
@@ -51,8 +53,19 @@ class InputContext:
         """
         node = self._node
         for name, queues in node.input_queues.items():
-            self._take[name] = _telling(self._take[name], queues, node.engine.tell_room)
-        if "" in self._take:
+            self._sources[name] = _telling(self._sources[name], queues, node.engine.tell_room)
+        self._connect()
+
+    def watch(self, note: Callable[[str, Any], None] | None) -> None:
+        """Have a function called with the port and the message, or messages, of every receive; None ends it."""
+        self._note = note
+        self._connect()
+
+    def _connect(self) -> None:
+        note = self._note
+        for name, source in self._sources.items():
+            self._take[name] = source if note is None else _noting(source, name, note)
+        if len(self._sources) == 1:
             self._take[""] = self._take[self._names[0]]
 
     def receive(self, name: str = "", *, kind: str = "") -> Any:
@@ -69,7 +82,7 @@ class InputContext:
             raise self._unknown(name) from None
         if type(item) is Message:
             return self._open(name, item)
-        if type(item) is _Batch:
+        if type(item) is Batch:
             return tuple([self._open(name, part) if type(part) is Message else part for part in item])
         return item
 
@@ -81,6 +94,36 @@ class InputContext:
         if message.metadata is not None and node.operator.is_metadata_enabled:
             node.metadata.update(message.metadata)
         return message.data
+
+    def receive_cuda_stream(
+        self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
+    ) -> StreamHandle | int:
+        """Order this operator's stream after the work behind what it received at a port, and give the stream.
+
+        Call it after `receive`. It waits on the device, not here; it makes the stream's device current; and
+        from now on what the operator emits carries this stream.
+
+        Parameters
+        ----------
+        input_port_name
+            The port; not needed where there is only one.
+        allocate
+            Take a stream of the operator's own from its pool, the first time. Otherwise, or where the pool has
+            none left, the first stream found at the port is used; where there is none, the default stream is,
+            and none is emitted.
+        sync_to_default
+            Order the default stream after it too.
+
+        Returns
+        -------
+        StreamHandle
+            An int that also has ``__cuda_stream__``, so that every library takes it.
+        """
+        return self._node.streams.receive(input_port_name, allocate, sync_to_default)
+
+    def receive_cuda_streams(self, input_port_name: str = "") -> list[StreamHandle | None]:
+        """Give the stream of each message received at a port, None where it has none; orders nothing."""
+        return self._node.streams.received_streams(input_port_name)
 
     def get_acquisition_timestamp(self, input_port_name: str = "") -> int | None:
         """Give the timestamp of the first message received at a port in this compute, or None."""
@@ -143,6 +186,13 @@ class OutputContext:
             else:
                 queue.offer(data)
 
+    def set_cuda_stream(self, stream: int, output_port_name: str = "") -> None:
+        """Have what is emitted at a port from now on carry a stream; call it before `emit`.
+
+        Not needed for the stream of `receive_cuda_stream`. Only streams that penstock manages are taken.
+        """
+        self._node.streams.set_output(stream, output_port_name)
+
     def _stamped(self, data: Any, name: str, acq_timestamp: int) -> Message:
         message = Message(data)
         if acq_timestamp != -1:
@@ -181,16 +231,46 @@ class ExecutionContext:
         assert node is not None
         return node.status()
 
+    def allocate_cuda_stream(self, stream_name: str = "") -> StreamHandle | None:
+        """Give one more stream of the operator's pool, the same for the same name; None if there is none."""
+        return self._node.streams.allocate(stream_name)
+
+    def synchronize_streams(self, cuda_streams: Iterable[int | None], target_cuda_stream: int) -> None:
+        """Order a stream after others, on the device; None and the target itself are passed over."""
+        self._node.streams.synchronize(cuda_streams, target_cuda_stream)
+
+    def device_from_stream(self, stream: int) -> int:
+        """Give the number of the device of a stream that penstock manages."""
+        return self._node.streams.device_of(stream)
+
+    @property
+    def is_gpu_available(self) -> bool:
+        """Whether there is a device, real or simulated."""
+        return self._node.streams.is_gpu_available
+
     @property
     def timestamp(self) -> int:
         """The time of the run's clock in nanoseconds."""
         return self._node.engine.clock.timestamp()
 
 
-class _Batch(list[Any]):
+class Batch(list[Any]):
     """Several messages taken at once; a type of its own so that an emitted list is not mistaken for it."""
 
     __slots__ = ()
+
+
+def _noting(take: Callable[[], Any], name: str, note: Callable[[str, Any], None]) -> Callable[[], Any]:
+    def take_and_note() -> Any:
+        try:
+            item = take()
+        except IndexError:
+            note(name, None)
+            raise
+        note(name, item)
+        return item
+
+    return take_and_note
 
 
 def _telling(
@@ -206,18 +286,18 @@ def _telling(
     return take_and_tell
 
 
-def _each(queues: tuple[Queue, ...]) -> Callable[[], _Batch]:
-    def take() -> _Batch:
-        return _Batch([queue.popleft() for queue in queues if queue])
+def _each(queues: tuple[Queue, ...]) -> Callable[[], Batch]:
+    def take() -> Batch:
+        return Batch([queue.popleft() for queue in queues if queue])
 
     return take
 
 
-def _all(queue: Queue) -> Callable[[], _Batch]:
-    def take() -> _Batch:
+def _all(queue: Queue) -> Callable[[], Batch]:
+    def take() -> Batch:
         waiting = len(queue)
         if not waiting:
             raise IndexError
-        return _Batch([queue.popleft() for _ in range(waiting)])
+        return Batch([queue.popleft() for _ in range(waiting)])
 
     return take

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.core.scheduler import Scheduler
     from penstock.runtime.node import Node
     from penstock.runtime.queue import Queue
+    from penstock.runtime.streams import RunStreams
 
 __all__ = ["Engine"]
 
@@ -66,6 +67,7 @@ class Engine:
         "running",
         "scheduler",
         "stopping",
+        "streams",
         "timed",
         "timers",
     )
@@ -97,6 +99,7 @@ class Engine:
         self.keeper_until = 0
         # Called once when the run is over, whatever happened; for layers above this one.
         self.at_end: list[Callable[[], None]] = []
+        self.streams: RunStreams
         self._sequence = itertools.count()
 
     # From any thread.
@@ -156,7 +159,7 @@ class Engine:
             self.timed = True
         for node in self.nodes:
             # Taken only now: an operator may choose its compute in start().
-            node.compute = node.operator.compute
+            node.compute = node.streams.around(node.operator.compute)
             for queue in node.inputs:
                 queue.available = len(queue) >= queue.min_size
                 node.blockers += not queue.available
@@ -261,6 +264,8 @@ class Engine:
                 self.candidate(queue.consumer, soon=True)
         if node.shared:
             self.unreserve(node)
+        if node.gate is not None and node.gate.is_full:
+            self.shut(node)
         node.remaining -= 1
         if node.remaining == 0:
             self.retire(node)
@@ -296,6 +301,26 @@ class Engine:
         if node.pending:
             node.pending = False
             self.pending -= 1
+
+    # Operators whose work on the device is too far behind.
+
+    def shut(self, node: Node) -> None:
+        """Hold a node back until the device has finished its oldest compute."""
+        assert node.gate is not None
+        node.shut = True
+        node.blockers += 1
+        self.pending += 1
+        node.gate.tell(node.announce)
+
+    def reopen(self, node: Node) -> None:
+        """Let a node go on if the device has caught up, else wait on."""
+        assert node.gate is not None
+        if node.gate.is_full:
+            node.gate.tell(node.announce)
+            return
+        node.shut = False
+        node.blockers -= 1
+        self.pending -= 1
 
     # Conditions that are asked.
 
@@ -347,7 +372,11 @@ class Engine:
         inbox = self.inbox
         while inbox:
             node = inbox.popleft()
-            if node is None or node.retired:
+            if node is None:
+                continue
+            if node.shut:
+                self.reopen(node)
+            if node.retired:
                 continue
             if node.stop_requested:
                 self.retire(node)
@@ -481,11 +510,11 @@ class Engine:
         woken = False
         if not self.inbox:
             if lock is None:
-                woken = seat.sleep(seconds)
+                woken = self.clock.park(seat, seconds)
             else:
                 lock.release()
                 try:
-                    woken = seat.sleep(seconds)
+                    woken = self.clock.park(seat, seconds)
                 finally:
                     lock.acquire()
         if self.keeper is seat:

@@ -36,6 +36,10 @@ class Seat:
         # The longest timeout a lock takes is less than what a clock may ask for.
         return self._token.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
 
+    def take_wake_up(self) -> bool:
+        """Take a wake-up if there is one; for clocks in whose own time a worker sleeps."""
+        return self._token.acquire(blocking=False)
+
     def wake(self) -> None:
         """End the sleep, or the next one."""
         self._token.release()

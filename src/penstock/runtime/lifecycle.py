@@ -27,6 +27,7 @@ def run(fragment: Fragment) -> None:
     failure: BaseException | None = None
     try:
         _initialize(fragment, engine, resources)
+        engine.streams.open(fragment.graph)
         for operator in fragment.graph:
             # Listed first: an operator whose start failed half-way has something to stop.
             started.append(operator)
@@ -39,6 +40,8 @@ def run(fragment: Fragment) -> None:
         failure = error
     finally:
         engine.stopping = True
+    # The device first: an operator that stops may let go of what its kernels still use.
+    failure = _settle(engine, failure)
     failure = _stop(started, failure)
     failure = _close(fragment, engine, resources, failure)
     if failure is not None:
@@ -64,6 +67,14 @@ def _initialize(fragment: Fragment, engine: Engine, resources: list[Resource]) -
                 condition.initialize()
 
 
+def _settle(engine: Engine, failure: BaseException | None) -> BaseException | None:
+    try:
+        engine.streams.finish(engine.nodes)
+    except BaseException as error:
+        failure = _also(failure, error)
+    return failure
+
+
 def _stop(started: list[Operator], failure: BaseException | None) -> BaseException | None:
     for operator in reversed(started):
         try:
@@ -77,7 +88,8 @@ def _stop(started: list[Operator], failure: BaseException | None) -> BaseExcepti
 def _close(
     fragment: Fragment, engine: Engine, resources: list[Resource], failure: BaseException | None
 ) -> BaseException | None:
-    for action in (*engine.at_end, *(resource.release for resource in reversed(resources))):
+    releases = (resource.release for resource in reversed(resources))
+    for action in (*engine.at_end, engine.streams.close, *releases):
         try:
             action()
         except BaseException as error:

@@ -7,7 +7,10 @@ put beside them. `receive` tells the two apart by type.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.runtime.managed_stream import Mark
 
 __all__ = ["Message"]
 
@@ -15,13 +18,11 @@ __all__ = ["Message"]
 class Message:
     """An emitted object and what travels with it."""
 
-    __slots__ = ("acq_timestamp", "data", "event", "metadata", "stream")
+    __slots__ = ("acq_timestamp", "data", "mark", "metadata")
 
     def __init__(self, data: Any) -> None:
         self.data = data
         self.acq_timestamp: int | None = None
         self.metadata: dict[str, Any] | None = None
-        # The CUDA stream the data was produced on and the event recorded on it at emit; set by the
-        # layer that manages streams, through OutputContext.stamps.
-        self.stream: Any = None
-        self.event: Any = None
+        # The point on a stream at which the data was emitted: what a receiver is to be ordered after.
+        self.mark: Mark | None = None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.runtime.engine import Engine
     from penstock.runtime.lane import Lane
     from penstock.runtime.queue import Queue
+    from penstock.runtime.streams import NodeStreams
 
 __all__ = ["Node"]
 
@@ -43,6 +44,7 @@ class Node:
         "compute",
         "context",
         "engine",
+        "gate",
         "input",
         "input_queues",
         "inputs",
@@ -58,8 +60,10 @@ class Node:
         "remaining",
         "retired",
         "shared",
+        "shut",
         "special",
         "stop_requested",
+        "streams",
         "sweep",
         "wake_at",
     )
@@ -92,6 +96,10 @@ class Node:
         self.shared: tuple[Queue, ...] = ()
         # Called after each compute that did not raise; for layers above this one.
         self.after: list[Callable[[Node], None]] = []
+        self.streams: NodeStreams
+        # Its streams, once it uses any: they shut the node while it has too many unfinished computes.
+        self.gate: NodeStreams | None = None
+        self.shut = False
         self.wake_at: int | None = None
         self.pending = False
         self.retired = False

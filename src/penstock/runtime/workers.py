@@ -64,7 +64,8 @@ class _Worker:
 
         def work() -> None:
             try:
-                _work(engine, seat, cores)
+                with engine.clock.attach():
+                    _work(engine, seat, cores)
             finally:
                 self._left = True
                 self._leaving.release()

@@ -19,6 +19,10 @@ class GreedyScheduler(Scheduler):
 
     def execute(self, engine: Engine) -> None:
         """Run until the engine is finished."""
+        with engine.clock.attach():
+            self._run(engine)
+
+    def _run(self, engine: Engine) -> None:
         lane = engine.lanes[0]
         seat = Seat(lane)
         take, finish, compute_special = engine.take, engine.finish, engine.compute_special

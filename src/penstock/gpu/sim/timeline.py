@@ -96,6 +96,8 @@ class Timeline:
                     if self._may_advance():
                         self._advance(wait, me)
                     else:
+                        if self.virtual and any(map(self._is_over, self._waits)):
+                            self._changed.notify_all()  # somebody can go on and may not know it
                         self._changed.wait(self._wall_timeout(deadline))
                 return ready()
             finally:

@@ -1,0 +1,83 @@
+"""CudaStreamCondition: run when the work behind what waits at an input is done on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock import gpu
+from penstock.core.condition import Condition, SchedulingStatusType
+from penstock.runtime.message import Message
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+    from penstock.runtime.managed_stream import Mark
+    from penstock.runtime.node import Node
+    from penstock.runtime.queue import Queue
+
+__all__ = ["CudaStreamCondition"]
+
+
+class CudaStreamCondition(Condition):
+    """Lets an operator run when the device is done with everything that its `compute` would take.
+
+    It looks at every message that would be received, at all of the inputs it was given. A message that came
+    without a stream does not hold it back. It comes beside the input's own condition, and no thread waits for
+    it: it asks to be told.
+
+    Parameters
+    ----------
+    receiver
+        The input.
+    receivers
+        Several inputs.
+    """
+
+    polled = False
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        receiver: str | None = None,
+        *,
+        receivers: Sequence[str] = (),
+        name: str = "cuda_stream_condition",
+    ) -> None:
+        super().__init__(fragment, name=name)
+        self.ports = (*([receiver] if receiver is not None else []), *receivers)
+        self._queues: tuple[Queue, ...] = ()
+        self._awaited: Mark | None = None
+
+    def attach(self, node: Node) -> None:
+        """Be asked, about these inputs' queues."""
+        self.node = node
+        self._awaited = None
+        ports = self.ports or tuple(node.input_queues)
+        queues: list[Queue] = []
+        for port in ports:
+            node.receiver(port)  # an error that names the inputs there are
+            queues.extend(node.input_queues[port])
+        self._queues = tuple(queues)
+        node.ask(self)
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Give READY when the device is done, or WAIT_EVENT, having asked to be told."""
+        for queue in self._queues:
+            # A queue is emptied by one receive, whatever its length, and has one message where it has length 1.
+            for item in tuple(queue):
+                mark = item.mark if type(item) is Message else None
+                if mark is not None and not mark.event.is_done:
+                    self._ask_to_be_told(mark)
+                    return SchedulingStatusType.WAIT_EVENT, None
+        self._awaited = None
+        return SchedulingStatusType.READY, None
+
+    def _ask_to_be_told(self, mark: Mark) -> None:
+        if mark is not self._awaited:
+            self._awaited = mark
+
+            def told(error: Exception | None) -> None:
+                self._awaited = None
+                self.notify_scheduler()
+
+            gpu.when_done(mark.stream.stream, told, event=mark.event)

@@ -1,0 +1,130 @@
+"""CudaStreamPool: where operators get their streams."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from penstock import gpu
+from penstock.core.resource import Resource
+from penstock.resources.cuda_green_context import CudaGreenContext
+from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
+from penstock.runtime.managed_stream import ManagedStream
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+
+__all__ = ["CudaStreamPool"]
+
+_NON_BLOCKING = 1
+
+
+class CudaStreamPool(Resource):
+    """Streams on one device, made as they are needed and destroyed at the end of the run.
+
+    Parameters
+    ----------
+    fragment
+        The fragment it belongs to.
+    dev_id
+        The device.
+    stream_flags
+        0, or 1 for streams that are not ordered with the default stream; those of a green context never are.
+    stream_priority
+        0, or less for streams that go first.
+    reserved_size
+        How many streams to make at the start of the run.
+    max_size
+        How many there may be; 0 means any number.
+    cuda_green_context
+        The partition the streams belong to; a pool means its default one. Without it they may use all SMs.
+    """
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        dev_id: int = 0,
+        stream_flags: int = 0,
+        stream_priority: int = 0,
+        reserved_size: int = 1,
+        max_size: int = 0,
+        cuda_green_context: CudaGreenContext | CudaGreenContextPool | None = None,
+        *,
+        name: str = "cuda_stream_pool",
+    ) -> None:
+        super().__init__(fragment, name=name)
+        if stream_flags not in (0, _NON_BLOCKING):
+            raise ValueError(f"{name!r}: stream_flags must be 0 or 1 (non-blocking), not {stream_flags}")
+        if reserved_size < 0 or max_size < 0:
+            raise ValueError(f"{name!r}: reserved_size and max_size must not be negative")
+        if max_size and reserved_size > max_size:
+            raise ValueError(f"{name!r}: reserved_size={reserved_size} is more than max_size={max_size}")
+        if cuda_green_context is not None and cuda_green_context.dev_id != dev_id:
+            raise ValueError(
+                f"{name!r} is of device {dev_id}, its green context of device {cuda_green_context.dev_id}"
+            )
+        self.dev_id = dev_id
+        self.stream_flags = stream_flags
+        self.stream_priority = stream_priority
+        self.reserved_size = reserved_size
+        self.max_size = max_size
+        self.cuda_green_context = cuda_green_context
+        self._lock = threading.Lock()
+        self._made: list[ManagedStream] = []
+        self._given = 0
+
+    @property
+    def green_pool(self) -> CudaGreenContextPool | None:
+        """The pool of partitions behind it, which closes after it."""
+        context = self.cuda_green_context
+        return context.pool if isinstance(context, CudaGreenContext) else context
+
+    def open(self) -> None:
+        """Make the reserved streams."""
+        with self._lock:
+            while len(self._made) < self.reserved_size:
+                self._made.append(self._make())
+
+    def take(self) -> ManagedStream | None:
+        """Give a stream that nobody has yet, or None if there may be no more."""
+        with self._lock:
+            if self._given == len(self._made):
+                if self.max_size and self._given >= self.max_size:
+                    return None
+                self._made.append(self._make())
+            self._given += 1
+            return self._made[self._given - 1]
+
+    def release(self) -> None:
+        """Destroy the streams."""
+        with self._lock:
+            made, self._made = self._made, []
+            self._given = 0
+        for managed in made:
+            managed.stream.close()
+
+    def _make(self) -> ManagedStream:
+        device = gpu.Device(self.dev_id)
+        device.set_current()  # a stream and its events are made in a context that is current on this thread
+        context = self.cuda_green_context
+        if context is None:
+            options = gpu.StreamOptions(
+                nonblocking=bool(self.stream_flags & _NON_BLOCKING), priority=self.stream_priority
+            )
+            stream: Any = device.create_stream(options=options)
+        else:
+            options = gpu.StreamOptions(priority=self.stream_priority)
+            stream = context.partition().context.create_stream(options)
+        return ManagedStream(stream, self.dev_id, lambda: _create_event(self.dev_id))
+
+
+def default_stream_of(device_id: int) -> ManagedStream:
+    """Give a device's default stream as a managed one."""
+    return ManagedStream(gpu.LEGACY_DEFAULT_STREAM, device_id, lambda: _create_event(device_id))
+
+
+def _create_event(device_id: int) -> Any:
+    device = gpu.Device(device_id)
+    device.set_current()
+    # A thread that waits for one sleeps: see penstock.gpu.when_done.
+    return device.create_event(gpu.EventOptions(blocking_sync=True))

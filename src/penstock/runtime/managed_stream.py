@@ -1,0 +1,64 @@
+"""A stream that penstock manages, and the marks it leaves on it.
+
+A mark is an event recorded at one moment, and stands for the work submitted until then. Events are reused:
+when the last holder of a mark lets go of it (the message was taken by its last receiver, or dropped, or the
+run ended) its event goes back to the stream it was made for. Python's own reference counts know when that
+is, on every path; no code has to remember. Recording an event again does not disturb a stream that was told
+to wait for it before, so a mark may go as soon as the wait has been submitted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from penstock.gpu import StreamHandle
+
+__all__ = ["ManagedStream", "Mark"]
+
+
+class Mark:
+    """A point on a stream."""
+
+    __slots__ = ("_spare", "event", "stream")
+
+    def __init__(self, stream: ManagedStream, event: Any, spare: deque[Any]) -> None:
+        self.stream = stream
+        self.event = event
+        self._spare = spare
+
+    def __del__(self) -> None:
+        self._spare.append(self.event)
+
+
+class ManagedStream:
+    """A stream of a pool: its handle, its device, and spare events for marks.
+
+    Parameters
+    ----------
+    stream
+        The device's own stream object.
+    device_id
+        The number of its device.
+    create_event
+        Makes one more event of that device.
+    """
+
+    __slots__ = ("_create_event", "_record", "_spare", "device_id", "handle", "stream", "wait")
+
+    def __init__(self, stream: Any, device_id: int, create_event: Callable[[], Any]) -> None:
+        self.stream = stream
+        self.device_id = device_id
+        self.handle = StreamHandle(stream)
+        self.wait = stream.wait
+        self._record = stream.record
+        self._create_event = create_event
+        self._spare: deque[Any] = deque()
+
+    def mark(self) -> Mark:
+        """Leave a mark after what was submitted so far."""
+        spare = self._spare
+        event = spare.pop() if spare else self._create_event()
+        self._record(event)
+        return Mark(self, event, spare)

@@ -1,0 +1,505 @@
+"""Streams in a run: an operator's own stream, the order between streams, and what must stay alive.
+
+Most operators never touch a stream, and cost nothing here. What an operator that does costs, for each
+compute: a mark (one event record) at each `emit`, a wait for each message that comes from another stream,
+and a mark at the end; all on the device, none of them waited for by the host.
+
+**Lifetimes.** CuPy and PyTorch give a freed block out again at once to the stream it was allocated on. They
+cannot know that another stream still reads it. So what an operator received is kept, with the mark of the
+end of its compute, until its streams have passed that mark. Marks are looked at when the operator next runs:
+asking whether an event is done costs less than being told.
+
+**How far the host runs ahead.** An operator with so many unfinished computes (`Operator.max_in_flight`) is
+not ready until the oldest is done; then, and only then, it asks to be told.
+
+What an operator received before it first asked for a stream must be kept too. So the first compute of every
+operator is watched; if it asks for no stream, it is not watched any more. One that asks later, after all,
+ends that one compute with a synchronisation.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock import gpu
+from penstock.core.errors import PortError, choices
+from penstock.resources.cuda_green_context import CudaGreenContext
+from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
+from penstock.resources.cuda_stream_pool import CudaStreamPool, default_stream_of
+from penstock.runtime.contexts import Batch
+from penstock.runtime.managed_stream import ManagedStream, Mark
+from penstock.runtime.message import Message
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+    from penstock.core.operator import Operator
+    from penstock.runtime.node import Node
+
+__all__ = ["NodeStreams", "RunStreams", "StreamError", "UnorderedStreamWarning"]
+
+
+class StreamError(RuntimeError):
+    """A stream was used in a way that cannot be right; the text says what would be."""
+
+
+class UnorderedStreamWarning(UserWarning):
+    """An operator used a message without being ordered after the work behind it."""
+
+
+class RunStreams:
+    """The streams of one run: the pools they come from, and their end."""
+
+    def __init__(self, fragment: Fragment) -> None:
+        self.fragment = fragment
+        self.checks = "streams" in os.environ.get("PENSTOCK_CHECK", "").split(",")
+        self._managed: dict[int, ManagedStream] = {}
+        self._pools: list[CudaStreamPool] = []
+        self._green_pools: list[CudaGreenContextPool] = []
+        self._fallback: CudaStreamPool | None = None
+        self._defaults: dict[int, ManagedStream] = {}
+        self._lock = threading.RLock()
+        self._thread = threading.local()
+        self._several_devices: bool | None = None
+
+    def open(self, operators: Iterable[Operator]) -> None:
+        """Make the streams that the pools given to operators reserve."""
+        for operator in operators:
+            pool = pool_of(operator)
+            if pool is not None:
+                self.use(pool)
+
+    def use(self, pool: CudaStreamPool) -> CudaStreamPool:
+        """Make a pool part of this run, which will end it."""
+        with self._lock:
+            if pool not in self._pools:
+                self._pools.append(pool)
+                green = pool.green_pool
+                if green is not None and green not in self._green_pools:
+                    self._green_pools.append(green)
+                pool.open()
+        return pool
+
+    def default_pool(self) -> CudaStreamPool:
+        """Give the pool of operators that have none: any number of streams, of the default partition if any."""
+        with self._lock:
+            if self._fallback is None:
+                green = self.fragment.get_default_green_context_pool()
+                device = 0 if green is None else green.dev_id
+                self._fallback = CudaStreamPool(
+                    self.fragment,
+                    device,
+                    reserved_size=0,
+                    cuda_green_context=green,
+                    name="default_stream_pool",
+                )
+            return self.use(self._fallback)
+
+    def default_stream(self, device_id: int = 0) -> ManagedStream:
+        """Give a device's default stream, as something to wait for and to be waited for."""
+        with self._lock:
+            if device_id not in self._defaults:
+                self.make_current(device_id)
+                self._defaults[device_id] = default_stream_of(device_id)
+            return self._defaults[device_id]
+
+    def manage(self, managed: ManagedStream) -> None:
+        """Take care of a stream: it can be named by its handle, and the run does not end before its work."""
+        self._managed[int(managed.handle)] = managed
+
+    def find(self, stream: Any) -> ManagedStream | None:
+        """Give the managed stream that a handle stands for, or None."""
+        return self._managed.get(int(stream))
+
+    def stream_of(self, handle: Any) -> Any:
+        """Give the device's stream object for a handle, managed or not; 0 is the default stream."""
+        managed = self.find(handle)
+        if managed is not None:
+            return managed.stream
+        return gpu.Stream.from_handle(int(handle)) if int(handle) else self.default_stream().stream
+
+    def make_current(self, device_id: int) -> None:
+        """Make a device current on this thread; where there is one device, once."""
+        thread = self._thread
+        if getattr(thread, "device_id", None) == device_id:
+            return
+        gpu.Device(device_id).set_current()
+        if self._several_devices is None:
+            self._several_devices = len(gpu.Device.get_all_devices()) > 1
+        if not self._several_devices:
+            thread.device_id = device_id
+
+    def finish(self, nodes: Iterable[Node]) -> None:
+        """Wait until every managed stream is done, then let go of what was kept for them."""
+        try:
+            for managed in list(self._managed.values()):
+                managed.stream.sync()
+        finally:
+            for node in nodes:
+                node.streams.forget()
+
+    def close(self) -> None:
+        """Destroy the streams, then the partitions they were on."""
+        self._managed.clear()
+        while self._pools:
+            self._pools.pop().release()
+        while self._green_pools:
+            self._green_pools.pop().release()
+
+
+class NodeStreams:
+    """The streams of one operator in a run."""
+
+    __slots__ = (
+        "_ambient",
+        "_limit",
+        "_named",
+        "_opened",
+        "_ordered",
+        "_outputs",
+        "_own",
+        "_received",
+        "_streams",
+        "_unfinished",
+        "_watching",
+        "node",
+        "run",
+    )
+
+    def __init__(self, run: RunStreams, node: Node) -> None:
+        self.run = run
+        self.node = node
+        # Every stream whose work may read what the operator received.
+        self._streams: list[ManagedStream] = []
+        self._own: ManagedStream | None = None
+        self._opened = False  # whether the pool has been asked for the own stream
+        self._named: dict[str, ManagedStream | None] = {}
+        self._outputs: dict[str, ManagedStream] = {}
+        self._ambient: gpu.use_stream | None = None
+        # Of this compute: what was received, by port, and the ports whose messages it is ordered after.
+        self._received: dict[str, list[Any]] = {}
+        self._ordered: set[str] = set()
+        # The computes that the device may not have finished: the marks of their ends and what they received.
+        self._unfinished: deque[tuple[list[Mark], dict[str, list[Any]]]] = deque()
+        limit = node.operator.max_in_flight
+        self._limit = run.fragment.max_in_flight if limit is None else limit
+        if self._limit < 1:
+            raise ValueError(f"operator {node.name!r}: max_in_flight must be at least 1, not {self._limit}")
+        self._watching = False
+        self._watch()
+
+    @property
+    def is_gpu_available(self) -> bool:
+        """Whether there is a device."""
+        return gpu.backend() != "none"
+
+    # The compute, from outside.
+
+    def around(self, compute: Callable[..., None]) -> Callable[..., None]:
+        """Give the compute to run: where the operator wants its stream to be the current one, with that."""
+        operator = self.node.operator
+        if not (operator.spec.is_ambient or (operator.is_function and _gpu_is_in_sight(operator))):
+            return compute
+
+        def compute_on_stream(op_input: Any, op_output: Any, context: Any) -> None:
+            ambient = self._ambient
+            if ambient is None:
+                own = self._open() if self.is_gpu_available else None
+                if own is None:
+                    compute(op_input, op_output, context)
+                    return
+                ambient = self._ambient = gpu.use_stream(own.handle)
+                self._emit_on_all(own)
+            assert self._own is not None
+            self.run.make_current(self._own.device_id)
+            with ambient:
+                compute(op_input, op_output, context)
+
+        return compute_on_stream
+
+    def note(self, port: str, item: Any) -> None:
+        """Take note of what `receive` gives."""
+        self._received.setdefault(port, []).append(item)
+        if self._ambient is not None:
+            assert self._own is not None
+            self._ordered.add(port)
+            _order((item,), self._own)
+
+    def after_compute(self, node: Node) -> None:
+        """Mark the end of a compute and keep what it received until its streams have passed that."""
+        if self.run.checks:
+            self._check("finished")
+        received, self._received = self._received, {}
+        self._ordered.clear()
+        streams = self._streams
+        if not streams:
+            if not self.run.checks:
+                self._unwatch()
+            return
+        self._let_go()
+        self._unfinished.append(([stream.mark() for stream in streams], received))
+
+    def forget(self) -> None:
+        """Let go of everything; the streams are done."""
+        self._unfinished.clear()
+        self._received = {}
+
+    def _watch(self) -> None:
+        self._watching = True
+        self.node.input.watch(self.note)
+        self.node.after = [*self.node.after, self.after_compute]
+        if self.run.checks:
+            self.node.output.stamps = (self._stamp,)
+
+    def _unwatch(self) -> None:
+        """Leave an operator alone that has nothing to do with streams."""
+        node = self.node
+        self._watching = False
+        node.input.watch(None)
+        node.after = [hook for hook in node.after if hook != self.after_compute]
+        node.special = bool(node.asked or node.shared or node.after)
+
+    # The bound, as the engine sees it.
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many unfinished computes as there may be."""
+        if len(self._unfinished) < self._limit:
+            return False
+        self._let_go()
+        return len(self._unfinished) >= self._limit
+
+    def tell(self, announce: Callable[[], None]) -> None:
+        """Call a function, from another thread, when the oldest unfinished compute may be done."""
+        marks = self._unfinished[0][0]
+        mark = next((mark for mark in marks if not mark.event.is_done), marks[-1])
+        gpu.when_done(mark.stream.stream, lambda error, held=mark: announce(), event=mark.event)  # type: ignore[misc]
+
+    def _let_go(self) -> None:
+        """Drop what finished computes received."""
+        unfinished = self._unfinished
+        while unfinished:
+            for mark in unfinished[0][0]:
+                if not mark.event.is_done:
+                    return
+            unfinished.popleft()
+
+    # What compute asks for.
+
+    def receive(self, port: str, allocate: bool, sync_to_default: bool) -> Any:
+        """Order the operator's stream after what came in at a port, and give its handle."""
+        name = self._received_port(port, "receive_cuda_stream")
+        if not self.is_gpu_available:
+            return DEFAULT_STREAM
+        own = self._open() if allocate else self._own
+        if own is None:
+            own = self._borrow(name)
+        if own is None:
+            self._add(self.run.default_stream())  # whatever it launches, it launches there
+            return DEFAULT_STREAM
+        self.run.make_current(own.device_id)
+        self._ordered.add(name)
+        _order(self._received.get(name, ()), own)
+        if sync_to_default:
+            self.run.default_stream(own.device_id).wait(own.mark().event)
+        self._emit_on_all(own)
+        return own.handle
+
+    def received_streams(self, port: str) -> list[Any]:
+        """Give the stream of each message received at a port, None where it has none."""
+        name = self._received_port(port, "receive_cuda_streams")
+        self._ordered.add(name)  # the operator has taken the ordering into its own hands
+        return [
+            None if message is None or message.mark is None else message.mark.stream.handle
+            for message in _messages(self._received.get(name, ()))
+        ]
+
+    def allocate(self, name: str) -> Any:
+        """Give the operator's stream of a name, made at the first call, or None if there is none to give."""
+        if name not in self._named:
+            managed = self._pool().take() if self.is_gpu_available else None
+            self._named[name] = managed
+            if managed is not None:
+                self._add(managed)
+        found = self._named[name]
+        if found is None:
+            return None
+        self.run.make_current(found.device_id)
+        return found.handle
+
+    def synchronize(self, streams: Iterable[Any], target: Any) -> None:
+        """Order a stream after others."""
+        if target is None:
+            raise StreamError(f"operator {self.node.name!r}: synchronize_streams needs a target stream")
+        later = self.run.stream_of(target)
+        for stream in streams:
+            if stream is not None and int(stream) != int(target):
+                later.wait(self.run.stream_of(stream))
+
+    def device_of(self, stream: Any) -> int:
+        """Give the number of the device of a managed stream."""
+        return self._managed(stream, "device_from_stream").device_id
+
+    def set_output(self, stream: Any, port: str) -> None:
+        """Emit a stream with what is sent from a port."""
+        outputs = self.node.output_queues
+        name = port or (next(iter(outputs)) if len(outputs) == 1 else "")
+        if name not in outputs:
+            raise PortError(f"operator {self.node.name!r} has no output {port!r}; it has {choices(outputs)}")
+        self._outputs[name] = self._managed(stream, "set_cuda_stream")
+        self.node.output.stamps = (self._stamp,)
+
+    # Inside.
+
+    def _open(self) -> ManagedStream | None:
+        """Give the operator's own stream, from its pool at the first call; None if there is none to give."""
+        if not self._opened:
+            self._opened = True
+            self._own = self._pool().take()
+            if self._own is not None:
+                self._add(self._own)
+        return self._own
+
+    def _borrow(self, port: str) -> ManagedStream | None:
+        """Make the first stream found at a port the operator's own, for want of another."""
+        for message in _messages(self._received.get(port, ())):
+            if message is not None and message.mark is not None:
+                self._own = message.mark.stream
+                self._add(self._own)
+                return self._own
+        return None
+
+    def _pool(self) -> CudaStreamPool:
+        pool = pool_of(self.node.operator)
+        return self.run.default_pool() if pool is None else self.run.use(pool)
+
+    def _add(self, managed: ManagedStream) -> None:
+        if managed in self._streams:
+            return
+        self._streams.append(managed)
+        self.run.manage(managed)
+        self.node.gate = self
+        if not self._watching:
+            # It had been left alone, so what this compute received is not known: wait for it, this once.
+            self.node.special = True
+            self.node.after = [*self.node.after, self._settle_once]
+            self._watch()
+
+    def _settle_once(self, node: Node) -> None:
+        for managed in self._streams:
+            managed.stream.sync()
+        node.after = [hook for hook in node.after if hook != self._settle_once]
+
+    def _emit_on_all(self, own: ManagedStream) -> None:
+        for port in self.node.output_queues:
+            self._outputs.setdefault(port, own)
+        self.node.output.stamps = (self._stamp,)
+
+    def _stamp(self, message: Message, port: str) -> None:
+        if self.run.checks:
+            self._check(f"emitted on {port!r}" if port else "emitted")
+        managed = self._outputs.get(port or next(iter(self.node.output_queues)))
+        if managed is not None:
+            message.mark = managed.mark()
+
+    def _received_port(self, port: str, caller: str) -> str:
+        inputs = self.node.input_queues
+        name = port or (next(iter(inputs)) if len(inputs) == 1 else "")
+        if name not in inputs:
+            raise PortError(f"operator {self.node.name!r} has no input {port!r}; it has {choices(inputs)}")
+        if self._watching and name not in self._received:
+            raise StreamError(
+                f"operator {self.node.name!r}: {caller}({name!r}) before receive({name!r}); receive first: the "
+                "streams to be ordered after come with the messages"
+            )
+        return name
+
+    def _managed(self, stream: Any, caller: str) -> ManagedStream:
+        managed = self.run.find(stream)
+        if managed is None:
+            raise StreamError(
+                f"operator {self.node.name!r}: {caller} takes a stream that penstock manages (from "
+                f"receive_cuda_stream, receive_cuda_streams or allocate_cuda_stream), not {int(stream):#x}"
+            )
+        return managed
+
+    def _check(self, did: str) -> None:
+        """Report what was received and is still being worked on, and not ordered before what was done."""
+        for port, items in self._received.items():
+            if port in self._ordered:
+                continue
+            for message in _messages(items):
+                mark = None if message is None else message.mark
+                if mark is None or mark.stream in self._streams or mark.event.is_done:
+                    continue
+                self._ordered.add(port)  # said once
+                warnings.warn(
+                    f"operator {self.node.name!r} {did} without being ordered after the work behind what it "
+                    f"received at {port!r}; call receive_cuda_stream({port!r}) after receive({port!r})",
+                    UnorderedStreamWarning,
+                    stacklevel=3,
+                )
+                break
+
+
+def _messages(items: Iterable[Any]) -> Iterator[Message | None]:
+    """Give the message of each thing received, None where it was only an object."""
+    for item in items:
+        if type(item) is Message:
+            yield item
+        elif type(item) is Batch:
+            for part in item:
+                yield part if type(part) is Message else None
+        else:
+            yield None
+
+
+def _order(items: Iterable[Any], own: ManagedStream) -> None:
+    """Have a stream wait for the work behind what was received, except its own."""
+    for message in _messages(items):
+        if message is not None:
+            mark = message.mark
+            if mark is not None and mark.stream is not own:
+                own.wait(mark.event)
+
+
+class _DefaultStreamHandle(int):
+    """The default stream: what is given to an operator that has no stream and received none."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, 0)
+
+    def __repr__(self) -> str:
+        return "StreamHandle(default)"
+
+
+DEFAULT_STREAM = _DefaultStreamHandle(0)
+
+
+def pool_of(operator: Operator) -> CudaStreamPool | None:
+    """Give the pool an operator was given, in whichever way."""
+    given = [*operator.resources.values(), getattr(operator, "cuda_stream_pool", None)]
+    for resource in given:
+        if isinstance(resource, CudaStreamPool):
+            return resource
+    for resource in given:
+        if isinstance(resource, CudaGreenContext | CudaGreenContextPool):
+            made = CudaStreamPool(
+                operator.fragment,
+                resource.dev_id,
+                reserved_size=0,
+                cuda_green_context=resource,
+                name=f"{operator.name}_stream_pool",
+            )
+            operator.resources[made.name] = made  # the same one every time it is asked for
+            return made
+    return None
+
+
+def _gpu_is_in_sight(operator: Operator) -> bool:
+    """Whether a function may be meant for the GPU: a library for it is there, or it was given streams."""
+    return pool_of(operator) is not None or gpu.library_is_in_use()
