@@ -29,49 +29,19 @@ def test_a_cycle_turns_from_a_seed_message(make: Make) -> None:
     turns: list[int] = []
 
     def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.input("in").condition(ConditionType.NONE)
-            spec.output("out")
-
         def turn(op: Body, i: Any, o: Any) -> None:
-            value = i.receive("in")
-            turns.append(0 if value is None else value)
-            o.emit(turns[-1] + 1, "out")
+            turns.append(i.receive("in"))
+            if len(turns) < 100:
+                o.emit(turns[-1] + 1, "out")
 
-        # The seed is the first compute, which finds nothing to receive; the gate then keeps the pace.
-        gate = through(app, name="gate")
-        start = Body(app, CountCondition(app, 1), setup=setup, body=turn, name="start")
-        loop = through(app, name="loop", change=lambda value: turns.append(value) or value + 1)
-        app.add_flow(start, gate)
-        app.add_flow(gate, loop)
-        app.add_flow(loop, gate)
-        app.add_operator(
-            Body(
-                app,
-                PeriodicCondition(app, 1_000_000),
-                CountCondition(app, 2),
-                body=lambda op, i, o: len(turns) > 100 and op.fragment.stop_execution(),
-                name="end",
-            )
-        )
+        loop = Body(app, inputs=["in"], outputs=["out"], body=turn, name="loop")
+        back = through(app, name="back")
+        app.add_flow(source(app, [0], name="seed"), loop)
+        app.add_flow(loop, back)
+        app.add_flow(back, loop)
 
-    app = App(compose, make, max_duration_ms=1_000)
-
-    def stop_at_hundred(compose: Any = compose) -> None:
-        compose(app)
-        loop = app.graph.find("loop")
-        inner = loop._body  # type: ignore[attr-defined]
-
-        def body(op: Body, i: Any, o: Any) -> None:
-            inner(op, i, o)
-            if len(turns) > 100:
-                op.fragment.stop_execution()
-
-        loop._body = body  # type: ignore[attr-defined]
-
-    app._compose = lambda app: stop_at_hundred()
-    app.run()
-    assert turns[:101] == list(range(101))
+    run(compose, make)
+    assert turns == list(range(100))
 
 
 @every_scheduler
@@ -142,6 +112,54 @@ def test_a_chain_longer_than_the_recursion_limit_runs(make: Make) -> None:
 
     run(compose, make)
     assert taken == [0, 1]
+
+
+@every_scheduler
+def test_a_cycle_does_not_keep_the_thread_to_itself(make: Make) -> None:
+    turns: list[int] = []
+
+    def compose(app: App) -> None:
+        def turn(op: Body, i: Any, o: Any) -> None:
+            turns.append(op.ticks)
+            o.emit(i.receive("in") or 0, "out")
+
+        def setup(spec: Any) -> None:
+            spec.input("in").condition(ConditionType.NONE)
+            spec.output("out")
+
+        first = Body(app, setup=setup, body=turn, name="first")
+        second = through(app, name="second")
+        app.add_flow(first, second)
+        app.add_flow(second, first)
+        app.add_operator(
+            Body(
+                app,
+                body=lambda op, i, o: op.ticks == 50 and op.fragment.stop_execution(),
+                name="other",
+            )
+        )
+
+    app = run(compose, make)
+    assert app.graph.find("other").ticks >= 50  # type: ignore[attr-defined]
+
+
+def test_a_cycle_and_an_operator_beside_it_run_equally_often() -> None:
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.input("in").condition(ConditionType.NONE)
+            spec.output("out")
+
+        body = lambda op, i, o: o.emit(i.receive("in") or 0, "out")  # noqa: E731
+        first = Body(app, CountCondition(app, 100), setup=setup, body=body, name="first")
+        second = through(app, name="second")
+        app.add_flow(first, second)
+        app.add_flow(second, first)
+        app.add_operator(
+            Body(app, body=lambda op, i, o: op.ticks == 100 and op.fragment.stop_execution(), name="other")
+        )
+
+    app = run(compose)
+    assert app.graph.find("first").ticks >= 95  # type: ignore[attr-defined]
 
 
 # The end of a run.
@@ -362,7 +380,7 @@ def test_what_an_operator_held_is_released_when_a_run_fails(make: Make) -> None:
 
 
 CTRL_C = """
-import sys, threading, _thread
+import signal, sys, threading
 from penstock import Application, Operator
 from penstock import schedulers
 class Forever(Operator):
@@ -373,6 +391,8 @@ class Forever(Operator):
     def stop(self):
         print("stopped", flush=True)
 ready = threading.Event()
+# A parent that runs in the background may have left the signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 class App(Application):
     def compose(self):
         self.scheduler(getattr(schedulers, sys.argv[1])(self))

@@ -1,0 +1,49 @@
+"""What the benchmarks share: the machine in words, tables, and running on another interpreter."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+
+def machine() -> str:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cores} cores, {platform.machine()}, {platform.system()}, CPython {platform.python_version()}"
+
+
+def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
+    print(f"\n## {title}\n")
+    print("| " + " | ".join(columns) + " |")
+    print("| " + " | ".join("---" for _ in columns) + " |")
+    for row in rows:
+        print(
+            "| " + " | ".join(f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row) + " |"
+        )
+
+
+def load(package: str) -> SimpleNamespace:
+    """Gather from `penstock` or `holoscan` the names both have."""
+    names: dict[str, Any] = {}
+    for part in ("core", "conditions", "schedulers", "resources"):
+        module = importlib.import_module(f"{package}.{part}")
+        names.update({name: getattr(module, name) for name in dir(module) if not name.startswith("_")})
+    return SimpleNamespace(**names)
+
+
+def elsewhere(interpreter: str, script: str, arguments: list[str]) -> Any:
+    """Run `script` on another interpreter and give the JSON in the last line that begins with RESULT."""
+    done = subprocess.run([interpreter, script, *arguments], capture_output=True, text=True, timeout=600)
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith("RESULT "):
+            return json.loads(line[7:])
+    sys.exit(f"{interpreter} {script} {' '.join(arguments)} gave no result:\n{done.stderr[-2000:]}")
+
+
+def result(value: Any) -> None:
+    print("RESULT " + json.dumps(value), flush=True)

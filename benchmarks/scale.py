@@ -1,0 +1,79 @@
+"""Does a step cost more in a larger graph? A chain of 5 and of 300; a busy pair among idle operators."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from chain import chain
+from common import machine, table
+
+from penstock import Application, CountCondition, Operator, OperatorSpec
+
+
+class Source(Operator):
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(1, "out")
+
+
+class Sink(Operator):
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.input("in")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("in")
+
+
+def pair(messages: int, idle: int) -> float:
+    """The microseconds per compute of a busy pair beside operators that wait for ever."""
+    marks: list[int] = []
+
+    class First(Source):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            marks.append(time.perf_counter_ns())
+            op_output.emit(1, "out")
+
+    class Pair(Application):
+        def compose(self) -> None:
+            silent = Source(self, CountCondition(self, 0), name="silent")
+            for number in range(idle):
+                self.add_flow(silent, Sink(self, name=f"idle{number}"))
+            self.add_flow(First(self, CountCondition(self, messages), name="busy"), Sink(self, name="sink"))
+
+    Pair([]).run()
+    return (marks[-1] - marks[0]) / 1e3 / ((messages - 1) * 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    repeats = parser.parse_args().repeats
+    print(f"machine: {machine()}")
+    # Taken in turns, so that what else the machine does falls on both.
+    chains = {5: [], 300: []}
+    pairs = {0: [], 1000: []}
+    for _ in range(repeats):
+        for length, times in chains.items():
+            times.append(chain("penstock", "greedy", 300_000 // length, length))
+        for idle, times in pairs.items():
+            times.append(pair(100_000, idle))
+    five, many = min(chains[5]), min(chains[300])
+    alone, crowded = min(pairs[0]), min(pairs[1000])
+    table(
+        "cost of one compute, greedy scheduler",
+        ["", "µs per compute", "ratio"],
+        [
+            ["a chain of 5", five, ""],
+            ["a chain of 300", many, f"{many / five:.2f} (bound: 1.25)"],
+            ["a busy pair alone", alone, ""],
+            ["a busy pair beside 1,000 idle operators", crowded, f"{crowded / alone:.3f} (bound: 1.05)"],
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
