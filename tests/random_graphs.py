@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from pipelines import App, Make
+
 from penstock import (
     Condition,
     ConditionType,
@@ -24,7 +26,6 @@ from penstock import (
 )
 from penstock.conditions import AsynchronousCondition, AsynchronousEventState
 from penstock.core import SchedulingStatusType
-from pipelines import App, Make
 
 POLICIES = {name: getattr(IOSpec.QueuePolicy, name) for name in ("POP", "REJECT", "FAULT")}
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pipelines import SCHEDULERS, App, Body, Make, run, sink, source
 
 from penstock import ConditionType, CountCondition, PeriodicCondition
 from penstock.conditions import (
@@ -22,7 +23,6 @@ from penstock.conditions import (
     PeriodicConditionPolicy,
 )
 from penstock.core import Condition, GraphError, SchedulingStatusType
-from pipelines import SCHEDULERS, App, Body, Make, run, sink, source
 
 every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
 READY, WAIT, NEVER = SchedulingStatusType.READY, SchedulingStatusType.WAIT, SchedulingStatusType.NEVER

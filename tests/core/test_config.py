@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipelines import App
 
 from penstock import Application, CountCondition, Operator, OperatorSpec
 from penstock.core import ParameterError
-from pipelines import App
 
 
 class Scale(Operator):

@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pipelines import App, run, sink, source
 
 from penstock import ConditionType, CountCondition, op
 from penstock.core import GraphError, ParameterError
-from pipelines import App, run, sink, source
 
 
 @op

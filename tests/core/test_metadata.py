@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pipelines import SCHEDULERS, App, Body, Make, run
 
 from penstock import CountCondition
 from penstock.core import MetadataDictionary, MetadataPolicy
-from pipelines import SCHEDULERS, App, Body, Make, run
 
 
 def chain(app: App, seen: list[Any], ticks: int = 1, **settings: Any) -> tuple[Body, Body, Body]:

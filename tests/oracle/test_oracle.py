@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from oracle.programs import PROGRAMS
 from oracle.record import outcome
 

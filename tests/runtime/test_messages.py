@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pipelines import SCHEDULERS, App, Body, Make, run, sink, source
 
 from penstock import ConditionType, CountCondition, IOSpec
 from penstock.core import PortError, QueueFullError
-from pipelines import SCHEDULERS, App, Body, Make, run, sink, source
 
 POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
 

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from pipelines import SCHEDULERS, Make
 from random_graphs import check_conserved, check_nothing_ready, orderly, run_plan, unruly
 

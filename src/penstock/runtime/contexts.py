@@ -97,7 +97,7 @@ class InputContext:
 
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
-    ) -> StreamHandle | int:
+    ) -> StreamHandle:
         """Order this operator's stream after the work behind what it received at a port, and give the stream.
 
         Call it after `receive`. It waits on the device, not here; it makes the stream's device current; and
@@ -119,7 +119,8 @@ class InputContext:
         StreamHandle
             An int that also has ``__cuda_stream__``, so that every library takes it.
         """
-        return self._node.streams.receive(input_port_name, allocate, sync_to_default)
+        handle: StreamHandle = self._node.streams.receive(input_port_name, allocate, sync_to_default)
+        return handle
 
     def receive_cuda_streams(self, input_port_name: str = "") -> list[StreamHandle | None]:
         """Give the stream of each message received at a port, None where it has none; orders nothing."""
@@ -233,7 +234,8 @@ class ExecutionContext:
 
     def allocate_cuda_stream(self, stream_name: str = "") -> StreamHandle | None:
         """Give one more stream of the operator's pool, the same for the same name; None if there is none."""
-        return self._node.streams.allocate(stream_name)
+        handle: StreamHandle | None = self._node.streams.allocate(stream_name)
+        return handle
 
     def synchronize_streams(self, cuda_streams: Iterable[int | None], target_cuda_stream: int) -> None:
         """Order a stream after others, on the device; None and the target itself are passed over."""

@@ -261,7 +261,8 @@ class NodeStreams:
         self._watching = False
         node.input.watch(None)
         node.after = [hook for hook in node.after if hook != self.after_compute]
-        node.special = bool(node.asked or node.shared or node.after)
+        # What else makes a node special must be left as it is: notes and metadata are cleared at the next compute.
+        node.special = bool(node.asked or node.shared or node.after or node.metadata or node.input.notes)
 
     # The bound, as the engine sees it.
 
