@@ -13,13 +13,15 @@ asking whether an event is done costs less than being told.
 not ready until the oldest is done; then, and only then, it asks to be told.
 
 What an operator received before it first asked for a stream must be kept too. So the first compute of every
-operator is watched; if it asks for no stream, it is not watched any more. One that asks later, after all,
-ends that one compute with a synchronisation.
+operator is watched; if it asks for no stream, it is not watched any more. For one that asks later, after all,
+what its compute has in its variables at that moment is kept, this once: before it had a stream, nothing it
+had let go of could be read on one.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from collections import deque
@@ -156,6 +158,7 @@ class NodeStreams:
 
     __slots__ = (
         "_ambient",
+        "_asked",
         "_limit",
         "_named",
         "_opened",
@@ -177,6 +180,7 @@ class NodeStreams:
         self._streams: list[ManagedStream] = []
         self._own: ManagedStream | None = None
         self._opened = False  # whether the pool has been asked for the own stream
+        self._asked = False  # whether the operator has asked anything about streams
         self._named: dict[str, ManagedStream | None] = {}
         self._outputs: dict[str, ManagedStream] = {}
         self._ambient: gpu.use_stream | None = None
@@ -237,7 +241,7 @@ class NodeStreams:
         self._ordered.clear()
         streams = self._streams
         if not streams:
-            if not self.run.checks:
+            if not (self._asked or self.run.checks):
                 self._unwatch()
             return
         self._let_go()
@@ -385,15 +389,9 @@ class NodeStreams:
         self.run.manage(managed)
         self.node.gate = self
         if not self._watching:
-            # It had been left alone, so what this compute received is not known: wait for it, this once.
             self.node.special = True
-            self.node.after = [*self.node.after, self._settle_once]
+            self._received.setdefault("", []).append(_variables_of_compute())
             self._watch()
-
-    def _settle_once(self, node: Node) -> None:
-        for managed in self._streams:
-            managed.stream.sync()
-        node.after = [hook for hook in node.after if hook != self._settle_once]
 
     def _emit_on_all(self, own: ManagedStream) -> None:
         for port in self.node.output_queues:
@@ -412,7 +410,11 @@ class NodeStreams:
         name = port or (next(iter(inputs)) if len(inputs) == 1 else "")
         if name not in inputs:
             raise PortError(f"operator {self.node.name!r} has no input {port!r}; it has {choices(inputs)}")
-        if self._watching and name not in self._received:
+        self._asked = True
+        if not self._watching:
+            # Left alone since its first compute: of what it received, what came with a stream is known still.
+            self._received = {port: list(notes) for port, notes in self.node.input.notes.items()}
+        elif name not in self._received:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller}({name!r}) before receive({name!r}); receive first: the "
                 "streams to be ordered after come with the messages"
@@ -445,6 +447,20 @@ class NodeStreams:
                     stacklevel=3,
                 )
                 break
+
+
+def _variables_of_compute() -> list[dict[str, Any]]:
+    """Give the variables of the program's functions that led here, up to the scheduler that called them."""
+    found: list[dict[str, Any]] = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        ours = frame.f_globals.get("__name__", "").startswith(("penstock.runtime", "penstock.schedulers"))
+        if not ours:
+            found.append(dict(frame.f_locals))
+        elif found:
+            break
+        frame = frame.f_back  # type: ignore[assignment]
+    return found
 
 
 def _messages(items: Iterable[Any]) -> Iterator[Message | None]:

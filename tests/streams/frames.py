@@ -1,0 +1,154 @@
+"""Operators whose frames are right only if streams are ordered and buffers stay alive.
+
+Frames are device buffers of the pool, freed when the last reference goes, and given out again at once to the
+stream they were allocated on. A kernel has its effect when it ends, a millisecond after it began, so a wait that
+is missing or a buffer that is let go too early shows as a wrong number.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock import gpu
+from penstock.core import Application, Operator
+from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+
+MS = 1e-3
+
+SCHEDULERS: dict[str, Callable[[Application], Any]] = {
+    "greedy": lambda app: GreedyScheduler(app),
+    "multi_thread": lambda app: MultiThreadScheduler(app, worker_thread_number=3),
+    "event_based": lambda app: EventBasedScheduler(app, worker_thread_number=2),
+}
+
+
+def launch(handle: Any, seconds: float, effect: Callable[..., object], *args: Any, grid: int = 1) -> None:
+    """Run a simulated kernel on a stream."""
+    from penstock.gpu import sim
+
+    sim.launch(handle.stream, sim.LaunchConfig(grid=grid, block=256), sim.Kernel("k", seconds, effect), *args)
+
+
+def write(target: np.ndarray, value: int) -> None:
+    target.view(np.int64)[0] = value
+
+
+def frame(handle: Any) -> Any:
+    return gpu.Device(0).allocate(8, stream=handle.stream)
+
+
+class Pipeline(Application):
+    """An application whose compose is a function."""
+
+    def __init__(self, compose: Callable[[Any], None], scheduler: str = "greedy", **attributes: Any) -> None:
+        super().__init__()
+        self._compose = compose
+        self._kind = scheduler
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def compose(self) -> None:
+        self.scheduler(SCHEDULERS[self._kind](self))
+        self._compose(self)
+
+
+def run(compose: Callable[[Any], None], scheduler: str = "greedy", **attributes: Any) -> Pipeline:
+    app = Pipeline(compose, scheduler, **attributes)
+    app.run()
+    return app
+
+
+class Producer(Operator):
+    """Fills a fresh frame with its number, slowly, on its own stream."""
+
+    seconds = MS
+
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+
+    def start(self) -> None:
+        self.number = 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        stream = context.allocate_cuda_stream("mine")
+        op_output.set_cuda_stream(stream, "out")
+        data = frame(stream)
+        launch(stream, self.seconds, lambda out, number=self.number: write(out, number), data)
+        op_output.emit(data, "out")
+        self.number += 1
+
+
+class Consumer(Operator):
+    """Reads what it received a while later, on its own stream, and drops it."""
+
+    seconds = MS
+    order = True  # whether it orders itself after what it received
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+
+    def start(self) -> None:
+        self.seen: list[int] = []
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in") if self.order else context.allocate_cuda_stream("own")
+        launch(stream, self.seconds, lambda source: self.seen.append(int(source.view(np.int64)[0])), data)
+
+
+class Doubler(Operator):
+    """Writes twice what it received to a fresh frame, on its own stream."""
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = frame(stream)
+
+        def double(target: np.ndarray, source: np.ndarray) -> None:
+            write(target, 2 * int(source.view(np.int64)[0]))
+
+        launch(stream, MS, double, result, data)
+        op_output.emit(result, "out")
+
+
+class Step(Operator):
+    """An operator that does what a function says: `body(self, op_input, op_output, context)`."""
+
+    def __init__(
+        self,
+        fragment: Any,
+        *args: Any,
+        inputs: tuple[Any, ...] = (),
+        outputs: tuple[Any, ...] = (),
+        body: Callable[..., Any],
+        setup: Callable[[Any], None] = lambda spec: None,
+        **kwargs: Any,
+    ) -> None:
+        self._ports = inputs, outputs
+        self._body = body
+        self._setup = setup
+        self.threads: set[int] = set()
+        super().__init__(fragment, *args, **kwargs)
+
+    def setup(self, spec: Any) -> None:
+        for port in self._ports[0]:
+            spec.input(port) if isinstance(port, str) else spec.input(port[0], **port[1])
+        for port in self._ports[1]:
+            spec.output(port)
+        self._setup(spec)
+
+    def start(self) -> None:
+        self.ticks = 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.ticks += 1
+        self.threads.add(threading.get_ident())
+        self._body(self, op_input, op_output, context)
