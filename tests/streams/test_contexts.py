@@ -196,16 +196,24 @@ def test_a_receivers_port_gives_a_stream_for_each_message() -> None:
     assert streams[0] != streams[1]
 
 
-def test_sync_to_default_orders_the_default_stream_too(machine: sim.Machine) -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
-        op_input.receive("in")
-        mine = op_input.receive_cuda_stream("in", sync_to_default=True)
-        # The producer's kernel is a millisecond long; the default stream must not pass before it.
-        passed = sim.Device(0).default_stream.record()
-        passed.sync()
-        return machine.now >= MS, mine is not None
+@pytest.mark.parametrize("sync", [False, True])
+def test_sync_to_default_orders_the_default_stream_too(machine: sim.Machine, sync: bool) -> None:
+    times: list[float] = []
 
-    assert answers(body, frames=1) == [(True, True)]
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, 0, 1)  # flag 1: not ordered with the default stream by itself
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            op_input.receive_cuda_stream("in", sync_to_default=sync)
+            sim.Device(0).default_stream.record().sync()
+            times.append(machine.now)
+
+        producer = Producer(app, CountCondition(app, 1), pool, name="producer")
+        app.add_flow(producer, Step(app, pool, inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    assert (times[0] >= MS) is sync  # the producer's kernel takes a millisecond
 
 
 def test_named_streams() -> None:
@@ -314,7 +322,7 @@ def test_an_ambient_operator_reads_right_frames_and_passes_them_on(scheduler: st
             result = frame(gpu.current_stream())
             launch(
                 gpu.current_stream(),
-                MS,
+                MS / 10,
                 lambda target, source: write(target, 2 * int(source.view("int64")[0])),
                 result,
                 data,

@@ -17,10 +17,10 @@ FRAMES = 30
 def test_every_frame_arrives_right(scheduler: str) -> None:
     def compose(app: Any) -> None:
         app.consumer = Consumer(app, name="consumer")
+        app.consumer.seconds = MS / 10
         app.add_flow(Producer(app, CountCondition(app, FRAMES), name="producer"), app.consumer)
 
-    app = run(compose, scheduler)
-    assert app.consumer.seen == list(range(FRAMES))
+    assert run(compose, scheduler).consumer.seen == list(range(FRAMES))
 
 
 def test_a_consumer_that_is_not_ordered_reads_frames_that_are_not_there_yet(scheduler: str) -> None:

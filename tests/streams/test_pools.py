@@ -183,6 +183,19 @@ def test_streams_are_made_as_they_are_needed_and_destroyed_at_the_end(
     assert all(stream.is_closed for stream in made)
 
 
+def test_the_streams_of_operators_without_a_pool_are_destroyed_too() -> None:
+    handles: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            handles.append(context.allocate_cuda_stream("s"))
+
+        app.add_operator(Step(app, CountCondition(app, 1), body=body, name="step"))
+
+    run(compose)
+    assert handles[0].stream.is_closed
+
+
 def test_one_pool_serves_several_operators() -> None:
     streams: dict[str, set[int]] = {}
 
