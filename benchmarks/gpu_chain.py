@@ -1,0 +1,140 @@
+"""The chain of five with a CuPy kernel in each operator and a stream each, beside the same written by hand.
+
+    python -m benchmarks.gpu_chain [--save]        needs a GPU and CuPy
+
+By hand: a stream for each stage, an event recorded after each kernel, a wait before the next; nothing else. The
+kernel adds one to 4,096 floats, into a buffer made once, so that what is measured is the system around it.
+"""
+
+import sys
+import time
+from typing import Any
+
+import cupy
+
+from benchmarks.report import circumstances, publish, table
+from penstock import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
+
+LENGTH, FRAMES, SIZE = 5, 5_000, 4_096
+LIMITS = {"greedy": 1.3, "event-based, 4 workers": 1.6}
+times: list[float] = []
+
+
+def by_hand() -> float:
+    """Microseconds per stage."""
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(LENGTH)]
+    events = [cupy.cuda.Event(disable_timing=True) for _ in range(LENGTH)]
+    buffers = [cupy.zeros(SIZE, cupy.float32) for _ in range(LENGTH + 1)]
+    for count in (200, FRAMES):
+        cupy.cuda.Device().synchronize()
+        start = time.perf_counter()
+        for _ in range(count):
+            for k in range(LENGTH):
+                stream = streams[k]
+                if k:
+                    stream.wait_event(events[k - 1])
+                with stream:
+                    cupy.add(buffers[k], 1, out=buffers[k + 1])
+                events[k].record(stream)
+        cupy.cuda.Device().synchronize()
+    return (time.perf_counter() - start) * 1e6 / (FRAMES * LENGTH)
+
+
+class Source(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+
+    def start(self) -> None:
+        self.input = cupy.zeros(SIZE, cupy.float32)
+        self.buffer = cupy.zeros(SIZE, cupy.float32)
+        self.sent = 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        if self.sent == 200:
+            times.append(time.perf_counter())
+        self.sent += 1
+        stream = context.allocate_cuda_stream("own")
+        op_output.set_cuda_stream(stream, "out")
+        with stream.cupy():
+            cupy.add(self.input, 1, out=self.buffer)
+        op_output.emit(self.buffer, "out")
+
+
+class Stage(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        spec.output("out")
+
+    def start(self) -> None:
+        self.buffer = cupy.zeros(SIZE, cupy.float32)
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        with op_input.receive_cuda_stream("in").cupy():
+            cupy.add(data, 1, out=self.buffer)
+        op_output.emit(self.buffer, "out")
+
+
+class Sink(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+
+    def start(self) -> None:
+        self.buffer = cupy.zeros(SIZE, cupy.float32)
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        with op_input.receive_cuda_stream("in").cupy():
+            cupy.add(data, 1, out=self.buffer)
+
+    def stop(self) -> None:
+        times.append(time.perf_counter())  # the device is done by now
+
+
+class Chain(Application):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def compose(self) -> None:
+        if self.kind == "greedy":
+            self.scheduler(GreedyScheduler(self))
+        else:
+            self.scheduler(EventBasedScheduler(self, worker_thread_number=4))
+        stages: list[Any] = [Source(self, CountCondition(self, 200 + FRAMES), name="source")]
+        stages += [Stage(self, name=f"stage{k}") for k in range(LENGTH - 2)]
+        stages.append(Sink(self, name="sink"))
+        for one, other in zip(stages, stages[1:], strict=False):
+            self.add_flow(one, other)
+
+
+def with_penstock(kind: str) -> float:
+    times.clear()
+    Chain(kind).run()
+    return (times[1] - times[0]) * 1e6 / (FRAMES * LENGTH)
+
+
+def main() -> int:
+    hand = min(by_hand() for _ in range(3))
+    rows = [["by hand, CuPy", f"{hand:.1f}", "1.00", ""]]
+    failed = False
+    for kind, limit in LIMITS.items():
+        cost = min(with_penstock(kind) for _ in range(3))
+        failed |= cost > limit * hand
+        rows.append([f"penstock, {kind}", f"{cost:.1f}", f"{cost / hand:.2f}", f"{limit:.2f}"])
+    device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    text = [
+        "# A chain of five with a CuPy kernel each",
+        "",
+        circumstances(device),
+        "",
+        f"µs per compute over {FRAMES} frames, best of 3. `python -m benchmarks.gpu_chain`.",
+        "",
+        table(["", "µs per compute", "of by hand", "allowed"], rows),
+    ]
+    publish("gpu_chain", "\n".join(text))
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
