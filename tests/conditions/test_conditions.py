@@ -577,6 +577,33 @@ def test_a_users_condition_is_woken_by_notify_scheduler_from_any_thread(make: Ma
 
 
 @every_scheduler
+def test_an_event_that_a_condition_waits_for_after_compute_is_not_a_deadlock(make: Make) -> None:
+    """The operator has no message to go on with, and its condition began to wait without telling anyone."""
+    conditions: list[Any] = []
+
+    class Settles(Condition):
+        waiting = False
+
+        def check(self, timestamp: int) -> Any:
+            return (WAIT_EVENT if self.waiting else READY), None
+
+        def on_execute(self, timestamp: int) -> None:
+            self.waiting = True
+
+    def compose(app: App) -> None:
+        conditions[:] = [Settles(app)]
+        app.add_flow(source(app, [1]), sink(app, [], conditions[0]))
+
+    app = App(compose, make)
+    future = app.run_async()
+    while not (conditions and conditions[0].waiting and app._engine and app._engine.lanes[0].asleep):
+        assert not future.done(), "a deadlock was declared while an event was outstanding"
+    conditions[0].waiting = False
+    assert conditions[0].notify_scheduler()
+    future.result(timeout=10)
+
+
+@every_scheduler
 def test_a_users_condition_that_says_wait_is_asked_again_as_long_as_others_run(make: Make) -> None:
     """Nothing announces this change: the condition looks at what another operator counts."""
     log: list[str] = []
