@@ -145,21 +145,20 @@ def test_a_cycle_does_not_keep_the_thread_to_itself(make: Make) -> None:
 
 def test_a_cycle_and_an_operator_beside_it_run_equally_often() -> None:
     def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.input("in").condition(ConditionType.NONE)
-            spec.output("out")
+        def turn(op: Body, i: Any, o: Any) -> None:
+            o.emit(i.receive())
+            if op.ticks == 1_000:
+                op.fragment.stop_execution()
 
-        body = lambda op, i, o: o.emit(i.receive("in") or 0, "out")  # noqa: E731
-        first = Body(app, CountCondition(app, 100), setup=setup, body=body, name="first")
-        second = through(app, name="second")
-        app.add_flow(first, second)
-        app.add_flow(second, first)
-        app.add_operator(
-            Body(app, body=lambda op, i, o: op.ticks == 100 and op.fragment.stop_execution(), name="other")
-        )
+        loop = Body(app, inputs=["in"], outputs=["out"], body=turn, name="loop")
+        back = through(app, name="back")
+        app.add_flow(source(app, [0], name="seed"), loop)
+        app.add_flow(loop, back)
+        app.add_flow(back, loop)
+        app.add_operator(Body(app, name="other"))
 
     app = run(compose)
-    assert app.graph.find("first").ticks >= 95  # type: ignore[attr-defined]
+    assert app.graph.find("other").ticks >= 990  # type: ignore[attr-defined]
 
 
 # The end of a run.
@@ -256,6 +255,25 @@ def test_a_run_ends_at_its_longest_duration(make: Make) -> None:
 
     run(compose, make, max_duration_ms=1)
     assert times == [0, 300_000, 600_000, 900_000]
+
+
+@every_scheduler
+def test_time_does_not_jump_to_the_longest_duration_while_an_event_is_outstanding(make: Make) -> None:
+    ticks: list[int] = []
+
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+
+        def body(op: Body, i: Any, o: Any) -> None:
+            ticks.append(op.ticks)
+            event.event_state = AsynchronousEventState.EVENT_WAITING
+            done = AsynchronousEventState.EVENT_DONE
+            threading.Timer(0.005, lambda: setattr(event, "event_state", done)).start()
+
+        app.add_operator(Body(app, event, CountCondition(app, 3), body=body))
+
+    run(compose, make, max_duration_ms=1)
+    assert ticks == [1, 2, 3]
 
 
 @every_scheduler
