@@ -503,6 +503,20 @@ def test_a_combiner_runs_an_operator_by_message_or_by_time(given_twice: bool) ->
     assert len(taken) == 5
 
 
+@every_scheduler
+def test_room_downstream_can_be_one_of_several_terms(make: Make) -> None:
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        room = DownstreamMessageAffordableCondition(app, transmitter="out")
+        switch = BooleanCondition(app, False)
+        either = OrConditionCombiner(app, terms=[room, switch])
+        app.add_flow(source(app, range(5), either), sink(app, taken))
+
+    run(compose, make)
+    assert taken == list(range(5))
+
+
 def test_a_combiner_needs_conditions() -> None:
     with pytest.raises(ValueError, match="has no terms"):
         OrConditionCombiner(None, terms=[])

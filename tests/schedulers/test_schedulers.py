@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -471,6 +472,56 @@ def test_stages_of_a_pipeline_overlap(make: Make) -> None:
         app.add_flow(a, Body(app, inputs=["in"], body=use_one, name="b"))
 
     run(compose, make)
+
+
+@threaded
+def test_a_sleeping_worker_is_woken_for_what_is_left_over(make: Make) -> None:
+    """Every tick makes two operators ready at once, while the other workers are asleep."""
+    barrier = threading.Barrier(2, timeout=10)
+
+    def compose(app: App) -> None:
+        for name in "ab":
+            pace, count = PeriodicCondition(app, 1_000), CountCondition(app, 5)
+            app.add_operator(Body(app, pace, count, body=lambda op, i, o: barrier.wait(), name=name))
+
+    run(compose, make)
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Have the interpreter switch threads as often as it can, so that races show."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@threaded
+def test_producers_that_do_not_wait_never_overfill_the_queue_they_share(make: Make, restless: None) -> None:
+    longest: list[int] = []
+
+    def compose(app: App) -> None:
+        def take(op: Body, i: Any, o: Any) -> None:
+            longest.append(len(i.receive()))
+
+        def setup_sink(spec: Any) -> None:
+            port = spec.input("in", size=2, policy=IOSpec.QueuePolicy.REJECT)
+            port.condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
+
+        def setup(spec: Any) -> None:
+            spec.output("out").condition(ConditionType.NONE)
+
+        def burst(op: Body, i: Any, o: Any) -> None:
+            for _ in range(20):
+                o.emit(1)
+
+        collect = Body(app, setup=setup_sink, body=take, name="collect")
+        for n in range(4):
+            app.add_flow(Body(app, CountCondition(app, 200), setup=setup, body=burst, name=f"s{n}"), collect)
+
+    app = run(compose, make)
+    assert max(longest) <= 2
+    assert sum(longest) + sum(app.dropped().values()) + sum(app.undelivered().values()) == 4 * 200 * 20
 
 
 def test_one_worker_takes_a_message_through_a_chain_without_waking_another() -> None:
