@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint gpu-test clean
+.PHONY: demo test lint gpu-test soak bench clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml
@@ -26,6 +26,16 @@ lint: $(READY)  ## style and types
 
 gpu-test:  ## the tests of tests/gpu on a real GPU, from the source tree, with the interpreter given in PYTHON
 	PYTHONPATH=src PENSTOCK_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider
+
+soak: $(READY)  ## minutes of random graphs with faults injected; not part of the checks
+	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),5)
+
+bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holoscan SDK beside it
+	$(BIN)/python benchmarks/chain.py $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
+	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/wake_up.py $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
+	$(BIN)/python benchmarks/compose.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

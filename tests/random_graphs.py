@@ -57,6 +57,11 @@ class Plan:
 
 
 def orderly(random: Random) -> Plan:
+    """Every stage takes a fixed number from each input, or has one input and takes whatever waits there.
+
+    Anything else would be a matter of timing: a join that takes two from one side when it happens to find
+    two has one too few later on.
+    """
     stages = [StagePlan("count", count=random.randrange(1, 12), period=random.choice([0, 0, 7, 50]))]
     for _ in range(random.randrange(1, 7)):
         if random.random() < 0.2:
@@ -64,17 +69,23 @@ def orderly(random: Random) -> Plan:
             stages.append(StagePlan(kind, count=random.randrange(0, 8), period=random.choice([0, 13])))
             continue
         stage = StagePlan("middle", burst=random.choice([0, 1, 1, 1, 2]), period=random.choice([0, 0, 0, 11]))
-        for _ in range(random.randrange(1, 4)):
-            size = random.choice([1, 1, 2, 3, 4])
-            producers = random.sample(range(len(stages)), k=min(len(stages), random.choice([1, 1, 2])))
-            if len(producers) > 1:
-                stage.inputs.append(InputPlan(-1, None, "FAULT", producers))
-            else:
-                stage.inputs.append(InputPlan(size, random.choice([None, 1]), "FAULT", producers))
+        single = [n for n, other in enumerate(stages) if _emits(other) == 1]
+        if random.random() < 0.5:
+            source = random.randrange(len(stages))
+            most = _emits(stages[source])
+            size = max(most, random.choice([1, 1, 2, 3, 4]))
+            least = 1 if most > 1 else random.choice([None, 1])
+            stage.inputs.append(InputPlan(size, least, "FAULT", [source]))
+        else:
+            for _ in range(random.randrange(1, 4)):
+                if random.random() < 0.3:
+                    producers = random.sample(single, k=min(len(single), 2))
+                    stage.inputs.append(InputPlan(-1, None, "FAULT", producers))
+                else:
+                    size = random.choice([1, 1, 2, 3])
+                    stage.inputs.append(InputPlan(size, None, "FAULT", [random.choice(single)]))
         stages.append(stage)
-    plan = Plan(stages)
-    _make_room(plan)
-    return plan
+    return Plan(stages)
 
 
 def unruly(random: Random, faults: bool = False) -> Plan:
@@ -111,18 +122,6 @@ def unruly(random: Random, faults: bool = False) -> Plan:
     if faults:
         random.choice(stages).fails_at = random.randrange(1, 8)
     return Plan(stages)
-
-
-def _make_room(plan: Plan) -> None:
-    """Make every queue of an orderly plan long enough for what one compute behind it may emit."""
-    for stage in plan.stages:
-        for port in stage.inputs:
-            most = max(_emits(plan.stages[source]) for source in port.sources)
-            if port.size == -1 and most > 1:
-                port.sources = port.sources[:1]
-                port.size = most = _emits(plan.stages[port.sources[0]])
-            if port.size != -1:
-                port.size = max(port.size, most)
 
 
 def _emits(stage: StagePlan) -> int:

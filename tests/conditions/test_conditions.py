@@ -503,6 +503,20 @@ def test_a_combiner_runs_an_operator_by_message_or_by_time(given_twice: bool) ->
     assert len(taken) == 5
 
 
+@every_scheduler
+def test_room_downstream_can_be_one_of_several_terms(make: Make) -> None:
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        room = DownstreamMessageAffordableCondition(app, transmitter="out")
+        switch = BooleanCondition(app, False)
+        either = OrConditionCombiner(app, terms=[room, switch])
+        app.add_flow(source(app, range(5), either), sink(app, taken))
+
+    run(compose, make)
+    assert taken == list(range(5))
+
+
 def test_a_combiner_needs_conditions() -> None:
     with pytest.raises(ValueError, match="has no terms"):
         OrConditionCombiner(None, terms=[])
@@ -574,6 +588,34 @@ def test_a_users_condition_is_woken_by_notify_scheduler_from_any_thread(make: Ma
 
     run(compose, make)
     assert ticks == [1]
+
+
+@every_scheduler
+def test_an_event_that_a_condition_waits_for_after_compute_is_not_a_deadlock(make: Make) -> None:
+    """The operator has no message to go on with, and its condition began to wait without telling anyone."""
+    conditions: list[Any] = []
+
+    class Settles(Condition):
+        waiting = False
+
+        def check(self, timestamp: int) -> Any:
+            return (WAIT_EVENT if self.waiting else READY), None
+
+        def on_execute(self, timestamp: int) -> None:
+            self.waiting = True
+
+    def compose(app: App) -> None:
+        conditions[:] = [Settles(app)]
+        app.add_flow(source(app, [1]), sink(app, [], conditions[0]))
+
+    app = App(compose, make)
+    future = app.run_async()
+    while not (conditions and conditions[0].waiting and app._engine and app._engine.lanes[0].asleep):
+        assert not future.done(), "a deadlock was declared while an event was outstanding"
+        threading.Event().wait(0.001)
+    conditions[0].waiting = False
+    assert conditions[0].notify_scheduler()
+    future.result(timeout=10)
 
 
 @every_scheduler

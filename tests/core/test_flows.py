@@ -109,6 +109,15 @@ def test_two_outputs_of_one_operator_into_one_queue_wait_for_room_for_both() -> 
     assert taken == [(1, -1), (2, -2)]
 
 
+def test_an_operator_does_not_run_for_half_the_room_it_needs() -> None:
+    def compose(app: App) -> None:
+        a = Body(app, outputs=["x", "y"], body=lambda op, i, o: (o.emit(1, "x"), o.emit(2, "y")), name="a")
+        app.add_flow(a, Body(app, inputs=[("in", {"size": 3})], name="b"), {"x": "in", "y": "in"})
+
+    app = run(compose)
+    assert app.undelivered() == {"b.in": 2}
+
+
 def build(compose: Any) -> None:
     App(compose).compose_graph()
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -145,21 +146,20 @@ def test_a_cycle_does_not_keep_the_thread_to_itself(make: Make) -> None:
 
 def test_a_cycle_and_an_operator_beside_it_run_equally_often() -> None:
     def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.input("in").condition(ConditionType.NONE)
-            spec.output("out")
+        def turn(op: Body, i: Any, o: Any) -> None:
+            o.emit(i.receive())
+            if op.ticks == 1_000:
+                op.fragment.stop_execution()
 
-        body = lambda op, i, o: o.emit(i.receive("in") or 0, "out")  # noqa: E731
-        first = Body(app, CountCondition(app, 100), setup=setup, body=body, name="first")
-        second = through(app, name="second")
-        app.add_flow(first, second)
-        app.add_flow(second, first)
-        app.add_operator(
-            Body(app, body=lambda op, i, o: op.ticks == 100 and op.fragment.stop_execution(), name="other")
-        )
+        loop = Body(app, inputs=["in"], outputs=["out"], body=turn, name="loop")
+        back = through(app, name="back")
+        app.add_flow(source(app, [0], name="seed"), loop)
+        app.add_flow(loop, back)
+        app.add_flow(back, loop)
+        app.add_operator(Body(app, name="other"))
 
     app = run(compose)
-    assert app.graph.find("first").ticks >= 95  # type: ignore[attr-defined]
+    assert app.graph.find("other").ticks >= 990  # type: ignore[attr-defined]
 
 
 # The end of a run.
@@ -256,6 +256,25 @@ def test_a_run_ends_at_its_longest_duration(make: Make) -> None:
 
     run(compose, make, max_duration_ms=1)
     assert times == [0, 300_000, 600_000, 900_000]
+
+
+@every_scheduler
+def test_time_does_not_jump_to_the_longest_duration_while_an_event_is_outstanding(make: Make) -> None:
+    ticks: list[int] = []
+
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+
+        def body(op: Body, i: Any, o: Any) -> None:
+            ticks.append(op.ticks)
+            event.event_state = AsynchronousEventState.EVENT_WAITING
+            done = AsynchronousEventState.EVENT_DONE
+            threading.Timer(0.005, lambda: setattr(event, "event_state", done)).start()
+
+        app.add_operator(Body(app, event, CountCondition(app, 3), body=body))
+
+    run(compose, make, max_duration_ms=1)
+    assert ticks == [1, 2, 3]
 
 
 @every_scheduler
@@ -453,6 +472,56 @@ def test_stages_of_a_pipeline_overlap(make: Make) -> None:
         app.add_flow(a, Body(app, inputs=["in"], body=use_one, name="b"))
 
     run(compose, make)
+
+
+@threaded
+def test_a_sleeping_worker_is_woken_for_what_is_left_over(make: Make) -> None:
+    """Every tick makes two operators ready at once, while the other workers are asleep."""
+    barrier = threading.Barrier(2, timeout=10)
+
+    def compose(app: App) -> None:
+        for name in "ab":
+            pace, count = PeriodicCondition(app, 1_000), CountCondition(app, 5)
+            app.add_operator(Body(app, pace, count, body=lambda op, i, o: barrier.wait(), name=name))
+
+    run(compose, make)
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Have the interpreter switch threads as often as it can, so that races show."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@threaded
+def test_producers_that_do_not_wait_never_overfill_the_queue_they_share(make: Make, restless: None) -> None:
+    longest: list[int] = []
+
+    def compose(app: App) -> None:
+        def take(op: Body, i: Any, o: Any) -> None:
+            longest.append(len(i.receive()))
+
+        def setup_sink(spec: Any) -> None:
+            port = spec.input("in", size=2, policy=IOSpec.QueuePolicy.REJECT)
+            port.condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
+
+        def setup(spec: Any) -> None:
+            spec.output("out").condition(ConditionType.NONE)
+
+        def burst(op: Body, i: Any, o: Any) -> None:
+            for _ in range(20):
+                o.emit(1)
+
+        collect = Body(app, setup=setup_sink, body=take, name="collect")
+        for n in range(4):
+            app.add_flow(Body(app, CountCondition(app, 200), setup=setup, body=burst, name=f"s{n}"), collect)
+
+    app = run(compose, make)
+    assert max(longest) <= 2
+    assert sum(longest) + sum(app.dropped().values()) + sum(app.undelivered().values()) == 4 * 200 * 20
 
 
 def test_one_worker_takes_a_message_through_a_chain_without_waking_another() -> None:

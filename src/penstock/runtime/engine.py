@@ -119,6 +119,12 @@ class Engine:
         self.inbox.append(None)
         self.wake_all()
 
+    def end(self) -> bool:
+        """End the run because there is nothing left to do; gives False, for `rest` to pass on."""
+        self.stopping = True
+        self.wake_all()
+        return False
+
     def wake_all(self) -> None:
         """Wake every sleeping worker."""
         for lane in self.lanes:
@@ -441,87 +447,3 @@ class Engine:
             producer.blockers += -1 if affordable else 1
             if affordable:
                 self.candidate(producer)
-
-    # When nothing is ready.
-
-    def rest(self, seat: Seat, lock: threading.Lock | None) -> bool:
-        """Sleep until there may be something to do and say True, or say False when the run is over.
-
-        Called by a worker that found nothing to take, with `lock` held where there is one; it is let go
-        during the sleep. The last worker to come to rest, with nothing running, decides: it asks what is
-        only polled, ends the run, moves a clock that can be moved, or sleeps until the next timer.
-        """
-        if self.stopping:
-            return False
-        if self.inbox:
-            return True
-        until = self.next_time()
-        if not self.running and not any(lane.now or lane.later for lane in self.lanes):
-            if self.polled and self.progress:
-                # Once; and again only after something ran, or after a while.
-                self.progress = False
-                if self.poll():
-                    return True
-            if not self.alive:
-                return self.end()
-            if until is not None or self.pending:
-                self.deadlock_at = None
-            elif self.scheduler.stop_on_deadlock:
-                now = self.clock.timestamp()
-                if self.deadlock_at is None:
-                    self.deadlock_at = now + self.scheduler.stop_on_deadlock_timeout * 1_000_000
-                if now >= self.deadlock_at:
-                    return self.end()
-                until = self.deadlock_at
-            can_jump = True
-            if self.limit is not None and (until is None or self.limit < until):
-                # With an event outstanding time must not jump to the end of the run before it comes.
-                can_jump = until is not None or not self.pending
-                until = self.limit
-            if until is not None and can_jump and self.clock.jump_to(until):
-                return True
-        elif self.limit is not None and (until is None or self.limit < until):
-            until = self.limit
-        self._sleep(seat, until, lock)
-        return True
-
-    def end(self) -> bool:
-        """End the run: have every worker leave."""
-        self.stopping = True
-        self.wake_all()
-        return False
-
-    def _sleep(self, seat: Seat, until: int | None, lock: threading.Lock | None) -> None:
-        seconds = None if until is None else self.clock.seconds_until(until)
-        if seconds is not None and until is not None:
-            # One sleeper is enough to wake up for the next timer.
-            if self.keeper is None or until < self.keeper_until:
-                self.keeper, self.keeper_until = seat, until
-            else:
-                seconds = None
-        if self.polled:
-            self.progress = True
-            recess = self.scheduler.check_recession_period_ms / 1e3
-            seconds = recess if seconds is None else min(seconds, recess)
-        asleep = seat.lane.asleep
-        asleep.append(seat)
-        # Whoever announces appends to the inbox first and looks for sleepers second; looking at the inbox
-        # after lying down, one of the two sees the other.
-        woken = False
-        if not self.inbox:
-            if lock is None:
-                woken = self.clock.park(seat, seconds)
-            else:
-                lock.release()
-                try:
-                    woken = self.clock.park(seat, seconds)
-                finally:
-                    lock.acquire()
-        if self.keeper is seat:
-            self.keeper = None
-        if not woken:
-            try:
-                asleep.remove(seat)
-            except ValueError:
-                # Someone chose to wake this worker at the same moment: take the wake-up.
-                seat.sleep(None)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.runtime.lane import Lane, Seat
 from penstock.runtime.lifecycle import note
+from penstock.runtime.rest import rest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +133,7 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
                 node = engine.take(lane)
                 if node is None:
                     engine.wake_lanes()
-                    if not engine.rest(seat, lock):
+                    if not rest(engine, seat, lock):
                         return
                     continue
                 engine.running += 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.core.scheduler import Scheduler
 from penstock.runtime.lane import Seat
 from penstock.runtime.lifecycle import note
+from penstock.runtime.rest import rest
 
 if TYPE_CHECKING:
     from penstock.runtime.engine import Engine
@@ -29,7 +30,7 @@ class GreedyScheduler(Scheduler):
         while True:
             node = take(lane)
             if node is None:
-                if not engine.rest(seat, None):
+                if not rest(engine, seat, None):
                     return
                 continue
             try:
