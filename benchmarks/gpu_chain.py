@@ -6,6 +6,7 @@ By hand: a stream for each stage, an event recorded after each kernel, a wait be
 kernel adds one to 4,096 floats, into a buffer made once, so that what is measured is the system around it.
 """
 
+import itertools
 import sys
 import time
 from typing import Any
@@ -104,7 +105,7 @@ class Chain(Application):
         stages: list[Any] = [Source(self, CountCondition(self, 200 + FRAMES), name="source")]
         stages += [Stage(self, name=f"stage{k}") for k in range(LENGTH - 2)]
         stages.append(Sink(self, name="sink"))
-        for one, other in zip(stages, stages[1:], strict=False):
+        for one, other in itertools.pairwise(stages):
             self.add_flow(one, other)
 
 

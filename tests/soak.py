@@ -18,10 +18,11 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from penstock import EventBasedScheduler, MultiThreadScheduler
-from penstock.resources import RealtimeClock
 from pipelines import SCHEDULERS, App, Make
 from random_graphs import Outcome, check_conserved, check_nothing_ready, orderly, run_plan, unruly
+
+from penstock import EventBasedScheduler, MultiThreadScheduler
+from penstock.resources import RealtimeClock
 
 
 def real_event_based(app: App, **kwargs: Any) -> Any:

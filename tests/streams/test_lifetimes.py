@@ -76,6 +76,35 @@ def test_what_was_received_lives_until_the_stream_has_passed(machine: sim.Machin
     assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
 
 
+def test_a_mark_on_another_stream_says_nothing_of_the_operators_own(machine: sim.Machine) -> None:
+    deaths: list[float] = []
+    ends: list[float] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.set_cuda_stream(context.allocate_cuda_stream("s"))
+            op_output.emit(track(machine, deaths), "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            (theirs,) = op_input.receive_cuda_streams("in")
+            mine = op_input.receive_cuda_stream("in")
+            launch(mine, 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
+            op_output.set_cuda_stream(theirs)  # idle, so its marks are passed at once
+            op_output.emit("done", "out")
+
+        source = Step(app, CountCondition(app, 6), outputs=("out",), body=send, name="send")
+        middle = Step(app, inputs=("in",), outputs=("out",), body=take, name="take")
+        app.add_flow(source, middle)
+        last = Step(app, inputs=("in",), body=lambda self, i, o, c: i.receive("in"), name="last")
+        app.add_flow(middle, last)
+
+    run(compose)
+    gc.collect()
+    assert len(deaths) == len(ends) == 6
+    assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
+
+
 def test_an_operator_that_asks_for_a_stream_late_is_safe_too(machine: sim.Machine) -> None:
     deaths: list[float] = []
     ends: list[float] = []

@@ -15,6 +15,7 @@ from penstock.runtime.message import Message
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
     from penstock.gpu import StreamHandle
+    from penstock.runtime.managed_stream import Mark
     from penstock.runtime.node import Node
     from penstock.runtime.queue import Queue
 
@@ -81,6 +82,8 @@ class InputContext:
         except KeyError:
             raise self._unknown(name) from None
         if type(item) is Message:
+            if item.is_plain and self._note is not None:
+                return item.data
             return self._open(name, item)
         if type(item) is Batch:
             return tuple([self._open(name, part) if type(part) is Message else part for part in item])
@@ -149,7 +152,7 @@ class InputContext:
 class OutputContext:
     """What `compute` emits to."""
 
-    __slots__ = ("_metadata", "_names", "_node", "_queues", "stamps")
+    __slots__ = ("_metadata", "_names", "_node", "_queues", "marks")
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -158,8 +161,8 @@ class OutputContext:
         if len(self._names) == 1:
             self._queues[""] = self._queues[self._names[0]]
         self._metadata: dict[str, Any] = node.metadata if node.operator.is_metadata_enabled else {}
-        # Called with each message and port name before it is sent; for layers above this one.
-        self.stamps: tuple[Callable[[Message, str], None], ...] = ()
+        # For each port that emits a stream, what marks that stream; "" where there is one port.
+        self.marks: dict[str, Callable[[], Mark | None]] = {}
 
     def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: int = -1) -> None:
         """Send an object to everything connected to an output.
@@ -175,7 +178,7 @@ class OutputContext:
         acq_timestamp
             When the data was acquired, in nanoseconds; travels with it.
         """
-        if acq_timestamp != -1 or self._metadata or self.stamps:
+        if acq_timestamp != -1 or self._metadata or self.marks:
             data = self._stamped(data, name, acq_timestamp)
         try:
             queues = self._queues[name]
@@ -195,13 +198,14 @@ class OutputContext:
         self._node.streams.set_output(stream, output_port_name)
 
     def _stamped(self, data: Any, name: str, acq_timestamp: int) -> Message:
-        message = Message(data)
+        mark = self.marks.get(name)
+        message = Message(data, None if mark is None else mark())
         if acq_timestamp != -1:
             message.acq_timestamp = acq_timestamp
+            message.is_plain = False
         if self._metadata:
             message.metadata = dict(self._metadata)
-        for stamp in self.stamps:
-            stamp(message, name)
+            message.is_plain = False
         return message
 
     def _unknown(self, name: str) -> PortError:

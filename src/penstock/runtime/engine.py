@@ -66,6 +66,7 @@ class Engine:
         "progress",
         "running",
         "scheduler",
+        "steps",
         "stopping",
         "streams",
         "timed",
@@ -91,6 +92,8 @@ class Engine:
         self.pending = 0
         self.alive = 0
         self.running = 0
+        # Computes that workers have finished; a worker that stands by sees from it that others get on.
+        self.steps = 0
         self.stopping = False
         self.error: BaseException | None = None
         self.deadlock_at: int | None = None
@@ -107,7 +110,8 @@ class Engine:
     def announce(self, node: Node | None) -> None:
         """Have a node looked at again; never blocks and takes no lock."""
         self.inbox.append(node)
-        if node is not None and node.lane.wake():
+        # A worker that will be done in a moment looks at the inbox then: no need to wake another.
+        if node is not None and (node.lane.quick is not None or node.lane.wake()):
             return
         for lane in self.lanes:
             if lane.wake():
@@ -131,11 +135,14 @@ class Engine:
             while lane.wake():
                 pass
 
-    def wake_lanes(self) -> None:
+    def wake_lanes(self, but: Lane | None = None) -> None:
         """Wake a worker for each lane that has something left to take, and one to keep the time."""
         for lane in self.lanes:
             if lane.asleep and (lane.now or lane.later):
-                lane.wake()
+                if lane is but:
+                    lane.call_standby()
+                else:
+                    lane.wake()
         if self.timed and self.clock.passes:
             self._find_keeper()
 

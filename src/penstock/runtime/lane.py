@@ -48,13 +48,28 @@ class Seat:
 class Lane:
     """Ready nodes and the sleeping workers that would take them."""
 
-    __slots__ = ("asleep", "later", "now", "sweep")
+    __slots__ = ("asleep", "later", "now", "quick", "standby", "sweep")
 
     def __init__(self) -> None:
         self.now: deque[Node] = deque()
         self.later: deque[Node] = deque()
         self.sweep = 0
         self.asleep: list[Seat] = []
+        # The node that a worker is running now and that is expected to be done in a moment, if any: until then
+        # other workers leave the lane to it.
+        self.quick: Node | None = None
+        # The worker that watches over the one that runs it.
+        self.standby: Seat | None = None
+
+    def call_standby(self) -> None:
+        """Have a sleeping worker watch over this lane, if there is something to be done and nobody does yet."""
+        if self.standby is None and (self.now or self.later):
+            try:
+                seat = self.asleep.pop()
+            except IndexError:
+                return
+            self.standby = seat
+            seat.wake()
 
     def wake(self) -> bool:
         """Wake one sleeping worker and say whether there was one; may be called from any thread."""

@@ -18,11 +18,13 @@ __all__ = ["Message"]
 class Message:
     """An emitted object and what travels with it."""
 
-    __slots__ = ("acq_timestamp", "data", "mark", "metadata")
+    __slots__ = ("acq_timestamp", "data", "is_plain", "mark", "metadata")
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, mark: Mark | None = None) -> None:
         self.data = data
+        # The point on a stream at which the data was emitted: what a receiver is to be ordered after.
+        self.mark = mark
+        # Whether that is all it carries.
+        self.is_plain = True
         self.acq_timestamp: int | None = None
         self.metadata: dict[str, Any] | None = None
-        # The point on a stream at which the data was emitted: what a receiver is to be ordered after.
-        self.mark: Mark | None = None

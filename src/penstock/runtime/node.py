@@ -55,6 +55,7 @@ class Node:
         "output",
         "output_queues",
         "outputs",
+        "pace",
         "pending",
         "polls",
         "remaining",
@@ -84,6 +85,8 @@ class Node:
         self.inputs: tuple[Queue, ...] = ()
         self.outputs: tuple[Queue, ...] = ()
         self.blockers = 0
+        # How many nanoseconds a compute takes, lately; told by schedulers with several workers.
+        self.pace = 1 << 40
         # In a lane or running: either way not to be put in the lane again.
         self.busy = False
         # Computes left; counts down from -1 past every bound where there is none.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["rest"]
 
+_PATIENCE = 1e-3  # seconds
+
 
 def rest(engine: Engine, seat: Seat, lock: threading.Lock | None) -> bool:
     """Sleep until there may be something to do and say True, or say False when the run is over.
@@ -71,8 +73,8 @@ def _sleep(engine: Engine, seat: Seat, until: int | None, lock: threading.Lock |
         engine.progress = True
         recess = engine.scheduler.check_recession_period_ms / 1e3
         seconds = recess if seconds is None else min(seconds, recess)
-    asleep = seat.lane.asleep
-    asleep.append(seat)
+    lane = seat.lane
+    lane.asleep.append(seat)
     # Whoever announces appends to the inbox first and looks for sleepers second; looking at the inbox
     # after lying down, one of the two sees the other.
     woken = False
@@ -80,16 +82,39 @@ def _sleep(engine: Engine, seat: Seat, until: int | None, lock: threading.Lock |
         if lock is None:
             woken = engine.clock.park(seat, seconds)
         else:
+            at_once = lane.quick is not None and lane.standby is None
+            if at_once:
+                lane.standby = seat
             lock.release()
             try:
-                woken = engine.clock.park(seat, seconds)
+                if not at_once:
+                    woken = engine.clock.park(seat, seconds)
+                if lane.standby is seat:
+                    woken = _stand_by(engine, seat, is_listed=at_once)
             finally:
                 lock.acquire()
     if engine.keeper is seat:
         engine.keeper = None
     if not woken:
         try:
-            asleep.remove(seat)
+            lane.asleep.remove(seat)
         except ValueError:
             # Someone chose to wake this worker at the same moment: take the wake-up.
             seat.sleep(None)
+
+
+def _stand_by(engine: Engine, seat: Seat, is_listed: bool) -> bool:
+    """Watch over a lane until woken (True), or until nothing gets done there any more (False)."""
+    lane = seat.lane
+    if not is_listed:  # it was taken from among the sleepers to be told
+        lane.asleep.append(seat)
+    woken = False
+    while not woken:
+        steps = engine.steps
+        woken = engine.clock.park(seat, _PATIENCE)
+        if engine.steps == steps or not engine.running:
+            # Whatever the other worker is at, it is not done in a moment.
+            lane.quick = None
+            break
+    lane.standby = None
+    return woken

@@ -1,13 +1,14 @@
 """Streams in a run: an operator's own stream, the order between streams, and what must stay alive.
 
 Most operators never touch a stream, and cost nothing here. What an operator that does costs, for each
-compute: a mark (one event record) at each `emit`, a wait for each message that comes from another stream,
-and a mark at the end; all on the device, none of them waited for by the host.
+compute: a mark (one event record) at each `emit` and a wait for each message that comes from another stream;
+on the device, never waited for by the host.
 
 **Lifetimes.** CuPy and PyTorch give a freed block out again at once to the stream it was allocated on. They
-cannot know that another stream still reads it. So what an operator received is kept, with the mark of the
-end of its compute, until its streams have passed that mark. Marks are looked at when the operator next runs:
-asking whether an event is done costs less than being told.
+cannot know that another stream still reads it. So what an operator received is kept until its streams have
+passed a mark that comes after the end of its compute: the one that the next `emit` leaves anyway, or, for an
+operator that emits nothing, one that is left for the purpose after every other compute. Marks are looked at
+when the operator runs: asking whether an event is done costs less than being told.
 
 **How far the host runs ahead.** An operator with so many unfinished computes (`Operator.max_in_flight`) is
 not ready until the oldest is done; then, and only then, it asks to be told.
@@ -25,7 +26,7 @@ import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
     from penstock.runtime.node import Node
 
 __all__ = ["NodeStreams", "RunStreams", "StreamError", "UnorderedStreamWarning"]
+
+
+# With so many unfinished computes an operator looks whether the device has finished some: each look is a call into
+# the driver, and every one of them frees what is kept a little sooner.
+_EAGER = 3
 
 
 class StreamError(RuntimeError):
@@ -67,6 +73,14 @@ class RunStreams:
         self._lock = threading.RLock()
         self._thread = threading.local()
         self._several_devices: bool | None = None
+        self._has_device: bool | None = None
+
+    @property
+    def has_device(self) -> bool:
+        """Whether there is a device, real or simulated."""
+        if self._has_device is None:
+            self._has_device = gpu.backend() != "none"
+        return self._has_device
 
     def open(self, operators: Iterable[Operator]) -> None:
         """Make the streams that the pools given to operators reserve."""
@@ -159,6 +173,7 @@ class NodeStreams:
     __slots__ = (
         "_ambient",
         "_asked",
+        "_in_flight",
         "_limit",
         "_named",
         "_opened",
@@ -168,6 +183,7 @@ class NodeStreams:
         "_received",
         "_streams",
         "_unfinished",
+        "_unmarked",
         "_watching",
         "node",
         "run",
@@ -184,11 +200,14 @@ class NodeStreams:
         self._named: dict[str, ManagedStream | None] = {}
         self._outputs: dict[str, ManagedStream] = {}
         self._ambient: gpu.use_stream | None = None
-        # Of this compute: what was received, by port, and the ports whose messages it is ordered after.
-        self._received: dict[str, list[Any]] = {}
+        # Of this compute: what was received, by port, and (for the checker) where it is ordered after that.
+        self._received: dict[str, Any] = {}
         self._ordered: set[str] = set()
-        # The computes that the device may not have finished: the marks of their ends and what they received.
-        self._unfinished: deque[tuple[list[Mark], dict[str, list[Any]]]] = deque()
+        # Of earlier computes, what they received: those whose end a mark comes after, and the last one, which
+        # the next mark will.
+        self._unfinished: deque[tuple[Sequence[Mark], int, list[dict[str, Any]]]] = deque()
+        self._unmarked: list[dict[str, Any]] = []
+        self._in_flight = 0
         limit = node.operator.max_in_flight
         self._limit = run.fragment.max_in_flight if limit is None else limit
         if self._limit < 1:
@@ -199,7 +218,7 @@ class NodeStreams:
     @property
     def is_gpu_available(self) -> bool:
         """Whether there is a device."""
-        return gpu.backend() != "none"
+        return self.run.has_device
 
     # The compute, from outside.
 
@@ -227,29 +246,41 @@ class NodeStreams:
 
     def note(self, port: str, item: Any) -> None:
         """Take note of what `receive` gives."""
-        self._received.setdefault(port, []).append(item)
+        received = self._received
+        if port in received:
+            earlier = received[port]
+            received[port] = Batch([*(earlier if type(earlier) is Batch else [earlier]), item])
+        else:
+            received[port] = item
         if self._ambient is not None:
             assert self._own is not None
             self._ordered.add(port)
-            _order((item,), self._own)
+            _order(item, self._own)
 
     def after_compute(self, node: Node) -> None:
-        """Mark the end of a compute and keep what it received until its streams have passed that."""
+        """Keep what a compute received until its streams have passed its end."""
         if self.run.checks:
             self._check("finished")
         received, self._received = self._received, {}
-        self._ordered.clear()
         streams = self._streams
         if not streams:
             if not (self._asked or self.run.checks):
                 self._unwatch()
             return
-        self._let_go()
-        self._unfinished.append(([stream.mark() for stream in streams], received))
+        self._in_flight += 1
+        unmarked = self._unmarked
+        unmarked.append(received)
+        if len(unmarked) > 1 or len(streams) > 1:
+            # It emitted nothing that would have left a mark after the one before, or a mark on one stream says
+            # nothing of its others.
+            self._mark_end()
+        if self._in_flight >= _EAGER:
+            self._let_go()
 
     def forget(self) -> None:
         """Let go of everything; the streams are done."""
         self._unfinished.clear()
+        self._unmarked = []
         self._received = {}
 
     def _watch(self) -> None:
@@ -257,7 +288,7 @@ class NodeStreams:
         self.node.input.watch(self.note)
         self.node.after = [*self.node.after, self.after_compute]
         if self.run.checks:
-            self.node.output.stamps = (self._stamp,)
+            self._mark_outputs()
 
     def _unwatch(self) -> None:
         """Leave an operator alone that has nothing to do with streams."""
@@ -268,15 +299,17 @@ class NodeStreams:
         # What else makes a node special must be left as it is: notes and metadata are cleared at the next compute.
         node.special = bool(node.asked or node.shared or node.after or node.metadata or node.input.notes)
 
-    # The bound, as the engine sees it.
+    # What is kept, and the bound.
 
     @property
     def is_full(self) -> bool:
         """Whether there are as many unfinished computes as there may be."""
-        if len(self._unfinished) < self._limit:
+        if self._in_flight < self._limit:
             return False
+        if self._unmarked:
+            self._mark_end()
         self._let_go()
-        return len(self._unfinished) >= self._limit
+        return self._in_flight >= self._limit
 
     def tell(self, announce: Callable[[], None]) -> None:
         """Call a function, from another thread, when the oldest unfinished compute may be done."""
@@ -284,35 +317,64 @@ class NodeStreams:
         mark = next((mark for mark in marks if not mark.event.is_done), marks[-1])
         gpu.when_done(mark.stream.stream, lambda error, held=mark: announce(), event=mark.event)  # type: ignore[misc]
 
+    def _mark_end(self) -> None:
+        """Mark all streams now; what was received so far is kept until they have passed that."""
+        self._keep_until([stream.mark() for stream in self._streams])
+
+    def _keep_until(self, marks: Sequence[Mark]) -> None:
+        unmarked, self._unmarked = self._unmarked, []
+        self._unfinished.append((marks, len(unmarked), unmarked))
+
     def _let_go(self) -> None:
-        """Drop what finished computes received."""
+        """Drop what finished computes received.
+
+        Marks of one stream are passed in order, so one in the middle that has been passed speaks for all before it.
+        """
         unfinished = self._unfinished
         while unfinished:
-            for mark in unfinished[0][0]:
-                if not mark.event.is_done:
-                    return
-            unfinished.popleft()
+            middle = len(unfinished) // 2
+            if middle and _are_passed(unfinished[middle][0]):
+                last = middle
+            elif _are_passed(unfinished[0][0]):
+                last = 0
+            else:
+                return
+            for _ in range(last + 1):
+                self._in_flight -= unfinished.popleft()[1]
 
     # What compute asks for.
 
     def receive(self, port: str, allocate: bool, sync_to_default: bool) -> Any:
         """Order the operator's stream after what came in at a port, and give its handle."""
-        name = self._received_port(port, "receive_cuda_stream")
-        if not self.is_gpu_available:
-            return DEFAULT_STREAM
-        own = self._open() if allocate else self._own
-        if own is None:
-            own = self._borrow(name)
-        if own is None:
-            self._add(self.run.default_stream())  # whatever it launches, it launches there
-            return DEFAULT_STREAM
+        received = self._received
+        if port not in received:
+            port = self._received_port(port, "receive_cuda_stream")
+            received = self._received
+        own = self._own
+        if own is None or not self._outputs:
+            own = self._prepare(port, allocate)
+            if own is None:
+                return DEFAULT_STREAM
         self.run.make_current(own.device_id)
-        self._ordered.add(name)
-        _order(self._received.get(name, ()), own)
+        if self.run.checks:
+            self._ordered.add(port)
+        _order(received.get(port), own)
         if sync_to_default:
             self.run.default_stream(own.device_id).wait(own.mark().event)
-        self._emit_on_all(own)
         return own.handle
+
+    def _prepare(self, port: str, allocate: bool) -> ManagedStream | None:
+        """Find the operator a stream: of its pool, or one that it received, or none."""
+        if not self.is_gpu_available:
+            return None
+        own = self._open() if allocate else self._own
+        if own is None:
+            own = self._borrow(port)
+        if own is None:
+            self._add(self.run.default_stream())  # whatever it launches, it launches there
+            return None
+        self._emit_on_all(own)
+        return own
 
     def received_streams(self, port: str) -> list[Any]:
         """Give the stream of each message received at a port, None where it has none."""
@@ -320,19 +382,19 @@ class NodeStreams:
         self._ordered.add(name)  # the operator has taken the ordering into its own hands
         return [
             None if message is None or message.mark is None else message.mark.stream.handle
-            for message in _messages(self._received.get(name, ()))
+            for message in _messages(self._received.get(name))
         ]
 
     def allocate(self, name: str) -> Any:
         """Give the operator's stream of a name, made at the first call, or None if there is none to give."""
-        if name not in self._named:
-            managed = self._pool().take() if self.is_gpu_available else None
-            self._named[name] = managed
-            if managed is not None:
-                self._add(managed)
-        found = self._named[name]
+        found = self._named.get(name)
         if found is None:
-            return None
+            if name in self._named:
+                return None
+            found = self._named[name] = self._pool().take() if self.is_gpu_available else None
+            if found is None:
+                return None
+            self._add(found)
         self.run.make_current(found.device_id)
         return found.handle
 
@@ -355,8 +417,10 @@ class NodeStreams:
         name = port or (next(iter(outputs)) if len(outputs) == 1 else "")
         if name not in outputs:
             raise PortError(f"operator {self.node.name!r} has no output {port!r}; it has {choices(outputs)}")
-        self._outputs[name] = self._managed(stream, "set_cuda_stream")
-        self.node.output.stamps = (self._stamp,)
+        managed = self._managed(stream, "set_cuda_stream")
+        if self._outputs.get(name) is not managed:
+            self._outputs[name] = managed
+            self._mark_outputs()
 
     # Inside.
 
@@ -371,7 +435,7 @@ class NodeStreams:
 
     def _borrow(self, port: str) -> ManagedStream | None:
         """Make the first stream found at a port the operator's own, for want of another."""
-        for message in _messages(self._received.get(port, ())):
+        for message in _messages(self._received.get(port)):
             if message is not None and message.mark is not None:
                 self._own = message.mark.stream
                 self._add(self._own)
@@ -390,20 +454,39 @@ class NodeStreams:
         self.node.gate = self
         if not self._watching:
             self.node.special = True
-            self._received.setdefault("", []).append(_variables_of_compute())
+            self._received[""] = _variables_of_compute()
             self._watch()
 
     def _emit_on_all(self, own: ManagedStream) -> None:
         for port in self.node.output_queues:
             self._outputs.setdefault(port, own)
-        self.node.output.stamps = (self._stamp,)
+        self._mark_outputs()
 
-    def _stamp(self, message: Message, port: str) -> None:
-        if self.run.checks:
-            self._check(f"emitted on {port!r}" if port else "emitted")
-        managed = self._outputs.get(port or next(iter(self.node.output_queues)))
-        if managed is not None:
-            message.mark = managed.mark()
+    def _mark_outputs(self) -> None:
+        """Have what is emitted carry a mark of its port's stream."""
+        marks = self.node.output.marks
+        for port in self.node.output_queues:
+            managed = self._outputs.get(port)
+            if managed is not None or self.run.checks:
+                marks[port] = self._marking(port, managed)
+        if len(self.node.output_queues) == 1 and marks:
+            marks[""] = next(iter(marks.values()))
+
+    def _marking(self, port: str, managed: ManagedStream | None) -> Callable[[], Mark | None]:
+        """Give what marks a port's stream at each emit."""
+
+        def mark_emit() -> Mark:
+            assert managed is not None
+            mark = managed.mark()
+            if self._unmarked and self._streams == [managed]:
+                self._keep_until((mark,))  # it comes after the end of the compute before
+            return mark
+
+        def mark_and_check() -> Mark | None:
+            self._check(f"emitted on {port!r}")
+            return None if managed is None else managed.mark()
+
+        return mark_and_check if self.run.checks else mark_emit
 
     def _received_port(self, port: str, caller: str) -> str:
         inputs = self.node.input_queues
@@ -413,7 +496,7 @@ class NodeStreams:
         self._asked = True
         if not self._watching:
             # Left alone since its first compute: of what it received, what came with a stream is known still.
-            self._received = {port: list(notes) for port, notes in self.node.input.notes.items()}
+            self._received = {port: Batch(notes) for port, notes in self.node.input.notes.items()}
         elif name not in self._received:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller}({name!r}) before receive({name!r}); receive first: the "
@@ -432,10 +515,10 @@ class NodeStreams:
 
     def _check(self, did: str) -> None:
         """Report what was received and is still being worked on, and not ordered before what was done."""
-        for port, items in self._received.items():
+        for port, item in self._received.items():
             if port in self._ordered:
                 continue
-            for message in _messages(items):
+            for message in _messages(item):
                 mark = None if message is None else message.mark
                 if mark is None or mark.stream in self._streams or mark.event.is_done:
                     continue
@@ -447,6 +530,8 @@ class NodeStreams:
                     stacklevel=3,
                 )
                 break
+        if did == "finished":
+            self._ordered.clear()
 
 
 def _variables_of_compute() -> list[dict[str, Any]]:
@@ -463,25 +548,25 @@ def _variables_of_compute() -> list[dict[str, Any]]:
     return found
 
 
-def _messages(items: Iterable[Any]) -> Iterator[Message | None]:
-    """Give the message of each thing received, None where it was only an object."""
-    for item in items:
-        if type(item) is Message:
-            yield item
-        elif type(item) is Batch:
-            for part in item:
-                yield part if type(part) is Message else None
-        else:
-            yield None
+def _messages(item: Any) -> Iterator[Message | None]:
+    """Give the messages in what was received at a port, None for each that was only an object."""
+    for part in item if type(item) is Batch else (item,):
+        yield part if type(part) is Message else None
 
 
-def _order(items: Iterable[Any], own: ManagedStream) -> None:
+def _order(item: Any, own: ManagedStream) -> None:
     """Have a stream wait for the work behind what was received, except its own."""
-    for message in _messages(items):
-        if message is not None:
-            mark = message.mark
-            if mark is not None and mark.stream is not own:
-                own.wait(mark.event)
+    if type(item) is Message:
+        mark = item.mark
+        if mark is not None and mark.stream is not own:
+            own.wait(mark.event)
+    elif type(item) is Batch:
+        for part in item:
+            _order(part, own)
+
+
+def _are_passed(marks: Sequence[Mark]) -> bool:
+    return all(mark.event.is_done for mark in marks)
 
 
 class _DefaultStreamHandle(int):
