@@ -511,7 +511,7 @@ def test_room_downstream_can_be_one_of_several_terms(make: Make) -> None:
         room = DownstreamMessageAffordableCondition(app, transmitter="out")
         switch = BooleanCondition(app, False)
         either = OrConditionCombiner(app, terms=[room, switch])
-        app.add_flow(source(app, range(5), either), sink(app, taken))
+        app.add_flow(source(app, range(5), either), sink(app, taken, PeriodicCondition(app, 100)))
 
     run(compose, make)
     assert taken == list(range(5))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.checks import check
@@ -16,6 +14,9 @@ from penstock.core.operator import Operator
 from penstock.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from pathlib import Path
+
     from penstock.resources.thread_pool import ThreadPool
     from penstock.runtime.engine import Engine
 
@@ -177,7 +178,9 @@ class Fragment:
 
     def run_async(self) -> Future[None]:
         """Start `run` on a thread of its own and give a future for its end."""
+        # Imported here: few programs need them, and they take as long to import as the rest of this package.
         import threading
+        from concurrent.futures import Future
 
         future: Future[None] = Future()
 
