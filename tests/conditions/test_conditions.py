@@ -286,7 +286,7 @@ def test_a_producer_waits_for_the_room_it_asks_for(make: Make) -> None:
         room = DownstreamMessageAffordableCondition(app, min_size=2, transmitter="out")
 
         def body(op: Body, i: Any, o: Any) -> None:
-            waiting.append(op.node.transmitter("out").free)  # type: ignore[union-attr]
+            waiting.append(op._node.transmitter("out").free)  # type: ignore[union-attr]
             o.emit(1)
             o.emit(2)
 

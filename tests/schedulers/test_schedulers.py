@@ -677,7 +677,7 @@ def test_shared_queues_never_hold_more_than_they_can(make: Make) -> None:
 
     def compose(app: App) -> None:
         def body(op: Body, i: Any, o: Any) -> None:
-            longest.append(len(op.node.inputs[0]))  # type: ignore[union-attr]
+            longest.append(len(op._node.inputs[0]))  # type: ignore[union-attr]
             i.receive()
 
         busy = Body(

@@ -58,7 +58,7 @@ class DownstreamMessageAffordableCondition(Condition, kind=ConditionType.DOWNSTR
 
     def join(self, node: Node) -> None:
         """Find the queues it is about, to be asked."""
-        self.node = node
+        self._node = node
         if self.port is None:
             if len(node.output_queues) != 1:
                 raise GraphError(

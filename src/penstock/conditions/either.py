@@ -35,11 +35,11 @@ class OrConditionCombiner(Condition):
 
     def attach(self, node: Node) -> None:
         """Be asked, on behalf of the terms."""
-        self.node = node
+        self._node = node
         for term in self.terms:
             join = getattr(term, "join", None)
             if join is None:
-                term.node = node
+                term._node = node
             else:
                 join(node)
             for port in getattr(term, "port_names", ()):

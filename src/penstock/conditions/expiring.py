@@ -68,7 +68,7 @@ class ExpiringMessageAvailableCondition(Condition, kind=ConditionType.EXPIRING_M
 
     def join(self, node: Node) -> None:
         """Find the queue it is about."""
-        self.node = node
+        self._node = node
         if self.port is None:
             self.port = next(iter(node.input_queues), "")
         self._queues = node.queues_of(self.port)

@@ -62,7 +62,7 @@ class MessageAvailableCondition(Condition, kind=ConditionType.MESSAGE_AVAILABLE)
 
     def join(self, node: Node) -> None:
         """Find the queues it is about, to be asked."""
-        self.node = node
+        self._node = node
         if self.port is None:
             if len(node.input_queues) != 1:
                 raise GraphError(

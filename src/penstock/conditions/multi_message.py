@@ -87,7 +87,7 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
 
     def join(self, node: Node) -> None:
         """Find the queues it is about."""
-        self.node = node
+        self._node = node
         self.ports = self.ports or tuple(node.input_queues)
         self._queues = tuple(node.queues_of(port) for port in self.ports)
         for queues in self._queues:

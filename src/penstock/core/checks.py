@@ -28,7 +28,7 @@ def check(graph: Graph) -> None:
                 f"operator {operator.name!r} ({type(operator).__name__}) needs a value for "
                 f"{choices(missing)}: give it as a keyword argument or by add_arg"
             )
-        connected = {flow.input for flow in operator.sources}
+        connected = {flow.input for flow in operator._incoming}
         _check_inputs(graph, operator, connected)
         _check_sizes(operator)
 

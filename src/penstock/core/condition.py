@@ -78,7 +78,7 @@ class Condition:
             raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
         self.fragment = fragment
         self.name = name or type(self).__name__.lower()
-        self.node: Node | None = None
+        self._node: Node | None = None
         self.spec = ComponentSpec(fragment)
         self.setup(self.spec)
         self.spec.apply(self, kwargs)
@@ -105,7 +105,7 @@ class Condition:
 
     def notify_scheduler(self) -> bool:
         """Say, from any thread, that `check` would now give another answer."""
-        node = self.node
+        node = self._node
         if node is None:
             return False
         node.announce()
@@ -120,20 +120,20 @@ class Condition:
         return self._attached().transmitter(port_name)
 
     def _attached(self) -> Node:
-        if self.node is None:
+        if self._node is None:
             raise RuntimeError(f"condition {self.name!r} is not part of a running operator yet")
-        return self.node
+        return self._node
 
     # What a run calls.
 
     def attach(self, node: Node) -> None:
         """Take part in the run of `node`; the general way is to be asked by `check`."""
-        self.node = node
+        self._node = node
         node.ask(self)
 
     def detach(self) -> None:
         """Leave the run."""
-        self.node = None
+        self._node = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

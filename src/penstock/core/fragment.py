@@ -219,14 +219,14 @@ class Fragment:
     def _count(self, what: str) -> dict[str, int]:
         counts: dict[str, int] = {}
         for operator in self._graph:
-            if operator.node is None:
+            if operator._node is None:
                 continue
             # An output that is connected has the queue of the input behind it, which counts there.
-            ports = list(operator.node.input_queues.items())
+            ports = list(operator._node.input_queues.items())
             ports += [
                 (name, queues)
-                for name, queues in operator.node.output_queues.items()
-                if not any(flow.output == name for flow in operator.flows)
+                for name, queues in operator._node.output_queues.items()
+                if not any(flow.output == name for flow in operator._outgoing)
             ]
             for name, queues in ports:
                 count = sum(getattr(queue, what) for queue in queues)

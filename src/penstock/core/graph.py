@@ -87,13 +87,13 @@ class Graph:
                     f"{where}: operator {target.name!r} has no input {input_!r}; it has {choices(inputs)}"
                 )
             flow = Flow(source, output, target, input_)
-            if flow in self.flows[-1:] or any(flow == known for known in source.flows):
+            if flow in self.flows[-1:] or any(flow == known for known in source._outgoing):
                 raise GraphError(f"{where}: {flow} is connected already")
             self.add(source)
             self.add(target)
             self.flows.append(flow)
-            source.flows.append(flow)
-            target.sources.append(flow)
+            source._outgoing.append(flow)
+            target._incoming.append(flow)
 
 
 def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:

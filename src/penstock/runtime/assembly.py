@@ -27,7 +27,7 @@ def assemble(fragment: Fragment) -> Engine:
     for operator in fragment.graph:
         node = nodes[operator] = Node(engine, operator)
         node.lane = engine.lanes[0]
-        operator.node = node
+        operator._node = node
         operator.metadata.node = node
         operator.metadata.clear()
         node.special = False
@@ -54,7 +54,7 @@ def assemble(fragment: Fragment) -> Engine:
 def _make_input_queues(node: Node, nodes: dict[Operator, Node]) -> None:
     operator = node.operator
     for name, port in operator.spec.inputs.items():
-        flows = [flow for flow in operator.sources if flow.input == name]
+        flows = [flow for flow in operator._incoming if flow.input == name]
         policy = port.policy
         if policy is None:
             inherited = {flow.source.spec.outputs[flow.output].policy for flow in flows} - {None}
@@ -79,13 +79,13 @@ def _find_output_queues(node: Node, nodes: dict[Operator, Node]) -> None:
     needs: dict[Queue, int] = {}
     for name, port in operator.spec.outputs.items():
         queues: list[Queue] = []
-        for flow in operator.flows:
+        for flow in operator._outgoing:
             if flow.output != name:
                 continue
             target = nodes[flow.target]
             behind = target.input_queues[flow.input]
             if target.operator.spec.inputs[flow.input].is_receivers:
-                same_port = [other for other in flow.target.sources if other.input == flow.input]
+                same_port = [other for other in flow.target._incoming if other.input == flow.input]
                 queue = behind[next(n for n, other in enumerate(same_port) if other is flow)]
             else:
                 queue = behind[0]
@@ -125,9 +125,9 @@ def _attach_conditions(node: Node) -> None:
     given = list(operator.conditions.values())
     in_groups = {id(term) for condition in given for term in getattr(condition, "terms", ())}
     for condition in given:
-        if condition.node is not None and condition.node.engine is node.engine:
+        if condition._node is not None and condition._node.engine is node.engine:
             raise GraphError(
-                f"condition {condition.name!r} was given to the operators {condition.node.name!r} and "
+                f"condition {condition.name!r} was given to the operators {condition._node.name!r} and "
                 f"{operator.name!r}; make one for each"
             )
         terms = getattr(condition, "terms", ()) or (condition,)

@@ -59,7 +59,7 @@ def _initialize(fragment: Fragment, engine: Engine, resources: list[Resource]) -
     for operator in fragment.graph:
         with _phase("initialize", operator):
             operator.initialize()
-            assert operator.node is not None
+            assert operator._node is not None
             for condition in operator.conditions.values():
                 condition.initialize()
 
