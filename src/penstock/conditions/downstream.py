@@ -57,8 +57,8 @@ class DownstreamMessageAffordableCondition(Condition, kind=ConditionType.DOWNSTR
                 queue.producers.append(node)
 
     def join(self, node: Node) -> None:
-        """Find the queues it is about, to be asked."""
-        self._node = node
+        """Find the queues it is about."""
+        super().join(node)
         if self.port is None:
             if len(node.output_queues) != 1:
                 raise GraphError(

@@ -61,8 +61,8 @@ class MessageAvailableCondition(Condition, kind=ConditionType.MESSAGE_AVAILABLE)
             queue.min_size = self.min_size
 
     def join(self, node: Node) -> None:
-        """Find the queues it is about, to be asked."""
-        self._node = node
+        """Find the queues it is about."""
+        super().join(node)
         if self.port is None:
             if len(node.input_queues) != 1:
                 raise GraphError(

@@ -64,6 +64,8 @@ class Condition:
 
     # Built-in conditions know every event that changes them, so they are never polled.
     polled: ClassVar[bool] = True
+    # The argument that names the port (or ports) a condition is about, where `setup` makes it for a port.
+    port_role: ClassVar[str | None] = None
     kinds: ClassVar[dict[ConditionType, type[Condition]]] = {}
 
     def __init_subclass__(cls, kind: ConditionType | None = None, **kwargs: Any) -> None:
@@ -126,10 +128,24 @@ class Condition:
 
     # What a run calls.
 
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The ports it is about; it takes the place of their default conditions."""
+        return ()
+
+    @property
+    def terms(self) -> tuple[Condition, ...]:
+        """The conditions it combines, which then do not count by themselves."""
+        return ()
+
     def attach(self, node: Node) -> None:
         """Take part in the run of `node`; the general way is to be asked by `check`."""
-        self._node = node
+        self.join(node)
         node.ask(self)
+
+    def join(self, node: Node) -> None:
+        """Belong to `node`, and find there what `check` looks at."""
+        self._node = node
 
     def detach(self) -> None:
         """Leave the run."""

@@ -8,7 +8,7 @@ from penstock.core.checks import check
 from penstock.core.config import Config
 from penstock.core.drawing import draw
 from penstock.core.errors import GraphError
-from penstock.core.graph import Graph
+from penstock.core.graph import Graph, PortPairs
 from penstock.core.metadata import MetadataPolicy
 from penstock.core.operator import Operator
 from penstock.core.scheduler import Scheduler
@@ -38,6 +38,9 @@ class Fragment:
         self._thread_pools: list[ThreadPool] = []
         self._names: dict[str, int] = {}
         self._engine: Engine | None = None
+        # Between run_async and the moment its run exists, a stop is kept for it.
+        self._starting = False
+        self._stop_wanted = False
 
     # What a subclass writes.
 
@@ -51,7 +54,9 @@ class Fragment:
         self._own(op)
         self._graph.add(op)
 
-    def add_flow(self, upstream_op: Operator, downstream_op: Operator, port_pairs: Any = None) -> None:
+    def add_flow(
+        self, upstream_op: Operator, downstream_op: Operator, port_pairs: PortPairs | None = None
+    ) -> None:
         """Connect outputs of one operator to inputs of another.
 
         Parameters
@@ -193,6 +198,7 @@ class Fragment:
                 future.set_result(None)
 
         future.set_running_or_notify_cancel()
+        self._starting = True
         threading.Thread(target=work, name=f"{self.name} run", daemon=True).start()
         return future
 
@@ -204,6 +210,11 @@ class Fragment:
         engine = self._engine
         if engine is not None:
             engine.request_stop()
+        elif self._starting:
+            self._stop_wanted = True
+            if self._engine is not None:
+                # It came into being in between.
+                self._engine.request_stop()
 
     def dropped(self) -> dict[str, int]:
         """Give, for each port that dropped messages in the last run, how many.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.condition import Condition, ConditionType
-from penstock.core.errors import GraphError
-from penstock.core.ports import IOSpec
+from penstock.core.errors import GraphError, choices
+from penstock.core.ports import IOSpec, PortCondition
 from penstock.runtime.contexts import ExecutionContext, InputContext, OutputContext
 from penstock.runtime.engine import Engine
 from penstock.runtime.node import Node
@@ -15,9 +15,10 @@ from penstock.runtime.queue import Nowhere, Queue
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.core.operator import Operator
-    from penstock.core.ports import PortCondition
 
 __all__ = ["assemble"]
+
+_NONE = ConditionType.NONE
 
 
 def assemble(fragment: Fragment) -> Engine:
@@ -117,62 +118,74 @@ def _check_room(node: Node, queue: Queue, places: int, port: str) -> None:
 
 
 def _attach_conditions(node: Node) -> None:
+    """Give a node the conditions of its ports and of its operator.
+
+    A port has its default condition unless `setup` put another on it, or a condition that was given to the
+    operator, or one over several ports, is about it.
+    """
     operator = node.operator
     spec = operator.spec
-    port_conditions: dict[str, list[Condition]] = {}
-    combined = {name for names in spec.or_combined for name in names}
-    taken = {name for condition in spec.multi_port for name in condition.ports}
     given = list(operator.conditions.values())
-    in_groups = {id(term) for condition in given for term in getattr(condition, "terms", ())}
-    for condition in given:
-        if condition._node is not None and condition._node.engine is node.engine:
-            raise GraphError(
-                f"condition {condition.name!r} was given to the operators {condition._node.name!r} and "
-                f"{operator.name!r}; make one for each"
-            )
-        terms = getattr(condition, "terms", ()) or (condition,)
-        for term in terms:
-            for name in getattr(term, "port_names", ()):
-                if name not in spec.inputs and name not in spec.outputs:
-                    known = [*spec.inputs, *spec.outputs]
-                    raise GraphError(
-                        f"condition {term.name!r} of operator {operator.name!r} is about a port {name!r} "
-                        f"that the operator does not have; it has {', '.join(map(repr, known)) or 'none'}"
-                    )
-                taken.add(name)
+    _check_given(node, given)
+    combined = {name for names in spec.or_combined for name in names}
+    taken = {name for condition in given for name in condition.port_names}
+    taken.update(name for wanted in spec.multi_port for name in wanted.ports)
 
+    made: dict[str, list[Condition]] = {}
     for name, port in (*spec.inputs.items(), *spec.outputs.items()):
-        made = [
-            _make(operator, wanted, name)
-            for wanted in port.conditions
-            if wanted.kind is not ConditionType.NONE
-        ]
-        is_input = port.io_type is IOSpec.IOType.INPUT
-        if not made and not port.conditions and name in combined:
-            made = [_default(operator, port, name, node)]
-        port_conditions[name] = made
-        if is_input and (port.conditions or name in taken or name in combined):
-            for queue in node.input_queues[name]:
-                queue.min_size = 0
-        if not is_input and (name in combined or name in taken):
-            for queue in node.output_queues[name]:
-                if node in queue.producers:
-                    queue.producers.remove(node)
+        made[name] = [_make(operator, wanted, name) for wanted in port.conditions if wanted.kind is not _NONE]
+        if name in combined and not port.conditions:
+            made[name] = [_default(operator, port, name, node)]
+        if name in taken or name in combined or port.conditions:
+            _drop_default(node, port)
 
-    for name, conditions in port_conditions.items():
+    for name, conditions in made.items():
         if name not in combined:
             for condition in conditions:
                 condition.attach(node)
     for names in spec.or_combined:
-        from penstock.conditions.either import OrConditionCombiner
-
-        terms = [condition for name in names for condition in port_conditions[name]]
-        OrConditionCombiner(operator.fragment, terms=terms, name=f"any of {', '.join(names)}").attach(node)
+        _combine(operator, names, [condition for name in names for condition in made[name]]).attach(node)
     for wanted in spec.multi_port:
         _make(operator, wanted, None).attach(node)
+    combined_terms = {id(term) for condition in given for term in condition.terms}
     for condition in given:
-        if id(condition) not in in_groups:
+        if id(condition) not in combined_terms:
             condition.attach(node)
+
+
+def _check_given(node: Node, given: list[Condition]) -> None:
+    spec = node.operator.spec
+    known = [*spec.inputs, *spec.outputs]
+    for condition in given:
+        if condition._node is not None and condition._node.engine is node.engine:
+            raise GraphError(
+                f"condition {condition.name!r} was given to the operators {condition._node.name!r} and "
+                f"{node.name!r}; make one for each"
+            )
+        for name in condition.port_names:
+            if name not in known:
+                raise GraphError(
+                    f"condition {condition.name!r} of operator {node.name!r} is about a port {name!r} "
+                    f"that the operator does not have; it has {choices(known)}"
+                )
+
+
+def _drop_default(node: Node, port: IOSpec) -> None:
+    """Take away the condition that a port has without being asked for."""
+    if port.io_type is IOSpec.IOType.INPUT:
+        for queue in node.input_queues[port.name]:
+            queue.min_size = 0
+        return
+    for queue in node.output_queues[port.name]:
+        if node in queue.producers:
+            queue.producers.remove(node)
+
+
+def _combine(operator: Operator, names: tuple[str, ...], terms: list[Condition]) -> Condition:
+    # Imported here: the catalogue builds on runtime, and this is the one thing runtime takes from it.
+    from penstock.conditions.either import OrConditionCombiner
+
+    return OrConditionCombiner(operator.fragment, terms=terms, name=f"any of {', '.join(names)}")
 
 
 def _make(operator: Operator, wanted: PortCondition, port: str | None) -> Condition:
@@ -181,11 +194,10 @@ def _make(operator: Operator, wanted: PortCondition, port: str | None) -> Condit
 
     kind = Condition.kinds[wanted.kind]
     arguments: dict[str, Any] = dict(wanted.arguments)
-    roles = getattr(kind, "port_role", None)
-    if roles == "receivers":
+    if kind.port_role == "receivers":
         arguments.setdefault("receivers", list(wanted.ports))
-    elif roles is not None:
-        arguments.setdefault(roles, port)
+    elif kind.port_role is not None:
+        arguments.setdefault(kind.port_role, port)
     try:
         return kind(operator.fragment, **arguments)
     except TypeError as error:
@@ -197,8 +209,7 @@ def _make(operator: Operator, wanted: PortCondition, port: str | None) -> Condit
 
 
 def _default(operator: Operator, port: IOSpec, name: str, node: Node) -> Condition:
-    from penstock.core.ports import PortCondition
-
+    """Make the condition that a port has without being asked for, to be combined with others."""
     if port.io_type is IOSpec.IOType.INPUT:
         size = node.input_queues[name][0].min_size if node.input_queues[name] else 1
         return _make(
