@@ -302,6 +302,25 @@ def test_a_producer_waits_for_the_room_it_asks_for(make: Make) -> None:
     assert min(waiting) >= 2
 
 
+@every_scheduler
+def test_an_input_and_an_output_of_the_same_name_keep_their_own_conditions(make: Make) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.input("image", size=2).condition(ConditionType.MESSAGE_AVAILABLE, min_size=2)
+            spec.output("image").condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=1)
+
+        pairs = Body(
+            app, setup=setup, body=lambda op, i, o: o.emit(i.receive("image"), "image"), name="pairs"
+        )
+        app.add_flow(source(app, range(6)), pairs)
+        app.add_flow(pairs, sink(app, taken, PeriodicCondition(app, 10)))
+
+    run(compose, make)
+    assert taken == [(0, 1), (2, 3), (4, 5)]
+
+
 def test_without_a_condition_on_its_output_a_producer_does_not_wait() -> None:
     def compose(app: App) -> None:
         def setup(spec: Any) -> None:

@@ -66,7 +66,9 @@ class DownstreamMessageAffordableCondition(Condition, kind=ConditionType.DOWNSTR
                     f"transmitter=... (one of {', '.join(map(repr, node.output_queues)) or 'none'})"
                 )
             self.port = next(iter(node.output_queues))
-        self._queues = tuple(queue for queue in node.queues_of(self.port) if not isinstance(queue, Nowhere))
+        self._queues = tuple(
+            queue for queue in node.transmitter(self.port).queues if not isinstance(queue, Nowhere)
+        )
         for queue in self._queues:
             if self.min_size > queue.limit:
                 raise GraphError(

@@ -66,7 +66,7 @@ class ExpiringMessageAvailableCondition(Condition, kind=ConditionType.EXPIRING_M
         super().join(node)
         if self.port is None:
             self.port = next(iter(node.input_queues), "")
-        self._queues = node.queues_of(self.port)
+        self._queues = node.receiver(self.port).queues
         self._first = None
         for queue in self._queues:
             queue.min_size = 0

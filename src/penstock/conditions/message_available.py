@@ -70,7 +70,7 @@ class MessageAvailableCondition(Condition, kind=ConditionType.MESSAGE_AVAILABLE)
                     f"(one of {', '.join(map(repr, node.input_queues)) or 'none'})"
                 )
             self.port = next(iter(node.input_queues))
-        self._queues = node.queues_of(self.port)
+        self._queues = node.receiver(self.port).queues
         for queue in self._queues:
             if self.min_size > queue.limit:
                 raise GraphError(

@@ -84,7 +84,7 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
         """Find the queues it is about."""
         super().join(node)
         self.ports = self.ports or tuple(node.input_queues)
-        self._queues = tuple(node.queues_of(port) for port in self.ports)
+        self._queues = tuple(node.receiver(port).queues for port in self.ports)
         for queues in self._queues:
             for queue in queues:
                 queue.min_size = 0

@@ -242,7 +242,8 @@ class Fragment:
             for name, queues in ports:
                 count = sum(getattr(queue, what) for queue in queues)
                 if count:
-                    counts[f"{operator.name}.{name}"] = count
+                    key = f"{operator.name}.{name}"
+                    counts[key] = counts.get(key, 0) + count
         return counts
 
     def _unused_name(self, base: str) -> str:

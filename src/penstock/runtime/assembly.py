@@ -15,6 +15,7 @@ from penstock.runtime.queue import Nowhere, Queue
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.core.operator import Operator
+    from penstock.core.spec import OperatorSpec
 
 __all__ = ["assemble"]
 
@@ -127,47 +128,63 @@ def _attach_conditions(node: Node) -> None:
     spec = operator.spec
     given = list(operator.conditions.values())
     _check_given(node, given)
-    combined = {name for names in spec.or_combined for name in names}
-    taken = {name for condition in given for name in condition.port_names}
-    taken.update(name for wanted in spec.multi_port for name in wanted.ports)
+    ports = [*spec.inputs.values(), *spec.outputs.values()]
+    groups = [[_find(spec, name) for name in names] for names in spec.or_combined]
+    combined = {port for group in groups for port in group}
+    taken = {spec.inputs[name] for wanted in spec.multi_port for name in wanted.ports}
+    taken.update(port for condition in given for port in _about(spec, condition))
 
-    made: dict[str, list[Condition]] = {}
-    for name, port in (*spec.inputs.items(), *spec.outputs.items()):
-        made[name] = [_make(operator, wanted, name) for wanted in port.conditions if wanted.kind is not _NONE]
-        if name in combined and not port.conditions:
-            made[name] = [_default(operator, port, name, node)]
-        if name in taken or name in combined or port.conditions:
+    made: dict[IOSpec, list[Condition]] = {}
+    for port in ports:
+        made[port] = [_make(operator, wanted) for wanted in port.conditions if wanted.kind is not _NONE]
+        if port in combined and not port.conditions:
+            made[port] = [_default(operator, port, node)]
+        if port in taken or port in combined or port.conditions:
             _drop_default(node, port)
 
-    for name, conditions in made.items():
-        if name not in combined:
+    for port, conditions in made.items():
+        if port not in combined:
             for condition in conditions:
                 condition.attach(node)
-    for names in spec.or_combined:
-        _combine(operator, names, [condition for name in names for condition in made[name]]).attach(node)
+    for group in groups:
+        _combine(operator, group, [condition for port in group for condition in made[port]]).attach(node)
     for wanted in spec.multi_port:
-        _make(operator, wanted, None).attach(node)
-    combined_terms = {id(term) for condition in given for term in condition.terms}
+        _make(operator, wanted).attach(node)
+    in_groups = {id(term) for condition in given for term in condition.terms}
     for condition in given:
-        if id(condition) not in combined_terms:
+        if id(condition) not in in_groups:
             condition.attach(node)
 
 
+def _find(spec: OperatorSpec, name: str) -> IOSpec:
+    """Find a port where only a name says which: an input before an output of the same name."""
+    return spec.inputs[name] if name in spec.inputs else spec.outputs[name]
+
+
+def _about(spec: OperatorSpec, condition: Condition) -> list[IOSpec]:
+    """Give the ports that a condition is about."""
+    if condition.terms:
+        return [port for term in condition.terms for port in _about(spec, term)]
+    ports = spec.outputs if condition.port_role == "transmitter" else spec.inputs
+    return [ports[name] for name in condition.port_names]
+
+
 def _check_given(node: Node, given: list[Condition]) -> None:
-    spec = node.operator.spec
-    known = [*spec.inputs, *spec.outputs]
     for condition in given:
-        if condition._node is not None and condition._node.engine is node.engine:
+        other = condition._node
+        if other is not None and other.engine is node.engine:
             raise GraphError(
-                f"condition {condition.name!r} was given to the operators {condition._node.name!r} and "
-                f"{node.name!r}; make one for each"
+                f"condition {condition.name!r} was given to the operators {other.name!r} and {node.name!r}; "
+                "make one for each"
             )
-        for name in condition.port_names:
-            if name not in known:
-                raise GraphError(
-                    f"condition {condition.name!r} of operator {node.name!r} is about a port {name!r} "
-                    f"that the operator does not have; it has {choices(known)}"
-                )
+        for term in condition.terms or (condition,):
+            ports = node.output_queues if term.port_role == "transmitter" else node.input_queues
+            for name in term.port_names:
+                if name not in ports:
+                    raise GraphError(
+                        f"condition {term.name!r} of operator {node.name!r} is about a port {name!r} "
+                        f"that the operator does not have; it has {choices(ports)}"
+                    )
 
 
 def _drop_default(node: Node, port: IOSpec) -> None:
@@ -181,14 +198,15 @@ def _drop_default(node: Node, port: IOSpec) -> None:
             queue.producers.remove(node)
 
 
-def _combine(operator: Operator, names: tuple[str, ...], terms: list[Condition]) -> Condition:
+def _combine(operator: Operator, ports: list[IOSpec], terms: list[Condition]) -> Condition:
     # Imported here: the catalogue builds on runtime, and this is the one thing runtime takes from it.
     from penstock.conditions.either import OrConditionCombiner
 
-    return OrConditionCombiner(operator.fragment, terms=terms, name=f"any of {', '.join(names)}")
+    names = ", ".join(port.name for port in ports)
+    return OrConditionCombiner(operator.fragment, terms=terms, name=f"any of {names}")
 
 
-def _make(operator: Operator, wanted: PortCondition, port: str | None) -> Condition:
+def _make(operator: Operator, wanted: PortCondition) -> Condition:
     """Make a condition that `setup` asked for by its kind."""
     import penstock.conditions  # noqa: F401  (the catalogue registers its kinds)
 
@@ -197,7 +215,7 @@ def _make(operator: Operator, wanted: PortCondition, port: str | None) -> Condit
     if kind.port_role == "receivers":
         arguments.setdefault("receivers", list(wanted.ports))
     elif kind.port_role is not None:
-        arguments.setdefault(kind.port_role, port)
+        arguments.setdefault(kind.port_role, wanted.ports[0])
     try:
         return kind(operator.fragment, **arguments)
     except TypeError as error:
@@ -208,12 +226,11 @@ def _make(operator: Operator, wanted: PortCondition, port: str | None) -> Condit
         raise
 
 
-def _default(operator: Operator, port: IOSpec, name: str, node: Node) -> Condition:
+def _default(operator: Operator, port: IOSpec, node: Node) -> Condition:
     """Make the condition that a port has without being asked for, to be combined with others."""
-    if port.io_type is IOSpec.IOType.INPUT:
-        size = node.input_queues[name][0].min_size if node.input_queues[name] else 1
-        return _make(
-            operator, PortCondition(ConditionType.MESSAGE_AVAILABLE, {"min_size": size}, (name,)), name
-        )
-    affordable = ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE
-    return _make(operator, PortCondition(affordable, {"min_size": port.size}, (name,)), name)
+    if port.io_type is IOSpec.IOType.OUTPUT:
+        kind, least = ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, port.size
+    else:
+        queues = node.input_queues[port.name]
+        kind, least = ConditionType.MESSAGE_AVAILABLE, queues[0].min_size if queues else 1
+    return _make(operator, PortCondition(kind, {"min_size": least}, (port.name,)))
