@@ -29,7 +29,6 @@ def main() -> int:
     stream, side = device.create_stream(), device.create_stream()
     known = threading.Event()
     told = lambda *_: known.set()  # noqa: E731
-    blocking, spinning = cuda.EventOptions(blocking_sync=True), cuda.EventOptions()
 
     def work(on: Any) -> None:
         cuda.launch(on, config, kernel, np.int64(KERNEL_NS))
@@ -47,17 +46,12 @@ def main() -> int:
         while not inline[0].is_done:
             pass
 
-    def ask(options: Any) -> Callable[[], None]:
-        return lambda: gpu.when_done(stream, told, event=stream.record(options=options))
-
     ways: dict[str, tuple[Callable[[], None], Callable[[], object]]] = {
         "asking `event.is_done` in a loop": (keep, poll),
         "`event.sync()` on the worker": (keep, lambda: inline[0].sync()),
         "`launch_host` on the stream": (lambda: gpu.launch_host(stream, told), known.wait),
         "`launch_host` on a second stream": (beside, known.wait),
-        "`when_done`, event that spins": (ask(spinning), known.wait),
-        "`when_done`, event that blocks": (ask(blocking), known.wait),
-        "`when_done(stream)`": (lambda: gpu.when_done(stream, told), known.wait),
+        "`when_done`": (lambda: gpu.when_done(stream, told), known.wait),
     }
     rows = []
     for name, (prepare, wait) in ways.items():
@@ -137,15 +131,9 @@ def _by_host_function(stream: Any, side: Any, told: Callable[..., object]) -> No
     gpu.launch_host(side, told)
 
 
-def _by_event(blocking: bool) -> Callable[..., None]:
-    options = cuda.EventOptions(blocking_sync=blocking)
-    return lambda stream, side, told: gpu.when_done(stream, told, event=stream.record(options=options))
-
-
 MANY: dict[str, Callable[..., None]] = {
     "`launch_host` on second streams": _by_host_function,
-    "`when_done`, events that spin": _by_event(False),
-    "`when_done`, events that block": _by_event(True),
+    "`when_done`": lambda stream, side, told: gpu.when_done(stream, told),
 }
 
 

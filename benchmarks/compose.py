@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -63,8 +65,17 @@ print((time.perf_counter() - began) * 1e3)
 
 
 def importing() -> float:
-    """Milliseconds to import penstock once NumPy is imported."""
-    return float(subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, check=True).stdout)
+    """Milliseconds to import penstock once NumPy is imported and both are compiled."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        command = [sys.executable, "-c", IMPORT]
+        times = [
+            float(subprocess.run(command, capture_output=True, check=True, env=environment).stdout)
+            for _ in range(6)
+        ]
+    # The first one compiles.
+    return min(times[1:])
 
 
 def main() -> None:
@@ -79,7 +90,7 @@ def main() -> None:
                 min(first_compute(1_000) for _ in range(5)),
                 "1,000",
             ],
-            ["import penstock, beyond NumPy", min(importing() for _ in range(5)), "60"],
+            ["import penstock, beyond NumPy", importing(), "60"],
         ],
     )
 

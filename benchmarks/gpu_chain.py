@@ -15,6 +15,7 @@ import cupy
 
 from benchmarks.report import circumstances, publish, table
 from penstock import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
+from penstock.resources import CudaStreamPool
 
 LENGTH, FRAMES, SIZE = 5, 5_000, 4_096
 LIMITS = {"greedy": 1.3, "event-based, 4 workers": 1.6}
@@ -102,9 +103,10 @@ class Chain(Application):
             self.scheduler(GreedyScheduler(self))
         else:
             self.scheduler(EventBasedScheduler(self, worker_thread_number=4))
-        stages: list[Any] = [Source(self, CountCondition(self, 200 + FRAMES), name="source")]
-        stages += [Stage(self, name=f"stage{k}") for k in range(LENGTH - 2)]
-        stages.append(Sink(self, name="sink"))
+        pool = CudaStreamPool(self, stream_flags=1)  # non-blocking, as by hand
+        stages: list[Any] = [Source(self, CountCondition(self, 200 + FRAMES), pool, name="source")]
+        stages += [Stage(self, pool, name=f"stage{k}") for k in range(LENGTH - 2)]
+        stages.append(Sink(self, pool, name="sink"))
         for one, other in itertools.pairwise(stages):
             self.add_flow(one, other)
 

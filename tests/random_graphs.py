@@ -273,7 +273,7 @@ def check_conserved(plan: Plan, outcome: Outcome) -> None:
 def check_nothing_ready(plan: Plan, outcome: Outcome) -> None:
     """The run of an orderly plan ended because nothing could go on: no stage had what it waits for."""
     for stage in outcome.stages:
-        declared, node = plan.stages[stage.number], stage.node
+        declared, node = plan.stages[stage.number], stage._node
         assert node is not None
         if declared.kind != "middle" and stage.ticks == declared.count:
             continue
@@ -285,6 +285,6 @@ def check_nothing_ready(plan: Plan, outcome: Outcome) -> None:
         room = all(
             queue.limit - queue.undelivered >= stage.spec.outputs["out"].size
             for queue in node.output_queues["out"]
-            if stage.flows
+            if stage._outgoing
         )
         assert not (fed and room), f"{stage.name} could still run"

@@ -286,7 +286,7 @@ def test_a_producer_waits_for_the_room_it_asks_for(make: Make) -> None:
         room = DownstreamMessageAffordableCondition(app, min_size=2, transmitter="out")
 
         def body(op: Body, i: Any, o: Any) -> None:
-            waiting.append(op.node.transmitter("out").free)  # type: ignore[union-attr]
+            waiting.append(op._node.transmitter("out").free)  # type: ignore[union-attr]
             o.emit(1)
             o.emit(2)
 
@@ -300,6 +300,25 @@ def test_a_producer_waits_for_the_room_it_asks_for(make: Make) -> None:
     run(compose, make)
     assert len(waiting) == 5
     assert min(waiting) >= 2
+
+
+@every_scheduler
+def test_an_input_and_an_output_of_the_same_name_keep_their_own_conditions(make: Make) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.input("image", size=2).condition(ConditionType.MESSAGE_AVAILABLE, min_size=2)
+            spec.output("image").condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=1)
+
+        pairs = Body(
+            app, setup=setup, body=lambda op, i, o: o.emit(i.receive("image"), "image"), name="pairs"
+        )
+        app.add_flow(source(app, range(6)), pairs)
+        app.add_flow(pairs, sink(app, taken, PeriodicCondition(app, 10)))
+
+    run(compose, make)
+    assert taken == [(0, 1), (2, 3), (4, 5)]
 
 
 def test_without_a_condition_on_its_output_a_producer_does_not_wait() -> None:
@@ -511,7 +530,7 @@ def test_room_downstream_can_be_one_of_several_terms(make: Make) -> None:
         room = DownstreamMessageAffordableCondition(app, transmitter="out")
         switch = BooleanCondition(app, False)
         either = OrConditionCombiner(app, terms=[room, switch])
-        app.add_flow(source(app, range(5), either), sink(app, taken))
+        app.add_flow(source(app, range(5), either), sink(app, taken, PeriodicCondition(app, 100)))
 
     run(compose, make)
     assert taken == list(range(5))

@@ -72,6 +72,17 @@ def test_stop_execution_from_another_thread_ends_a_run_that_would_not_end() -> N
     future.result(timeout=10)
 
 
+def test_a_stop_that_comes_before_the_run_exists_is_not_lost() -> None:
+    app = App(lambda app: app.add_operator(Body(app)))
+    future = app.run_async()
+    app.stop_execution()
+    future.result(timeout=10)
+    app = App(lambda app: app.add_operator(Body(app, CountCondition(app, 2), name="a")))
+    app.stop_execution()
+    app.run()
+    assert app.graph.find("a").ticks == 2  # type: ignore[attr-defined]
+
+
 def test_stop_execution_of_one_operator_by_name_leaves_the_others() -> None:
     ticks: dict[str, int] = {}
 

@@ -170,11 +170,35 @@ def test_an_argument_with_a_default_must_say_whether_it_is_a_parameter() -> None
         def wrong(value: int, factor: int = 2) -> None: ...
 
 
-def test_star_arguments_cannot_be_ports() -> None:
-    with pytest.raises(TypeError, match=r"cannot make ports of \*values"):
+def test_a_star_argument_takes_any_number_of_connections() -> None:
+    taken: list[int] = []
+
+    @op
+    def add(first: int, *others: int) -> int:
+        return first + sum(others)
+
+    @op
+    def each(*values: int) -> Any:
+        yield sum(values)
+
+    def compose(app: App) -> None:
+        total, again = add(app), each(app)
+        app.add_flow(source(app, [1, 2], name="a"), total, {("out", "first")})
+        for name, factor in (("b", 10), ("c", 100)):
+            app.add_flow(source(app, [factor, 2 * factor], name=name), total, {("out", "others")})
+        app.add_flow(total, again)
+        app.add_flow(again, sink(app, taken))
+
+    run(compose)
+    assert taken == [111, 222]
+    assert repr(add) == "<op add(first, *others) -> out>"
+
+
+def test_star_keywords_cannot_be_parameters() -> None:
+    with pytest.raises(TypeError, match=r"cannot make parameters of \*\*settings"):
 
         @op
-        def wrong(*values: int) -> None: ...
+        def wrong(**settings: int) -> None: ...
 
 
 def test_a_required_parameter_must_be_given() -> None:

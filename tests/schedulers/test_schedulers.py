@@ -429,10 +429,13 @@ def test_ctrl_c_stops_every_operator_and_comes_out_of_run(scheduler: str) -> Non
     process = subprocess.Popen(
         [sys.executable, "-c", CTRL_C, scheduler], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "running\n"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert out.splitlines() == ["stopped", "interrupted 1"], err
 
 
@@ -674,7 +677,7 @@ def test_shared_queues_never_hold_more_than_they_can(make: Make) -> None:
 
     def compose(app: App) -> None:
         def body(op: Body, i: Any, o: Any) -> None:
-            longest.append(len(op.node.inputs[0]))  # type: ignore[union-attr]
+            longest.append(len(op._node.inputs[0]))  # type: ignore[union-attr]
             i.receive()
 
         busy = Body(

@@ -186,7 +186,7 @@ def test_a_shared_stream_is_not_waited_for(machine: sim.Machine) -> None:
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")
-            managed = self.node.streams
+            managed = self._node.streams
             stream = op_input.receive_cuda_stream("in")
             waits.append(managed._own.stream)
             launch(stream, MS, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)

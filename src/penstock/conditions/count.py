@@ -38,7 +38,7 @@ class CountCondition(Condition, kind=ConditionType.COUNT):
 
     def attach(self, node: Node) -> None:
         """Become the node's count of computes left."""
-        self.node = node
+        self.join(node)
         node.limit_count(self._count)
 
     # Only where it is one of several conditions of which any will do is it asked.

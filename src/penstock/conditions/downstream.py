@@ -57,8 +57,8 @@ class DownstreamMessageAffordableCondition(Condition, kind=ConditionType.DOWNSTR
                 queue.producers.append(node)
 
     def join(self, node: Node) -> None:
-        """Find the queues it is about, to be asked."""
-        self.node = node
+        """Find the queues it is about."""
+        super().join(node)
         if self.port is None:
             if len(node.output_queues) != 1:
                 raise GraphError(
@@ -66,7 +66,9 @@ class DownstreamMessageAffordableCondition(Condition, kind=ConditionType.DOWNSTR
                     f"transmitter=... (one of {', '.join(map(repr, node.output_queues)) or 'none'})"
                 )
             self.port = next(iter(node.output_queues))
-        self._queues = tuple(queue for queue in node.queues_of(self.port) if not isinstance(queue, Nowhere))
+        self._queues = tuple(
+            queue for queue in node.transmitter(self.port).queues if not isinstance(queue, Nowhere)
+        )
         for queue in self._queues:
             if self.min_size > queue.limit:
                 raise GraphError(

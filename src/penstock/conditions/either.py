@@ -26,45 +26,46 @@ class OrConditionCombiner(Condition):
         self, fragment: Fragment | None = None, terms: Iterable[Condition] = (), *, name: str = "or_combiner"
     ) -> None:
         super().__init__(fragment, name=name)
-        self.terms = list(terms)
-        for term in self.terms:
+        self._terms = tuple(terms)
+        for term in self._terms:
             if not isinstance(term, Condition):
                 raise TypeError(f"{name!r}: terms are conditions, and {term!r} is not one")
-        if not self.terms:
+        if not self._terms:
             raise ValueError(f"{name!r} has no terms: give terms=[condition, ...]")
 
-    def attach(self, node: Node) -> None:
-        """Be asked, on behalf of the terms."""
-        self.node = node
-        for term in self.terms:
-            join = getattr(term, "join", None)
-            if join is None:
-                term.node = node
-            else:
-                join(node)
-            for port in getattr(term, "port_names", ()):
-                for queue in node.queues_of(port):
-                    if port in node.input_queues:
-                        queue.min_size = 0
-        node.ask(self)
-        node.polls = node.polls or any(term.polled for term in self.terms)
+    @property
+    def terms(self) -> tuple[Condition, ...]:
+        """The conditions of which any will do."""
+        return self._terms
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The ports the terms are about."""
+        return tuple(name for term in self._terms for name in term.port_names)
+
+    def join(self, node: Node) -> None:
+        """Have the terms find what they look at."""
+        super().join(node)
+        for term in self._terms:
+            term.join(node)
+            node.polls = node.polls or term.polled
 
     def detach(self) -> None:
         """Leave the run, with the terms."""
         super().detach()
-        for term in self.terms:
+        for term in self._terms:
             term.detach()
 
     def initialize(self) -> None:
         """Initialize the terms."""
-        for term in self.terms:
+        for term in self._terms:
             term.initialize()
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Give the most hopeful of the terms' answers."""
         best = SchedulingStatusType.NEVER
         earliest: int | None = None
-        for term in self.terms:
+        for term in self._terms:
             term.update_state(timestamp)
             status, target = term.check(timestamp)
             if status is SchedulingStatusType.READY:
@@ -79,7 +80,7 @@ class OrConditionCombiner(Condition):
 
     def on_execute(self, timestamp: int) -> None:
         """Tell the terms."""
-        for term in self.terms:
+        for term in self._terms:
             term.on_execute(timestamp)
 
 

@@ -61,17 +61,12 @@ class ExpiringMessageAvailableCondition(Condition, kind=ConditionType.EXPIRING_M
         """The input it is about."""
         return (self.port,) if self.port is not None else ()
 
-    def attach(self, node: Node) -> None:
-        """Be asked, about this input's queue."""
-        self.join(node)
-        node.ask(self)
-
     def join(self, node: Node) -> None:
         """Find the queue it is about."""
-        self.node = node
+        super().join(node)
         if self.port is None:
             self.port = next(iter(node.input_queues), "")
-        self._queues = node.queues_of(self.port)
+        self._queues = node.receiver(self.port).queues
         self._first = None
         for queue in self._queues:
             queue.min_size = 0

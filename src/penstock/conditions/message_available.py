@@ -61,8 +61,8 @@ class MessageAvailableCondition(Condition, kind=ConditionType.MESSAGE_AVAILABLE)
             queue.min_size = self.min_size
 
     def join(self, node: Node) -> None:
-        """Find the queues it is about, to be asked."""
-        self.node = node
+        """Find the queues it is about."""
+        super().join(node)
         if self.port is None:
             if len(node.input_queues) != 1:
                 raise GraphError(
@@ -70,7 +70,7 @@ class MessageAvailableCondition(Condition, kind=ConditionType.MESSAGE_AVAILABLE)
                     f"(one of {', '.join(map(repr, node.input_queues)) or 'none'})"
                 )
             self.port = next(iter(node.input_queues))
-        self._queues = node.queues_of(self.port)
+        self._queues = node.receiver(self.port).queues
         for queue in self._queues:
             if self.min_size > queue.limit:
                 raise GraphError(

@@ -80,16 +80,11 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
         """The inputs it is about."""
         return self.ports
 
-    def attach(self, node: Node) -> None:
-        """Be asked, about these inputs' queues."""
-        self.join(node)
-        node.ask(self)
-
     def join(self, node: Node) -> None:
         """Find the queues it is about."""
-        self.node = node
+        super().join(node)
         self.ports = self.ports or tuple(node.input_queues)
-        self._queues = tuple(node.queues_of(port) for port in self.ports)
+        self._queues = tuple(node.receiver(port).queues for port in self.ports)
         for queues in self._queues:
             for queue in queues:
                 queue.min_size = 0

@@ -28,7 +28,7 @@ def check(graph: Graph) -> None:
                 f"operator {operator.name!r} ({type(operator).__name__}) needs a value for "
                 f"{choices(missing)}: give it as a keyword argument or by add_arg"
             )
-        connected = {flow.input for flow in operator.sources}
+        connected = {flow.input for flow in operator._incoming}
         _check_inputs(graph, operator, connected)
         _check_sizes(operator)
 
@@ -36,7 +36,7 @@ def check(graph: Graph) -> None:
 def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None:
     groups = [set(names) for names in operator.spec.or_combined]
     groups += [set(condition.ports) for condition in operator.spec.multi_port]
-    groups += [set(names) for condition in operator.conditions.values() if (names := _ports(condition))]
+    groups += [set(condition.port_names) for condition in operator.conditions.values()]
     for name, port in operator.spec.inputs.items():
         if name in connected or port.is_receivers:
             continue
@@ -56,11 +56,6 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
             f"run; connect it by add_flow (outputs: {', '.join(outputs) or 'none'}), or declare it with "
             ".condition(ConditionType.NONE) if it may stay empty"
         )
-
-
-def _ports(condition: object) -> tuple[str, ...]:
-    names = getattr(condition, "port_names", ())
-    return tuple(names)
 
 
 def _check_sizes(operator: Operator) -> None:

@@ -64,6 +64,8 @@ class Condition:
 
     # Built-in conditions know every event that changes them, so they are never polled.
     polled: ClassVar[bool] = True
+    # The argument that names the port (or ports) a condition is about, where `setup` makes it for a port.
+    port_role: ClassVar[str | None] = None
     kinds: ClassVar[dict[ConditionType, type[Condition]]] = {}
 
     def __init_subclass__(cls, kind: ConditionType | None = None, **kwargs: Any) -> None:
@@ -78,7 +80,7 @@ class Condition:
             raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
         self.fragment = fragment
         self.name = name or type(self).__name__.lower()
-        self.node: Node | None = None
+        self._node: Node | None = None
         self.spec = ComponentSpec(fragment)
         self.setup(self.spec)
         self.spec.apply(self, kwargs)
@@ -105,7 +107,7 @@ class Condition:
 
     def notify_scheduler(self) -> bool:
         """Say, from any thread, that `check` would now give another answer."""
-        node = self.node
+        node = self._node
         if node is None:
             return False
         node.announce()
@@ -120,20 +122,34 @@ class Condition:
         return self._attached().transmitter(port_name)
 
     def _attached(self) -> Node:
-        if self.node is None:
+        if self._node is None:
             raise RuntimeError(f"condition {self.name!r} is not part of a running operator yet")
-        return self.node
+        return self._node
 
     # What a run calls.
 
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The ports it is about; it takes the place of their default conditions."""
+        return ()
+
+    @property
+    def terms(self) -> tuple[Condition, ...]:
+        """The conditions it combines, which then do not count by themselves."""
+        return ()
+
     def attach(self, node: Node) -> None:
         """Take part in the run of `node`; the general way is to be asked by `check`."""
-        self.node = node
+        self.join(node)
         node.ask(self)
+
+    def join(self, node: Node) -> None:
+        """Belong to `node`, and find there what `check` looks at."""
+        self._node = node
 
     def detach(self) -> None:
         """Leave the run."""
-        self.node = None
+        self._node = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.arguments import ArgList
 from penstock.core.errors import choices
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Config"]
 
@@ -19,6 +21,8 @@ class Config:
     def __init__(self, file: str | Path) -> None:
         # Read here and not when the first key is asked for: a wrong path should be reported by the
         # line that names it.
+        from pathlib import Path
+
         import yaml
 
         self.file = Path(file)

@@ -26,7 +26,7 @@ def _text(graph: Graph) -> str:
     for operator in graph:
         lines.append(f"{operator.name} ({type(operator).__name__})")
         for name in operator.spec.outputs:
-            targets = [flow for flow in operator.flows if flow.output == name]
+            targets = [flow for flow in operator._outgoing if flow.output == name]
             if not targets:
                 lines.append(f"  {name} -> (nothing)")
             lines.extend(f"  {name} -> {flow.target.name}.{flow.input}" for flow in targets)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Future
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.checks import check
 from penstock.core.config import Config
 from penstock.core.drawing import draw
 from penstock.core.errors import GraphError
-from penstock.core.graph import Graph
+from penstock.core.graph import Graph, PortPairs
 from penstock.core.metadata import MetadataPolicy
 from penstock.core.operator import Operator
 from penstock.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
     from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
     from penstock.resources.thread_pool import ThreadPool
     from penstock.runtime.engine import Engine
@@ -42,6 +43,9 @@ class Fragment:
         """How many computes of one operator the device may have unfinished, unless the operator says it."""
         self._names: dict[str, int] = {}
         self._engine: Engine | None = None
+        # Between run_async and the moment its run exists, a stop is kept for it.
+        self._starting = False
+        self._stop_wanted = False
 
     # What a subclass writes.
 
@@ -55,7 +59,9 @@ class Fragment:
         self._own(op)
         self._graph.add(op)
 
-    def add_flow(self, upstream_op: Operator, downstream_op: Operator, port_pairs: Any = None) -> None:
+    def add_flow(
+        self, upstream_op: Operator, downstream_op: Operator, port_pairs: PortPairs | None = None
+    ) -> None:
         """Connect outputs of one operator to inputs of another.
 
         Parameters
@@ -211,7 +217,9 @@ class Fragment:
 
     def run_async(self) -> Future[None]:
         """Start `run` on a thread of its own and give a future for its end."""
+        # Imported here: few programs need them, and they take as long to import as the rest of this package.
         import threading
+        from concurrent.futures import Future
 
         future: Future[None] = Future()
 
@@ -224,6 +232,7 @@ class Fragment:
                 future.set_result(None)
 
         future.set_running_or_notify_cancel()
+        self._starting = True
         threading.Thread(target=work, name=f"{self.name} run", daemon=True).start()
         return future
 
@@ -235,6 +244,11 @@ class Fragment:
         engine = self._engine
         if engine is not None:
             engine.request_stop()
+        elif self._starting:
+            self._stop_wanted = True
+            if self._engine is not None:
+                # It came into being in between.
+                self._engine.request_stop()
 
     def dropped(self) -> dict[str, int]:
         """Give, for each port that dropped messages in the last run, how many.
@@ -250,19 +264,20 @@ class Fragment:
     def _count(self, what: str) -> dict[str, int]:
         counts: dict[str, int] = {}
         for operator in self._graph:
-            if operator.node is None:
+            if operator._node is None:
                 continue
             # An output that is connected has the queue of the input behind it, which counts there.
-            ports = list(operator.node.input_queues.items())
+            ports = list(operator._node.input_queues.items())
             ports += [
                 (name, queues)
-                for name, queues in operator.node.output_queues.items()
-                if not any(flow.output == name for flow in operator.flows)
+                for name, queues in operator._node.output_queues.items()
+                if not any(flow.output == name for flow in operator._outgoing)
             ]
             for name, queues in ports:
                 count = sum(getattr(queue, what) for queue in queues)
                 if count:
-                    counts[f"{operator.name}.{name}"] = count
+                    key = f"{operator.name}.{name}"
+                    counts[key] = counts.get(key, 0) + count
         return counts
 
     def _unused_name(self, base: str) -> str:

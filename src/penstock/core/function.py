@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 from penstock.core.errors import GraphError, choices
 from penstock.core.operator import Operator
 from penstock.core.parameter import REQUIRED
+from penstock.core.ports import IOSpec
 
 if TYPE_CHECKING:
     from penstock.core.spec import OperatorSpec
@@ -39,8 +40,9 @@ def op(function: Callable[..., Any] | None = None, /, *, outputs: str | Sequence
     Parameters
     ----------
     function
-        Its positional arguments become inputs of the same names, its keyword-only arguments parameters,
-        and what it returns or yields is emitted; None emits nothing.
+        Its positional arguments become inputs of the same names (``*values`` an ``ANY_SIZE`` input, to which
+        any number of outputs may be connected), its keyword-only arguments parameters, and what it returns
+        or yields is emitted; None emits nothing.
     outputs
         The names of the outputs, ``"out"`` unless given. With several, the function returns a tuple with
         a value for each or a dict by name; None in a tuple, or a name that is missing, emits nothing there.
@@ -61,14 +63,16 @@ class OperatorFunction:
         self.function = function
         self.outputs = outputs
         self.inputs: list[str] = []
+        self.receivers = ""
         self.parameters: dict[str, Any] = {}
         for name, argument in inspect.signature(function).parameters.items():
             if argument.kind is argument.KEYWORD_ONLY:
                 self.parameters[name] = REQUIRED if argument.default is argument.empty else argument.default
-            elif argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+            elif argument.kind is argument.VAR_POSITIONAL:
+                self.receivers = name
+            elif argument.kind is argument.VAR_KEYWORD:
                 raise TypeError(
-                    f"@op cannot make ports of {argument} in {function.__name__}: "
-                    "name each input and parameter"
+                    f"@op cannot make parameters of {argument} in {function.__name__}: name each of them"
                 )
             elif argument.default is not argument.empty:
                 raise TypeError(
@@ -95,7 +99,8 @@ class OperatorFunction:
         return FunctionOperator(fragment, self, *args, name=name, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<op {self.__name__}({', '.join(self.inputs)}) -> {', '.join(self.outputs) or 'nothing'}>"
+        inputs = [*self.inputs, f"*{self.receivers}"] if self.receivers else self.inputs
+        return f"<op {self.__name__}({', '.join(inputs)}) -> {', '.join(self.outputs) or 'nothing'}>"
 
 
 class FunctionOperator(Operator):
@@ -114,6 +119,8 @@ class FunctionOperator(Operator):
         """Declare the function's ports and parameters."""
         for name in self.declared.inputs:
             spec.input(name)
+        if self.declared.receivers:
+            spec.input(self.declared.receivers, size=IOSpec.ANY_SIZE)
         for name in self.declared.outputs:
             spec.output(name)
         for name, default in self.declared.parameters.items():
@@ -126,7 +133,7 @@ class FunctionOperator(Operator):
         call = partial(function, **parameters) if parameters else function
         if not inspect.isgeneratorfunction(function):
             chosen = self._returning(call)
-        elif self.declared.inputs:
+        elif self.declared.inputs or self.declared.receivers:
             chosen = self._yielding(call)
         else:
             self._steps = call()
@@ -142,7 +149,8 @@ class FunctionOperator(Operator):
 
     def _returning(self, call: Callable[..., Any]) -> Compute:
         inputs, outputs, emit_parts = tuple(self.declared.inputs), self.declared.outputs, self._emit
-        if len(inputs) == 1 and len(outputs) == 1:
+        receivers = self.declared.receivers
+        if len(inputs) == 1 and len(outputs) == 1 and not receivers:
             (input_,), (output,) = inputs, outputs
 
             def compute_one(
@@ -156,16 +164,18 @@ class FunctionOperator(Operator):
 
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
             receive = op_input.receive
-            emit_parts(op_output, call(*[receive(name) for name in inputs]))
+            several = receive(receivers) if receivers else ()
+            emit_parts(op_output, call(*[receive(name) for name in inputs], *several))
 
         return compute
 
     def _yielding(self, call: Callable[..., Any]) -> Compute:
-        inputs, emit_parts = tuple(self.declared.inputs), self._emit
+        inputs, receivers, emit_parts = tuple(self.declared.inputs), self.declared.receivers, self._emit
 
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
             receive = op_input.receive
-            for value in call(*[receive(name) for name in inputs]):
+            several = receive(receivers) if receivers else ()
+            for value in call(*[receive(name) for name in inputs], *several):
                 emit_parts(op_output, value)
 
         return compute

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.errors import GraphError, choices
 
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
 
-__all__ = ["Flow", "Graph"]
+__all__ = ["Flow", "Graph", "PortPairs"]
+
+PortPairs: TypeAlias = Iterable[tuple[str, str]] | Mapping[str, str | Iterable[str]]
+"""Which output goes to which input: pairs, or a dict from an output to one input or several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Graph:
         self._names[operator.name] = operator
         self.operators.append(operator)
 
-    def connect(self, source: Operator, target: Operator, port_pairs: Any = None) -> None:
+    def connect(self, source: Operator, target: Operator, port_pairs: PortPairs | None = None) -> None:
         """Add the flows from `source` to `target` that `port_pairs` names, or the only possible one."""
         outputs, inputs = source.spec.outputs, target.spec.inputs
         where = f"add_flow({source.name!r}, {target.name!r})"
@@ -87,13 +90,13 @@ class Graph:
                     f"{where}: operator {target.name!r} has no input {input_!r}; it has {choices(inputs)}"
                 )
             flow = Flow(source, output, target, input_)
-            if flow in self.flows[-1:] or any(flow == known for known in source.flows):
+            if flow in self.flows[-1:] or any(flow == known for known in source._outgoing):
                 raise GraphError(f"{where}: {flow} is connected already")
             self.add(source)
             self.add(target)
             self.flows.append(flow)
-            source.flows.append(flow)
-            target.sources.append(flow)
+            source._outgoing.append(flow)
+            target._incoming.append(flow)
 
 
 def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:

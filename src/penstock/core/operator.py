@@ -49,9 +49,9 @@ class Operator:
         self.conditions: dict[str, Condition] = {}
         self.resources: dict[str, Resource] = {}
         self.args: list[Arg] = []
-        self.flows: list[Flow] = []
-        self.sources: list[Flow] = []
-        self.node: Node | None = None
+        self._outgoing: list[Flow] = []
+        self._incoming: list[Flow] = []
+        self._node: Node | None = None
         self.max_in_flight: int | None = None
         """How many of its computes the device may have unfinished; the fragment's unless set."""
         self._policy = fragment.metadata_policy
@@ -149,8 +149,8 @@ class Operator:
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""
-        if self.node is not None:
-            self.node.request_stop()
+        if self._node is not None:
+            self._node.request_stop()
 
     def dropped(self, port_name: str | None = None) -> int:
         """Give how many messages the queues of an input (or of all) dropped in the last run."""
@@ -158,10 +158,10 @@ class Operator:
             raise PortError(
                 f"operator {self.name!r} has no input {port_name!r}; it has {choices(self.spec.inputs)}"
             )
-        if self.node is None:
+        if self._node is None:
             return 0
         return sum(
-            queue.dropped for queue in self.node.inputs if port_name is None or queue.port == port_name
+            queue.dropped for queue in self._node.inputs if port_name is None or queue.port == port_name
         )
 
     # Metadata.

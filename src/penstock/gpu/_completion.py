@@ -12,9 +12,10 @@ The waiting thread was chosen. Against a host function on the stream it
   that lock while it synchronises then waits for itself.
 
 A thread serves one stream, since the points of one stream are passed in order and those of several are not.
-It sleeps in the driver: events made here have ``blocking_sync``, because a spinning thread learns it some
-80 µs sooner but keeps a core busy, one for each stream. A caller that wants that gives its own event without
-``blocking_sync``.
+It sleeps in the driver, on an event made for that (``blocking_sync``) and recorded on a stream of its own that
+waits for the point. A thread that spins learns it some 80 µs sooner, but keeps a core busy, one for each stream.
+And the events that streams are ordered by stay plain ones: the device interrupts the processor for every event
+that lets a thread sleep, whether anybody waits for it or not.
 
 On a simulated device the simulation itself calls back.
 """
@@ -52,9 +53,7 @@ def when_done(stream: Any, callback: Callback, *, event: Any = None) -> None:
         _when_done_simulated(stream.record() if event is None else event, callback)
         return
     if event is None:
-        from penstock.gpu.cuda import EventOptions
-
-        event = stream.record(options=EventOptions(blocking_sync=True))
+        event = stream.record()
     _waiters.add(int(stream.__cuda_stream__()[1]), event, callback)
 
 
@@ -76,7 +75,7 @@ class _Waiters:
             waiting.put((event, callback))
 
     def _serve(self, lane: int, waiting: "queue.SimpleQueue[tuple[Any, Callback]]") -> None:
-        current = None
+        bed: _Bed | None = None
         while True:
             try:
                 event, callback = waiting.get(timeout=_PATIENCE)
@@ -88,14 +87,30 @@ class _Waiters:
                     return
             error: Exception | None = None
             try:
-                if event.device is not current:
-                    current = event.device
-                    current.set_current()
-                event.sync()
+                if bed is None:
+                    bed = _Bed(event.device)
+                bed.sleep_until(event)
             except Exception as failure:
                 error = failure
             _call(callback, error)
             del event, callback  # the thread may now sleep for long; what it held must not live on
+
+
+class _Bed:
+    """Where a thread sleeps until a device has passed an event."""
+
+    def __init__(self, device: Any) -> None:
+        from penstock.gpu.cuda import EventOptions
+
+        device.set_current()  # on this thread, for this and for what callbacks submit
+        self._stream = device.create_stream()
+        self._event = device.create_event(EventOptions(blocking_sync=True))
+
+    def sleep_until(self, event: Any) -> None:
+        if not event.is_done:
+            self._stream.wait(event)
+            self._stream.record(self._event)
+            self._event.sync()
 
 
 _waiters = _Waiters()

@@ -126,5 +126,5 @@ def default_stream_of(device_id: int) -> ManagedStream:
 def _create_event(device_id: int) -> Any:
     device = gpu.Device(device_id)
     device.set_current()
-    # A thread that waits for one sleeps: see penstock.gpu.when_done.
-    return device.create_event(gpu.EventOptions(blocking_sync=True))
+    # Not one that lets a thread sleep: the device interrupts the processor for each of those, and few are waited for.
+    return device.create_event()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.condition import Condition, ConditionType
-from penstock.core.errors import GraphError
-from penstock.core.ports import IOSpec
+from penstock.core.errors import GraphError, choices
+from penstock.core.ports import IOSpec, PortCondition
 from penstock.runtime.contexts import ExecutionContext, InputContext, OutputContext
 from penstock.runtime.engine import Engine
 from penstock.runtime.node import Node
@@ -16,9 +16,11 @@ from penstock.runtime.streams import NodeStreams, RunStreams
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.core.operator import Operator
-    from penstock.core.ports import PortCondition
+    from penstock.core.spec import OperatorSpec
 
 __all__ = ["assemble"]
+
+_NONE = ConditionType.NONE
 
 
 def assemble(fragment: Fragment) -> Engine:
@@ -30,7 +32,7 @@ def assemble(fragment: Fragment) -> Engine:
     for operator in fragment.graph:
         node = nodes[operator] = Node(engine, operator)
         node.lane = engine.lanes[0]
-        operator.node = node
+        operator._node = node
         operator.metadata.node = node
         operator.metadata.clear()
         node.special = False
@@ -60,7 +62,7 @@ def assemble(fragment: Fragment) -> Engine:
 def _make_input_queues(node: Node, nodes: dict[Operator, Node]) -> None:
     operator = node.operator
     for name, port in operator.spec.inputs.items():
-        flows = [flow for flow in operator.sources if flow.input == name]
+        flows = [flow for flow in operator._incoming if flow.input == name]
         policy = port.policy
         if policy is None:
             inherited = {flow.source.spec.outputs[flow.output].policy for flow in flows} - {None}
@@ -85,13 +87,13 @@ def _find_output_queues(node: Node, nodes: dict[Operator, Node]) -> None:
     needs: dict[Queue, int] = {}
     for name, port in operator.spec.outputs.items():
         queues: list[Queue] = []
-        for flow in operator.flows:
+        for flow in operator._outgoing:
             if flow.output != name:
                 continue
             target = nodes[flow.target]
             behind = target.input_queues[flow.input]
             if target.operator.spec.inputs[flow.input].is_receivers:
-                same_port = [other for other in flow.target.sources if other.input == flow.input]
+                same_port = [other for other in flow.target._incoming if other.input == flow.input]
                 queue = behind[next(n for n, other in enumerate(same_port) if other is flow)]
             else:
                 queue = behind[0]
@@ -123,75 +125,103 @@ def _check_room(node: Node, queue: Queue, places: int, port: str) -> None:
 
 
 def _attach_conditions(node: Node) -> None:
+    """Give a node the conditions of its ports and of its operator.
+
+    A port has its default condition unless `setup` put another on it, or a condition that was given to the
+    operator, or one over several ports, is about it.
+    """
     operator = node.operator
     spec = operator.spec
-    port_conditions: dict[str, list[Condition]] = {}
-    combined = {name for names in spec.or_combined for name in names}
-    taken = {name for condition in spec.multi_port for name in condition.ports}
     given = list(operator.conditions.values())
-    in_groups = {id(term) for condition in given for term in getattr(condition, "terms", ())}
-    for condition in given:
-        if condition.node is not None and condition.node.engine is node.engine:
-            raise GraphError(
-                f"condition {condition.name!r} was given to the operators {condition.node.name!r} and "
-                f"{operator.name!r}; make one for each"
-            )
-        terms = getattr(condition, "terms", ()) or (condition,)
-        for term in terms:
-            for name in getattr(term, "port_names", ()):
-                if name not in spec.inputs and name not in spec.outputs:
-                    known = [*spec.inputs, *spec.outputs]
-                    raise GraphError(
-                        f"condition {term.name!r} of operator {operator.name!r} is about a port {name!r} "
-                        f"that the operator does not have; it has {', '.join(map(repr, known)) or 'none'}"
-                    )
-                taken.add(name)
+    _check_given(node, given)
+    ports = [*spec.inputs.values(), *spec.outputs.values()]
+    groups = [[_find(spec, name) for name in names] for names in spec.or_combined]
+    combined = {port for group in groups for port in group}
+    taken = {spec.inputs[name] for wanted in spec.multi_port for name in wanted.ports}
+    taken.update(port for condition in given for port in _about(spec, condition))
 
-    for name, port in (*spec.inputs.items(), *spec.outputs.items()):
-        made = [
-            _make(operator, wanted, name)
-            for wanted in port.conditions
-            if wanted.kind is not ConditionType.NONE
-        ]
-        is_input = port.io_type is IOSpec.IOType.INPUT
-        if not made and not port.conditions and name in combined:
-            made = [_default(operator, port, name, node)]
-        port_conditions[name] = made
-        if is_input and (port.conditions or name in taken or name in combined):
-            for queue in node.input_queues[name]:
-                queue.min_size = 0
-        if not is_input and (name in combined or name in taken):
-            for queue in node.output_queues[name]:
-                if node in queue.producers:
-                    queue.producers.remove(node)
+    made: dict[IOSpec, list[Condition]] = {}
+    for port in ports:
+        made[port] = [_make(operator, wanted) for wanted in port.conditions if wanted.kind is not _NONE]
+        if port in combined and not port.conditions:
+            made[port] = [_default(operator, port, node)]
+        if port in taken or port in combined or port.conditions:
+            _drop_default(node, port)
 
-    for name, conditions in port_conditions.items():
-        if name not in combined:
+    for port, conditions in made.items():
+        if port not in combined:
             for condition in conditions:
                 condition.attach(node)
-    for names in spec.or_combined:
-        from penstock.conditions.either import OrConditionCombiner
-
-        terms = [condition for name in names for condition in port_conditions[name]]
-        OrConditionCombiner(operator.fragment, terms=terms, name=f"any of {', '.join(names)}").attach(node)
+    for group in groups:
+        _combine(operator, group, [condition for port in group for condition in made[port]]).attach(node)
     for wanted in spec.multi_port:
-        _make(operator, wanted, None).attach(node)
+        _make(operator, wanted).attach(node)
+    in_groups = {id(term) for condition in given for term in condition.terms}
     for condition in given:
         if id(condition) not in in_groups:
             condition.attach(node)
 
 
-def _make(operator: Operator, wanted: PortCondition, port: str | None) -> Condition:
+def _find(spec: OperatorSpec, name: str) -> IOSpec:
+    """Find a port where only a name says which: an input before an output of the same name."""
+    return spec.inputs[name] if name in spec.inputs else spec.outputs[name]
+
+
+def _about(spec: OperatorSpec, condition: Condition) -> list[IOSpec]:
+    """Give the ports that a condition is about."""
+    if condition.terms:
+        return [port for term in condition.terms for port in _about(spec, term)]
+    ports = spec.outputs if condition.port_role == "transmitter" else spec.inputs
+    return [ports[name] for name in condition.port_names]
+
+
+def _check_given(node: Node, given: list[Condition]) -> None:
+    for condition in given:
+        other = condition._node
+        if other is not None and other.engine is node.engine:
+            raise GraphError(
+                f"condition {condition.name!r} was given to the operators {other.name!r} and {node.name!r}; "
+                "make one for each"
+            )
+        for term in condition.terms or (condition,):
+            ports = node.output_queues if term.port_role == "transmitter" else node.input_queues
+            for name in term.port_names:
+                if name not in ports:
+                    raise GraphError(
+                        f"condition {term.name!r} of operator {node.name!r} is about a port {name!r} "
+                        f"that the operator does not have; it has {choices(ports)}"
+                    )
+
+
+def _drop_default(node: Node, port: IOSpec) -> None:
+    """Take away the condition that a port has without being asked for."""
+    if port.io_type is IOSpec.IOType.INPUT:
+        for queue in node.input_queues[port.name]:
+            queue.min_size = 0
+        return
+    for queue in node.output_queues[port.name]:
+        if node in queue.producers:
+            queue.producers.remove(node)
+
+
+def _combine(operator: Operator, ports: list[IOSpec], terms: list[Condition]) -> Condition:
+    # Imported here: the catalogue builds on runtime, and this is the one thing runtime takes from it.
+    from penstock.conditions.either import OrConditionCombiner
+
+    names = ", ".join(port.name for port in ports)
+    return OrConditionCombiner(operator.fragment, terms=terms, name=f"any of {names}")
+
+
+def _make(operator: Operator, wanted: PortCondition) -> Condition:
     """Make a condition that `setup` asked for by its kind."""
     import penstock.conditions  # noqa: F401  (the catalogue registers its kinds)
 
     kind = Condition.kinds[wanted.kind]
     arguments: dict[str, Any] = dict(wanted.arguments)
-    roles = getattr(kind, "port_role", None)
-    if roles == "receivers":
+    if kind.port_role == "receivers":
         arguments.setdefault("receivers", list(wanted.ports))
-    elif roles is not None:
-        arguments.setdefault(roles, port)
+    elif kind.port_role is not None:
+        arguments.setdefault(kind.port_role, wanted.ports[0])
     try:
         return kind(operator.fragment, **arguments)
     except TypeError as error:
@@ -202,13 +232,11 @@ def _make(operator: Operator, wanted: PortCondition, port: str | None) -> Condit
         raise
 
 
-def _default(operator: Operator, port: IOSpec, name: str, node: Node) -> Condition:
-    from penstock.core.ports import PortCondition
-
-    if port.io_type is IOSpec.IOType.INPUT:
-        size = node.input_queues[name][0].min_size if node.input_queues[name] else 1
-        return _make(
-            operator, PortCondition(ConditionType.MESSAGE_AVAILABLE, {"min_size": size}, (name,)), name
-        )
-    affordable = ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE
-    return _make(operator, PortCondition(affordable, {"min_size": port.size}, (name,)), name)
+def _default(operator: Operator, port: IOSpec, node: Node) -> Condition:
+    """Make the condition that a port has without being asked for, to be combined with others."""
+    if port.io_type is IOSpec.IOType.OUTPUT:
+        kind, least = ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, port.size
+    else:
+        queues = node.input_queues[port.name]
+        kind, least = ConditionType.MESSAGE_AVAILABLE, queues[0].min_size if queues else 1
+    return _make(operator, PortCondition(kind, {"min_size": least}, (port.name,)))

@@ -232,7 +232,7 @@ class ExecutionContext:
 
     def get_operator_status(self, op_name: str = "") -> Any:
         """Give the scheduling status of an operator; of this one without a name."""
-        node = self.find_operator(op_name).node
+        node = self.find_operator(op_name)._node
         assert node is not None
         return node.status()
 

@@ -85,7 +85,8 @@ class Engine:
         self.limit: int | None = None
         # Whether there is any time to watch for: timers or limit.
         self.timed = False
-        self.polled: set[Node] = set()
+        # A dict, because its order is the same every time.
+        self.polled: dict[Node, None] = {}
         # Whether anything ran since the polled nodes were last asked.
         self.progress = True
         # Nodes that wait for an announcement; while there are some there is no deadlock.
@@ -218,7 +219,7 @@ class Engine:
     def begin_sweep(self, lane: Lane) -> None:
         """Let everything that is to run later run now."""
         # If none but polled nodes are here, asking them once more would go on for ever.
-        busy = bool(self.polled) and not self.polled.issuperset(lane.later)
+        busy = bool(self.polled) and not self.polled.keys() >= set(lane.later)
         lane.sweep += 1
         lane.now.extend(reversed(lane.later))
         lane.later.clear()
@@ -310,7 +311,7 @@ class Engine:
         # A blocker that nothing takes away.
         node.blockers += 1
         self.alive -= 1
-        self.polled.discard(node)
+        self.polled.pop(node, None)
         if node.pending:
             node.pending = False
             self.pending -= 1
@@ -369,9 +370,9 @@ class Engine:
             self.pending += 1 if pending else -1
         if node.polls:
             if status is _READY or status is _WAIT_TIME:
-                self.polled.discard(node)
+                self.polled.pop(node, None)
             else:
-                self.polled.add(node)
+                self.polled[node] = None
         return status, until
 
     def poll(self) -> bool:

@@ -19,9 +19,14 @@ def run(fragment: Fragment) -> None:
     """Run a fragment to its end; an exception of an operator comes out as itself, with a note."""
     if fragment._engine is not None:
         raise RuntimeError(f"{fragment.name!r} is running already")
-    fragment.compose_graph()
-    engine = assemble(fragment)
-    fragment._engine = engine
+    try:
+        fragment.compose_graph()
+        engine = assemble(fragment)
+        fragment._engine = engine
+        if fragment._stop_wanted:
+            engine.request_stop()
+    finally:
+        fragment._starting = fragment._stop_wanted = False
     resources: list[Resource] = []
     started: list[Operator] = []
     failure: BaseException | None = None
@@ -62,7 +67,7 @@ def _initialize(fragment: Fragment, engine: Engine, resources: list[Resource]) -
     for operator in fragment.graph:
         with _phase("initialize", operator):
             operator.initialize()
-            assert operator.node is not None
+            assert operator._node is not None
             for condition in operator.conditions.values():
                 condition.initialize()
 

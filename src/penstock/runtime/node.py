@@ -117,14 +117,6 @@ class Node:
         for queue in (*self.inputs, *self.outputs):
             queue.watched = True
 
-    def queues_of(self, port: str) -> tuple[Queue, ...]:
-        """Give the queues behind an input or output port."""
-        for queues in (self.input_queues, self.output_queues):
-            if port in queues:
-                return queues[port]
-        known = [*self.input_queues, *self.output_queues]
-        raise PortError(f"operator {self.name!r} has no port {port!r}; it has {choices(known)}")
-
     def receiver(self, port: str) -> Receiver:
         """Give a view of an input port."""
         if port not in self.input_queues:

@@ -97,7 +97,7 @@ def _seats_of(engine: Engine, pool: ThreadPool) -> list[tuple[Seat, tuple[int, .
     seats: list[tuple[Seat, tuple[int, ...]]] = []
     used = False
     for assignment in pool.assignments:
-        node = assignment.operator.node
+        node = assignment.operator._node
         if node is None or node.engine is not engine:
             raise ValueError(
                 f"thread pool {pool.name!r} holds operator {assignment.operator.name!r}, which is not part "
