@@ -48,17 +48,12 @@ class CudaStreamCondition(Condition):
         self._queues: tuple[Queue, ...] = ()
         self._awaited: Mark | None = None
 
-    def attach(self, node: Node) -> None:
-        """Be asked, about these inputs' queues."""
-        self.node = node
+    def join(self, node: Node) -> None:
+        """Find the inputs' queues."""
+        super().join(node)
         self._awaited = None
         ports = self.ports or tuple(node.input_queues)
-        queues: list[Queue] = []
-        for port in ports:
-            node.receiver(port)  # an error that names the inputs there are
-            queues.extend(node.input_queues[port])
-        self._queues = tuple(queues)
-        node.ask(self)
+        self._queues = tuple(queue for port in ports for queue in node.receiver(port).queues)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Give READY when the device is done, or WAIT_EVENT, having asked to be told."""

@@ -126,5 +126,5 @@ def default_stream_of(device_id: int) -> ManagedStream:
 def _create_event(device_id: int) -> Any:
     device = gpu.Device(device_id)
     device.set_current()
-    # Not one that lets a thread sleep: the device interrupts the processor for each of those, and few are waited for.
+    # A plain one: for each that lets a thread sleep the device interrupts the processor, and few are waited for.
     return device.create_event()
