@@ -387,7 +387,7 @@ def done_when_run(*conditions: Any, scheduler: str, **step: Any) -> list[bool]:
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             for port in self.spec.inputs:
                 op_input.receive(port)
-            items = self._node.streams._received.values()
+            items = self._node.streams.received.values()
             flat = [part for item in items for part in (item if isinstance(item, list) else [item])]
             found.append(all(part.mark.event.is_done for part in flat))
 

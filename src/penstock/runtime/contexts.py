@@ -15,9 +15,10 @@ from penstock.runtime.message import Message
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
     from penstock.gpu import StreamHandle
-    from penstock.runtime.managed_stream import Mark
+    from penstock.runtime.managed_stream import ManagedStream, Mark
     from penstock.runtime.node import Node
     from penstock.runtime.queue import Queue
+    from penstock.runtime.streams import NodeStreams
 
 __all__ = ["ExecutionContext", "InputContext", "OutputContext"]
 
@@ -25,7 +26,7 @@ __all__ = ["ExecutionContext", "InputContext", "OutputContext"]
 class InputContext:
     """What `compute` receives from."""
 
-    __slots__ = ("_names", "_node", "_note", "_sources", "_take", "notes")
+    __slots__ = ("_names", "_node", "_own", "_sources", "_streams", "_take", "notes")
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -40,7 +41,8 @@ class InputContext:
                 self._sources[name] = _all(queues[0])
             else:
                 self._sources[name] = queues[0].popleft
-        self._note: Callable[[str, Any], None] | None = None
+        self._streams: NodeStreams | None = None
+        self._own: ManagedStream | None = None
         self._take: dict[str, Callable[[], Any]] = {}
         self._connect()
         # The messages of this compute that carried more than their data, by port.
@@ -57,15 +59,16 @@ class InputContext:
             self._sources[name] = _telling(self._sources[name], queues, node.engine.tell_room)
         self._connect()
 
-    def watch(self, note: Callable[[str, Any], None] | None) -> None:
-        """Have a function called with the port and the message, or messages, of every receive; None ends it."""
-        self._note = note
+    def watch(self, streams: NodeStreams | None, own: ManagedStream | None = None) -> None:
+        """Have every receive noted in `streams.received`, and `own` ordered after it at once; None ends it."""
+        self._streams = streams
+        self._own = own
         self._connect()
 
     def _connect(self) -> None:
-        note = self._note
+        streams = self._streams
         for name, source in self._sources.items():
-            self._take[name] = source if note is None else _noting(source, name, note)
+            self._take[name] = source if streams is None else _noting(source, name, streams, self._own)
         if len(self._sources) == 1:
             self._take[""] = self._take[self._names[0]]
 
@@ -82,7 +85,7 @@ class InputContext:
         except KeyError:
             raise self._unknown(name) from None
         if type(item) is Message:
-            if item.is_plain and self._note is not None:
+            if item.is_plain and self._streams is not None:
                 return item.data
             return self._open(name, item)
         if type(item) is Batch:
@@ -266,17 +269,28 @@ class Batch(list[Any]):
     __slots__ = ()
 
 
-def _noting(take: Callable[[], Any], name: str, note: Callable[[str, Any], None]) -> Callable[[], Any]:
+def _noting(
+    take: Callable[[], Any], name: str, streams: NodeStreams, own: ManagedStream | None
+) -> Callable[[], Any]:
     def take_and_note() -> Any:
         try:
             item = take()
         except IndexError:
-            note(name, None)
+            streams.received.setdefault(name, None)
             raise
-        note(name, item)
+        received = streams.received
+        if name in received:
+            streams.note_again(name, item)
+        else:
+            received[name] = item
         return item
 
-    return take_and_note
+    def take_note_and_order() -> Any:
+        item = take_and_note()
+        streams.order(name, item)
+        return item
+
+    return take_and_note if own is None else take_note_and_order
 
 
 def _telling(

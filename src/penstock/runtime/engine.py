@@ -278,7 +278,8 @@ class Engine:
                 self.candidate(queue.consumer, soon=True)
         if node.shared:
             self.unreserve(node)
-        if node.gate is not None and node.gate.is_full:
+        gate = node.gate
+        if gate is not None and gate.in_flight >= gate.limit and gate.is_full:
             self.shut(node)
         node.remaining -= 1
         if node.remaining == 0:

@@ -19,13 +19,25 @@ __all__ = ["ManagedStream", "Mark"]
 
 
 class Mark:
-    """A point on a stream."""
+    """A point on a stream.
 
-    __slots__ = ("_spare", "event", "stream")
+    Attributes
+    ----------
+    stream, event
+        Where it is.
+    kept
+        What must live until it is passed, if it is the end of computes: what they received.
+    computes
+        Of how many computes it is the end.
+    """
+
+    __slots__ = ("_spare", "computes", "event", "kept", "stream")
 
     def __init__(self, stream: ManagedStream, event: Any, spare: deque[Any]) -> None:
         self.stream = stream
         self.event = event
+        self.kept: Any = None
+        self.computes = 0
         self._spare = spare
 
     def __del__(self) -> None:
@@ -45,20 +57,20 @@ class ManagedStream:
         Makes one more event of that device.
     """
 
-    __slots__ = ("_create_event", "_record", "_spare", "device_id", "handle", "stream", "wait")
+    __slots__ = ("create_event", "device_id", "handle", "record", "spare", "stream", "wait")
 
     def __init__(self, stream: Any, device_id: int, create_event: Callable[[], Any]) -> None:
         self.stream = stream
         self.device_id = device_id
         self.handle = StreamHandle(stream)
         self.wait = stream.wait
-        self._record = stream.record
-        self._create_event = create_event
-        self._spare: deque[Any] = deque()
+        self.record = stream.record
+        self.create_event = create_event
+        self.spare: deque[Any] = deque()  # events that are free to be recorded
 
     def mark(self) -> Mark:
         """Leave a mark after what was submitted so far."""
-        spare = self._spare
-        event = spare.pop() if spare else self._create_event()
-        self._record(event)
+        spare = self.spare
+        event = spare.pop() if spare else self.create_event()
+        self.record(event)
         return Mark(self, event, spare)

@@ -86,7 +86,7 @@ class Node:
         self.outputs: tuple[Queue, ...] = ()
         self.blockers = 0
         # How many nanoseconds a compute takes, lately; told by schedulers with several workers.
-        self.pace = 1 << 40
+        self.pace = 0
         # In a lane or running: either way not to be put in the lane again.
         self.busy = False
         # Computes left; counts down from -1 past every bound where there is none.

@@ -26,7 +26,7 @@ import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
@@ -48,7 +48,7 @@ __all__ = ["NodeStreams", "RunStreams", "StreamError", "UnorderedStreamWarning"]
 
 # With so many unfinished computes an operator looks whether the device has finished some: each look is a call into
 # the driver, and every one of them frees what is kept a little sooner.
-_EAGER = 3
+_EAGER = 4
 
 
 class StreamError(RuntimeError):
@@ -173,45 +173,49 @@ class NodeStreams:
     __slots__ = (
         "_ambient",
         "_asked",
-        "_in_flight",
-        "_limit",
+        "_checks",
         "_named",
         "_opened",
         "_ordered",
         "_outputs",
         "_own",
-        "_received",
+        "_prepared",
         "_streams",
         "_unfinished",
         "_unmarked",
         "_watching",
+        "in_flight",
+        "limit",
         "node",
+        "received",
         "run",
     )
 
     def __init__(self, run: RunStreams, node: Node) -> None:
         self.run = run
         self.node = node
+        self._checks = run.checks
         # Every stream whose work may read what the operator received.
         self._streams: list[ManagedStream] = []
         self._own: ManagedStream | None = None
         self._opened = False  # whether the pool has been asked for the own stream
+        self._prepared = False  # whether receive_cuda_stream has nothing left to find out
         self._asked = False  # whether the operator has asked anything about streams
         self._named: dict[str, ManagedStream | None] = {}
         self._outputs: dict[str, ManagedStream] = {}
         self._ambient: gpu.use_stream | None = None
         # Of this compute: what was received, by port, and (for the checker) where it is ordered after that.
-        self._received: dict[str, Any] = {}
+        self.received: dict[str, Any] = {}
         self._ordered: set[str] = set()
-        # Of earlier computes, what they received: those whose end a mark comes after, and the last one, which
-        # the next mark will.
-        self._unfinished: deque[tuple[Sequence[Mark], int, list[dict[str, Any]]]] = deque()
-        self._unmarked: list[dict[str, Any]] = []
-        self._in_flight = 0
+        # Marks that come after the ends of computes the device may not have finished, and keep what those received;
+        # and what the last compute received, if no mark comes after its end yet.
+        self._unfinished: deque[Mark] = deque()
+        self._unmarked: dict[str, Any] | None = None
+        self.in_flight = 0
         limit = node.operator.max_in_flight
-        self._limit = run.fragment.max_in_flight if limit is None else limit
-        if self._limit < 1:
-            raise ValueError(f"operator {node.name!r}: max_in_flight must be at least 1, not {self._limit}")
+        self.limit = run.fragment.max_in_flight if limit is None else limit
+        if self.limit < 1:
+            raise ValueError(f"operator {node.name!r}: max_in_flight must be at least 1, not {self.limit}")
         self._watching = False
         self._watch()
 
@@ -237,6 +241,7 @@ class NodeStreams:
                     return
                 ambient = self._ambient = gpu.use_stream(own.handle)
                 self._emit_on_all(own)
+                self.node.input.watch(self, own)
             assert self._own is not None
             self.run.make_current(self._own.device_id)
             with ambient:
@@ -244,50 +249,48 @@ class NodeStreams:
 
         return compute_on_stream
 
-    def note(self, port: str, item: Any) -> None:
-        """Take note of what `receive` gives."""
-        received = self._received
-        if port in received:
-            earlier = received[port]
-            received[port] = Batch([*(earlier if type(earlier) is Batch else [earlier]), item])
-        else:
-            received[port] = item
-        if self._ambient is not None:
-            assert self._own is not None
-            self._ordered.add(port)
-            _order(item, self._own)
+    def order(self, port: str, item: Any) -> None:
+        """Order the operator's own stream after what it has just received."""
+        assert self._own is not None
+        self._ordered.add(port)
+        order(item, self._own)
+
+    def note_again(self, port: str, item: Any) -> None:
+        """Take note of a second receive at a port in one compute."""
+        earlier = self.received[port]
+        self.received[port] = Batch([*(earlier if type(earlier) is Batch else [earlier]), item])
 
     def after_compute(self, node: Node) -> None:
         """Keep what a compute received until its streams have passed its end."""
-        if self.run.checks:
+        if self._checks:
             self._check("finished")
-        received, self._received = self._received, {}
+        received, self.received = self.received, {}
         streams = self._streams
         if not streams:
-            if not (self._asked or self.run.checks):
+            if not (self._asked or self._checks):
                 self._unwatch()
             return
-        self._in_flight += 1
-        unmarked = self._unmarked
-        unmarked.append(received)
-        if len(unmarked) > 1 or len(streams) > 1:
-            # It emitted nothing that would have left a mark after the one before, or a mark on one stream says
-            # nothing of its others.
-            self._mark_end()
-        if self._in_flight >= _EAGER:
+        self.in_flight += 1
+        if self._unmarked is None and len(streams) == 1:
+            self._unmarked = received  # the next emit leaves a mark after it
+        else:
+            # Nothing was emitted since the compute before, or a mark on one stream says nothing of the others.
+            self._mark_end(received)
+        if self.in_flight > _EAGER:
             self._let_go()
 
     def forget(self) -> None:
         """Let go of everything; the streams are done."""
-        self._unfinished.clear()
-        self._unmarked = []
-        self._received = {}
+        self._unmarked = None
+        self.received = {}
+        while self._unfinished:
+            self._unfinished.popleft().kept = None
 
     def _watch(self) -> None:
         self._watching = True
-        self.node.input.watch(self.note)
+        self.node.input.watch(self)
         self.node.after = [*self.node.after, self.after_compute]
-        if self.run.checks:
+        if self._checks:
             self._mark_outputs()
 
     def _unwatch(self) -> None:
@@ -304,61 +307,67 @@ class NodeStreams:
     @property
     def is_full(self) -> bool:
         """Whether there are as many unfinished computes as there may be."""
-        if self._in_flight < self._limit:
+        if self.in_flight < self.limit:
             return False
-        if self._unmarked:
-            self._mark_end()
+        if self._unmarked is not None:
+            self._mark_end(None)
         self._let_go()
-        return self._in_flight >= self._limit
+        return self.in_flight >= self.limit
 
     def tell(self, announce: Callable[[], None]) -> None:
         """Call a function, from another thread, when the oldest unfinished compute may be done."""
-        marks = self._unfinished[0][0]
-        mark = next((mark for mark in marks if not mark.event.is_done), marks[-1])
+        mark = self._unfinished[0]
         gpu.when_done(mark.stream.stream, lambda error, held=mark: announce(), event=mark.event)  # type: ignore[misc]
 
-    def _mark_end(self) -> None:
+    def _mark_end(self, received: dict[str, Any] | None) -> None:
         """Mark all streams now; what was received so far is kept until they have passed that."""
-        self._keep_until([stream.mark() for stream in self._streams])
-
-    def _keep_until(self, marks: Sequence[Mark]) -> None:
-        unmarked, self._unmarked = self._unmarked, []
-        self._unfinished.append((marks, len(unmarked), unmarked))
+        earlier, self._unmarked = self._unmarked, None
+        kept = [part for part in (earlier, received) if part is not None]
+        for managed in self._streams:
+            mark = managed.mark()
+            mark.kept = kept
+            self._unfinished.append(mark)
+        mark.computes = len(
+            kept
+        )  # the last one: when it is passed, in the order they stand in, all have been
 
     def _let_go(self) -> None:
-        """Drop what finished computes received.
-
-        Marks of one stream are passed in order, so one in the middle that has been passed speaks for all before it.
-        """
+        """Drop what finished computes received; a mark that has been passed speaks for those before it."""
         unfinished = self._unfinished
+        several = len(self._streams) > 1  # their marks are not passed in the order they stand in
         while unfinished:
-            middle = len(unfinished) // 2
-            if middle and _are_passed(unfinished[middle][0]):
-                last = middle
-            elif _are_passed(unfinished[0][0]):
-                last = 0
+            if not several and len(unfinished) > 1 and unfinished[-2].event.is_done:
+                passed = len(unfinished) - 1
+            elif unfinished[0].event.is_done:
+                passed = 1
             else:
                 return
-            for _ in range(last + 1):
-                self._in_flight -= unfinished.popleft()[1]
+            for _ in range(passed):
+                mark = unfinished.popleft()
+                mark.kept = None  # a message may still hold the mark
+                self.in_flight -= mark.computes
 
     # What compute asks for.
 
     def receive(self, port: str, allocate: bool, sync_to_default: bool) -> Any:
         """Order the operator's stream after what came in at a port, and give its handle."""
-        received = self._received
-        if port not in received:
+        if port not in self.received:
             port = self._received_port(port, "receive_cuda_stream")
-            received = self._received
         own = self._own
-        if own is None or not self._outputs:
+        if not self._prepared:
             own = self._prepare(port, allocate)
             if own is None:
                 return DEFAULT_STREAM
         self.run.make_current(own.device_id)
-        if self.run.checks:
+        item = self.received.get(port)
+        if type(item) is Message:
+            mark = item.mark
+            if mark is not None and mark.stream is not own:
+                own.wait(mark.event)
+        else:
+            order(item, own)
+        if self._checks:
             self._ordered.add(port)
-        _order(received.get(port), own)
         if sync_to_default:
             self.run.default_stream(own.device_id).wait(own.mark().event)
         return own.handle
@@ -374,6 +383,7 @@ class NodeStreams:
             self._add(self.run.default_stream())  # whatever it launches, it launches there
             return None
         self._emit_on_all(own)
+        self._prepared = own is self._own
         return own
 
     def received_streams(self, port: str) -> list[Any]:
@@ -382,7 +392,7 @@ class NodeStreams:
         self._ordered.add(name)  # the operator has taken the ordering into its own hands
         return [
             None if message is None or message.mark is None else message.mark.stream.handle
-            for message in _messages(self._received.get(name))
+            for message in _messages(self.received.get(name))
         ]
 
     def allocate(self, name: str) -> Any:
@@ -435,7 +445,7 @@ class NodeStreams:
 
     def _borrow(self, port: str) -> ManagedStream | None:
         """Make the first stream found at a port the operator's own, for want of another."""
-        for message in _messages(self._received.get(port)):
+        for message in _messages(self.received.get(port)):
             if message is not None and message.mark is not None:
                 self._own = message.mark.stream
                 self._add(self._own)
@@ -454,7 +464,7 @@ class NodeStreams:
         self.node.gate = self
         if not self._watching:
             self.node.special = True
-            self._received[""] = _variables_of_compute()
+            self.received[""] = _variables_of_compute()
             self._watch()
 
     def _emit_on_all(self, own: ManagedStream) -> None:
@@ -467,7 +477,7 @@ class NodeStreams:
         marks = self.node.output.marks
         for port in self.node.output_queues:
             managed = self._outputs.get(port)
-            if managed is not None or self.run.checks:
+            if managed is not None or self._checks:
                 marks[port] = self._marking(port, managed)
         if len(self.node.output_queues) == 1 and marks:
             marks[""] = next(iter(marks.values()))
@@ -475,18 +485,26 @@ class NodeStreams:
     def _marking(self, port: str, managed: ManagedStream | None) -> Callable[[], Mark | None]:
         """Give what marks a port's stream at each emit."""
 
+        if managed is not None:
+            spare, create, record = managed.spare, managed.create_event, managed.record
+
         def mark_emit() -> Mark:
-            assert managed is not None
-            mark = managed.mark()
-            if self._unmarked and self._streams == [managed]:
-                self._keep_until((mark,))  # it comes after the end of the compute before
+            # What ManagedStream.mark does, without the call: this is in every step of every GPU operator.
+            event = spare.pop() if spare else create()
+            record(event)
+            mark = Mark(managed, event, spare)  # type: ignore[arg-type]
+            unmarked = self._unmarked
+            if unmarked is not None and self._streams[0] is managed:
+                mark.kept, mark.computes = unmarked, 1  # it comes after the end of the compute before
+                self._unmarked = None
+                self._unfinished.append(mark)
             return mark
 
         def mark_and_check() -> Mark | None:
             self._check(f"emitted on {port!r}")
             return None if managed is None else managed.mark()
 
-        return mark_and_check if self.run.checks else mark_emit
+        return mark_and_check if self._checks else mark_emit
 
     def _received_port(self, port: str, caller: str) -> str:
         inputs = self.node.input_queues
@@ -496,8 +514,8 @@ class NodeStreams:
         self._asked = True
         if not self._watching:
             # Left alone since its first compute: of what it received, what came with a stream is known still.
-            self._received = {port: Batch(notes) for port, notes in self.node.input.notes.items()}
-        elif name not in self._received:
+            self.received = {port: Batch(notes) for port, notes in self.node.input.notes.items()}
+        elif name not in self.received:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller}({name!r}) before receive({name!r}); receive first: the "
                 "streams to be ordered after come with the messages"
@@ -515,7 +533,7 @@ class NodeStreams:
 
     def _check(self, did: str) -> None:
         """Report what was received and is still being worked on, and not ordered before what was done."""
-        for port, item in self._received.items():
+        for port, item in self.received.items():
             if port in self._ordered:
                 continue
             for message in _messages(item):
@@ -554,7 +572,7 @@ def _messages(item: Any) -> Iterator[Message | None]:
         yield part if type(part) is Message else None
 
 
-def _order(item: Any, own: ManagedStream) -> None:
+def order(item: Any, own: ManagedStream) -> None:
     """Have a stream wait for the work behind what was received, except its own."""
     if type(item) is Message:
         mark = item.mark
@@ -562,11 +580,7 @@ def _order(item: Any, own: ManagedStream) -> None:
             own.wait(mark.event)
     elif type(item) is Batch:
         for part in item:
-            _order(part, own)
-
-
-def _are_passed(marks: Sequence[Mark]) -> bool:
-    return all(mark.event.is_done for mark in marks)
+            order(part, own)
 
 
 class _DefaultStreamHandle(int):

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["run_workers"]
 
 _QUICK = 50_000  # nanoseconds
-_SLOWEST = 1 << 39  # what a node's pace is above before it has run
 
 
 def run_workers(
@@ -158,7 +157,7 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
                 engine.wake_lanes(but=lane if quick else None)
                 lock.release()
                 # Timed now and then: looking at the clock twice costs a tenth of the whole step.
-                timed = not node.remaining & 7 or node.pace > _SLOWEST
+                timed = not node.remaining & 7
                 began = perf_counter_ns() if timed else 0
                 try:
                     if node.special:
@@ -170,8 +169,7 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
                     raise
                 finally:
                     if timed:
-                        took = perf_counter_ns() - began
-                        node.pace = took if node.pace > _SLOWEST else node.pace + (took - node.pace >> 2)
+                        node.pace = _pace(node.pace, perf_counter_ns() - began)
                     lock.acquire()
                     engine.running -= 1
                     engine.steps += 1
@@ -184,3 +182,12 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
         if engine.error is None:
             engine.error = error
         engine.request_stop()
+
+
+def _pace(before: int, took: int) -> int:
+    """Give the nanoseconds that a compute is expected to take, from those expected before and those it took.
+
+    The least of late is what counts: threads that get into each other's way make each other look slow, and would
+    go on doing so. What took far too long for that is slow.
+    """
+    return took if took > 4 * _QUICK else min(took, before + (before >> 3) + 1_000)
