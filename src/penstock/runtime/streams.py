@@ -353,11 +353,9 @@ class NodeStreams:
         """Order the operator's stream after what came in at a port, and give its handle."""
         if port not in self.received:
             port = self._received_port(port, "receive_cuda_stream")
-        own = self._own
-        if not self._prepared:
-            own = self._prepare(port, allocate)
-            if own is None:
-                return DEFAULT_STREAM
+        own = self._own if self._prepared else self._prepare(port, allocate)
+        if own is None:
+            return DEFAULT_STREAM
         self.run.make_current(own.device_id)
         item = self.received.get(port)
         if type(item) is Message:
@@ -383,7 +381,7 @@ class NodeStreams:
             self._add(self.run.default_stream())  # whatever it launches, it launches there
             return None
         self._emit_on_all(own)
-        self._prepared = own is self._own
+        self._prepared = self._opened
         return own
 
     def received_streams(self, port: str) -> list[Any]:
