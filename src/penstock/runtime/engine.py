@@ -219,16 +219,14 @@ class Engine:
 
     def compute_special(self, node: Node) -> None:
         """Run a node that has more to it than its compute."""
-        if node.metadata:
-            node.metadata.clear()
-        if node.input.notes:
-            node.input.notes.clear()
         began = self.clock.timestamp() if node.asked else 0
         node.compute(node.input, node.output, node.context)
         for hook in node.after:
             hook(node)
         if node.asked:
             node.on_execute(began)
+        # Let go of what came with the messages now, not under the lock and not at the next compute.
+        node.forget()
 
     def finish(self, node: Node) -> None:
         """Bring every flag of the node's queues up to date and put in lanes what that made ready."""
@@ -266,8 +264,11 @@ class Engine:
                     producer.blockers += 1
             if queue.watched:
                 self.candidate(queue.consumer, soon=True)
-        if node.shared:
-            self.unreserve(node)
+        if node.special:
+            # Again here for the compute in which the node first met metadata: it began as a plain one.
+            node.forget()
+            if node.shared:
+                self.unreserve(node)
         node.remaining -= 1
         if node.remaining == 0:
             self.retire(node)
