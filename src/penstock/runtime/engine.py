@@ -18,14 +18,13 @@ A scheduler with several workers holds `lock` around everything here except `ann
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.core.condition import SchedulingStatusType
 from penstock.runtime.lane import Lane, Seat
+from penstock.runtime.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +46,6 @@ class Engine:
     """The state of one run."""
 
     __slots__ = (
-        "_sequence",
         "alive",
         "at_end",
         "clock",
@@ -77,7 +75,7 @@ class Engine:
         self.lanes: list[Lane] = [Lane()]
         self.lock = threading.Lock()
         self.inbox: deque[Node | None] = deque()
-        self.timers: list[tuple[int, int, Node]] = []
+        self.timers = Timers()
         # The time at which the run is to end whatever happens.
         self.limit: int | None = None
         # Whether there is any time to watch for: timers or limit.
@@ -98,7 +96,6 @@ class Engine:
         self.keeper_until = 0
         # Called once when the run is over, whatever happened; for layers above this one.
         self.at_end: list[Callable[[], None]] = []
-        self._sequence = itertools.count()
 
     # From any thread.
 
@@ -139,9 +136,8 @@ class Engine:
 
     def _find_keeper(self) -> None:
         """See to it that some sleeper wakes up for the next timer while this worker is busy."""
-        until = self.timers[0][0] if self.timers else self.limit
-        assert until is not None
-        if self.keeper is not None and self.keeper_until <= until:
+        until = self.next_time()
+        if until is None or (self.keeper is not None and self.keeper_until <= until):
             return
         for lane in self.lanes:
             try:
@@ -318,7 +314,8 @@ class Engine:
             if status is not _READY:
                 if status is _WAIT_TIME:
                     assert until is not None
-                    self.arm(node, until)
+                    self.timers.arm(node, until)
+                    self.timed = True
                 return False
         if node.shared:
             self.reserve(node)
@@ -370,33 +367,21 @@ class Engine:
 
     # Time.
 
-    def arm(self, node: Node, until: int) -> None:
-        """Look at a node again at a time."""
-        if node.wake_at != until:
-            node.wake_at = until
-            heapq.heappush(self.timers, (until, next(self._sequence), node))
-            self.timed = True
-
     def fire(self) -> None:
-        """Put in lanes what was waiting for a time that has come."""
+        """Put in lanes what was waiting for a time that has come, and see whether the run's time is up."""
         now = self.clock.timestamp()
-        timers = self.timers
-        while timers and timers[0][0] <= now:
-            until, _, node = heapq.heappop(timers)
-            if node.wake_at == until:
-                node.wake_at = None
-                self.candidate(node)
+        for node in self.timers.due(now):
+            self.candidate(node)
         if self.limit is not None and now >= self.limit:
-            self.stopping = True
-            self.wake_all()
-        self.timed = bool(timers) or self.limit is not None
+            self.end()
+        self.timed = self.next_time() is not None
 
     def next_time(self) -> int | None:
-        """Give the next time at which something is to happen, forgetting what no longer waits for one."""
-        timers = self.timers
-        while timers and (timers[0][2].wake_at != timers[0][0] or timers[0][2].retired):
-            heapq.heappop(timers)
-        return timers[0][0] if timers else None
+        """Give the next time at which something is to happen: a timer, or the end of the run."""
+        until = self.timers.next()
+        if self.limit is None or (until is not None and until <= self.limit):
+            return until
+        return self.limit
 
     # Room that several producers share: taken before a compute, given back after it, so that two of them
     # never run for the same place.
