@@ -106,8 +106,7 @@ def _close(
         for queue in node.inputs:
             queue.undelivered = len(queue)
             queue.clear()
-        node.input.notes.clear()
-        node.metadata.clear()
+        node.forget()
     engine.inbox.clear()
     fragment._engine = None
     return failure
