@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
-from penstock.gpu import sim
+from penstock.gpu._simulated import is_simulated
 
 LEFTOVER = "leftover"
 
@@ -392,7 +392,9 @@ def _too_much(device: Any, counts: list[int]) -> PartitionError:
 
 def _names(device: Any) -> Any:
     """Return the module that holds the options classes for this kind of device."""
-    if isinstance(device, sim.Device):
+    if is_simulated(device):
+        from penstock.gpu import sim
+
         return sim
     from penstock.gpu import cuda
 

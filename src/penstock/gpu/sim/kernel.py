@@ -8,13 +8,13 @@ its kernels with ``Program`` runs here unchanged if the model of each was declar
 
 import math
 import threading
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from penstock.gpu._kernel import declared
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.lanes import CallHost, Execute
 from penstock.gpu.sim.memory import Buffer
@@ -116,18 +116,17 @@ def launch(stream: Stream | SupportsStream, config: LaunchConfig, kernel: Kernel
             f"CUDA_ERROR_INVALID_VALUE: kernel {kernel.name!r}: a block of {threads} threads; "
             f"{device.profile.threads_per_block} is the most"
         )
+    operation = Execute(  # made before the lock is taken: it asks the program how long a block runs
+        device.processors,
+        context.sms,
+        blocks=config._blocks,
+        threads=threads,
+        period=kernel.block_time(kernel_args),
+        overhead=device.overhead,
+        effect=_effect(kernel, config, kernel_args, device.machine.fail),
+    )
     with lane.timeline.lock:
-        lane.submit(
-            Execute(
-                device.processors,
-                context.sms,
-                blocks=config._blocks,
-                threads=threads,
-                period=kernel.block_time(kernel_args),
-                overhead=device.overhead,
-                effect=_effect(kernel, config, kernel_args, device.machine.fail),
-            )
-        )
+        lane.submit(operation)
 
 
 def launch_host(stream: Stream | SupportsStream, function: Callable[[], object]) -> None:
@@ -206,14 +205,6 @@ def _dimensions(name: str, value: int | tuple[int, ...] | None) -> tuple[int, in
     return int(x), int(y), int(z)
 
 
-_declared: "weakref.WeakValueDictionary[tuple[str, str], Kernel]" = weakref.WeakValueDictionary()
-
-
-def declare(source: str, kernel: Kernel) -> None:
-    """Make a kernel's model known to :class:`Program`, for as long as the kernel lives."""
-    _declared[source, kernel.name] = kernel
-
-
 class ProgramOptions:
     """A compiler's options; a simulated device has no compiler, so they are kept and not used."""
 
@@ -246,10 +237,10 @@ class ObjectCode:
 
     def get_kernel(self, name: str) -> Kernel:
         """Return the model that was declared for a kernel of this source."""
-        kernel = _declared.get((self._code, name))
+        kernel = declared(self._code, name)
         if kernel is None:
             raise CUDAError(
                 f"CUDA_ERROR_NOT_FOUND: no model of kernel {name!r} was declared for this source; "
                 "a simulated device needs one: penstock.gpu.kernel(name, source=..., seconds=...)"
             )
-        return kernel
+        return kernel.model
