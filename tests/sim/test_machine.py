@@ -24,7 +24,17 @@ def test_a_profile_of_ones_own():
         assert sim.Device(0).resources.sm.sm_count == 8
     with pytest.raises(TypeError, match="no 'sms'; it has name"):
         sim.PROFILES["orin"].but(sms=8)
-    for wrong in ({"clusters": ()}, {"clusters": (0,)}, {"min_partition_size": 0}, {"launch_overhead": -1.0}):
+    for wrong in (
+        {"clusters": ()},
+        {"clusters": (0,)},
+        {"min_partition_size": 0},
+        {"launch_overhead": -1.0},
+        {"copy_bandwidth": 0.0},
+        {"memory_bandwidth": -1.0},
+        {"memory_bandwidth": float("nan")},
+        {"threads_per_block": 0},
+        {"threads_per_sm": 512},  # less than a block may have
+    ):
         with pytest.raises(ValueError, match="Profile 'orin'"):
             sim.PROFILES["orin"].but(**wrong)
 

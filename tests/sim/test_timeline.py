@@ -497,9 +497,11 @@ def test_the_device_waits_for_what_was_submitted_before(machine):
 
     def again(error):
         rounds.append(error)
-        if len(rounds) < 1000:
+        if len(rounds) < 1000:  # two kernels, and the next two are submitted while the second runs
             sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 1e-6))
-            gpu.when_done(stream, again)
+            event = stream.record()
+            sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 1e-3))
+            gpu.when_done(stream, again, event=event)
 
     again(None)
     sim.Device(0).sync()

@@ -126,7 +126,7 @@ class Device:
     @property
     def memory_resource(self) -> DeviceMemoryResource:
         """Where :meth:`allocate` takes memory from."""
-        return DeviceMemoryResource(self._state)
+        return DeviceMemoryResource(self)
 
     def set_current(self, ctx: Context | None = None) -> Context | None:
         """Make a context (the primary one by default) current on this thread.

@@ -18,6 +18,7 @@ from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.lanes import CopyEngine, Lane, Transfer
 
 if TYPE_CHECKING:
+    from penstock.gpu.sim.device import Device
     from penstock.gpu.sim.machine import DeviceState
     from penstock.gpu.sim.stream import Stream
 
@@ -117,11 +118,13 @@ class MemoryResource:
 
 
 class DeviceMemoryResource(MemoryResource):
-    """The memory of a simulated device."""
+    """The memory of a simulated device, given by its number or as an object."""
 
-    def __init__(self, device: "DeviceState") -> None:
-        self._device = device
-        self.device_id = device.index
+    def __init__(self, device_id: "int | Device") -> None:
+        from penstock.gpu.sim.device import Device  # the device has memory
+
+        self._device = Device(device_id)._state
+        self.device_id = self._device.index
 
     def allocate(self, size: int, *, stream: "Stream") -> "Buffer":
         """Return a buffer for use on that stream."""
