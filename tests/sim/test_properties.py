@@ -196,6 +196,15 @@ def test_blocks_that_end_almost_together_are_taken_to_end_together():
     ]  # the last job's begin together
 
 
+def test_joining_does_not_add_up():
+    placements = []
+    everywhere = 2**SMS - 1
+    staggered = [Job(0, 1, 1000 + 2 * number, 0, everywhere) for number in range(6)]
+    then = [Job(0, 6, 600, 0, everywhere) for _ in range(2)]
+    run_model(staggered + then, SMS, 64, 1, lambda processors, grid, now, shares: placements.append(now))
+    assert placements[-3:] == [1602, 1606, 1610]  # in pairs, as each is 2 ns (600 / 256) from the first
+
+
 def test_room_on_one_sm_comes_free_piece_by_piece():
     # The first job of two blocks leaves its SM in two pieces, 3 ns apart. The big block is next in line, but
     # fits in neither piece, so small ones take both: were the two joined, the big one would go first.
