@@ -57,10 +57,10 @@ def when_done(stream: Any, callback: Callback, *, event: Any = None) -> None:
         return
     handle = handle_of(stream)
     if event is None:
-        from penstock.gpu.cuda import EventOptions, Stream
+        from penstock.gpu.cuda import LEGACY_DEFAULT_STREAM, EventOptions, Stream
 
         if not isinstance(stream, Stream):  # CuPy's and PyTorch's record in ways of their own
-            stream = Stream.from_handle(handle)
+            stream = Stream.from_handle(handle) if handle else LEGACY_DEFAULT_STREAM
         event = stream.record(options=EventOptions(blocking_sync=True))
     _waiters.add(handle, event, callback)
 
