@@ -225,8 +225,8 @@ class Timeline:
     def _run_next_foreign(self) -> None:
         due, code, then = self._foreign.popleft()
         interrupt: BaseException | None = None
-        self.lock.release()
         started = time.monotonic_ns()
+        self.lock.release()
         try:
             code()
         except Exception:
