@@ -12,28 +12,18 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 
 
 @pytest.mark.parametrize(
-    ("version", "extras"),
+    ("module", "extras"),
     [
         (None, "dev"),
-        (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 13 16:51:00 UTC 2025",
-            "dev,cu13",
-        ),
-        ("UNIX Open Kernel Module for x86_64  590.1  Release Build  (x@y)", "dev,cu13"),
-        (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024",
-            "dev,cu12",
-        ),
+        ("Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024", "dev,cu12"),
+        ("Kernel Module  580.65.06  Sun Jul 13 16:51:00 UTC 2025", "dev,cu13"),
+        ("Open Kernel Module for x86_64  590.1  Release Build  (somebody@somewhere)", "dev,cu13"),
     ],
 )
-def test_a_machine_with_a_driver_gets_cuda_core_to_match(tmp_path, version, extras):
+def test_a_machine_with_a_driver_gets_cuda_core_to_match(tmp_path, module, extras):
     driver = tmp_path / "version"
-    if version is not None:
-        driver.write_text(
-            "NVRM version: NVIDIA "
-            + version
-            + "\nGCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n"
-        )
+    if module is not None:
+        driver.write_text(f"NVRM version: NVIDIA UNIX x86_64 {module}\nGCC version:  gcc version 12.3.0\n")
     told = subprocess.run(
         ["make", "--dry-run", f"NVIDIA={driver}", f"VENV={tmp_path}/venv", "demo"],
         cwd=ROOT,
