@@ -118,7 +118,7 @@ def test_importing_penstock_gpu_imports_only_what_every_program_needs():
     code = (
         "import json, sys, penstock.gpu\n"
         "print(json.dumps([m for m in sys.modules if m.startswith(('penstock.gpu.sim.', 'numpy'))]))\n"
-        "print(json.dumps(sorted({'pathlib', 'dataclasses', 'ctypes'} & set(sys.modules))))"
+        "print(json.dumps(sorted({'pathlib', 'ctypes'} & set(sys.modules))))"
     )
     simulated, slow = map(json.loads, run(code).stdout.splitlines())
     assert simulated == []

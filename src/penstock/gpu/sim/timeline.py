@@ -99,11 +99,7 @@ class Timeline:
                     "CUDA_ERROR_NOT_PERMITTED: a host function or callback must not wait for the device"
                 )
             deadline = None if timeout is None else self.host_now() + timeout
-            wait = _Wait(ready, deadline, me in self._attached)
-            self._waits.append(wait)
-            if deadline is not None:
-                insort(self._deadlines, deadline)
-            try:
+            with self._waiting(_Wait(ready, deadline, me in self._attached)) as wait:
                 while not self._is_over(wait):
                     if self._stopped:
                         raise self._why_stopped()
@@ -114,10 +110,6 @@ class Timeline:
                             self._changed.notify_all()  # somebody can go on and may not know it
                         self._changed.wait(self._wall_timeout(deadline))
                 return ready()
-            finally:
-                self._waits.remove(wait)
-                if deadline is not None:
-                    self._deadlines.remove(deadline)
 
     def sleep(self, nanoseconds: int) -> None:
         """Let the host's clock pass by that much."""
@@ -126,15 +118,17 @@ class Timeline:
     def query(self, answer: Callable[[], bool]) -> bool:
         """Ask a question of the machine without waiting for it to become true.
 
-        In virtual time a "no" costs a moment of it, except in foreign code, which must not wait.
+        In virtual time a "no" costs a moment of it, if nobody else is running. Otherwise it costs nothing: a
+        question must never wait for another thread, which may be waiting for the one that asks.
         """
+        me = threading.get_ident()
         with self.lock:
             if answer():
                 return True
-            if not self.virtual or self._stepper == threading.get_ident():
+            if not self.virtual or self._stepper is not None or self._stopped:
                 return False
-        self.sleep(QUERY_NS)
-        with self.lock:
+            with self._waiting(_Wait(_never, self.now + QUERY_NS, me in self._attached)) as moment:
+                self._advance(moment, me)
             return answer()
 
     def notify(self) -> None:
@@ -170,6 +164,19 @@ class Timeline:
             thread.join()
 
     # -- carrying out ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _waiting(self, wait: "_Wait") -> Iterator["_Wait"]:
+        """Count a thread as waiting, with the lock held."""
+        self._waits.append(wait)
+        if wait.deadline is not None:
+            insort(self._deadlines, wait.deadline)
+        try:
+            yield wait
+        finally:
+            self._waits.remove(wait)
+            if wait.deadline is not None:
+                self._deadlines.remove(wait.deadline)
 
     def _is_over(self, wait: "_Wait") -> bool:
         return wait.ready() or (wait.deadline is not None and self.host_now() >= wait.deadline)
