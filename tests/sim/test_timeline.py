@@ -207,6 +207,7 @@ def test_nothing_waits_for_a_machine_that_was_closed(in_time, kind):
         for call in (
             stream.sync,
             event.sync,
+            lambda: event.is_done,
             lambda: machine.sleep(1),
             lambda: sim.launch(idle, ONE_BLOCK, LONG),
         ):

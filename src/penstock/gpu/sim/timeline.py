@@ -129,15 +129,17 @@ class Timeline:
     def query(self, answer: Callable[[], bool]) -> bool:
         """Ask a question of the machine without waiting for it to become true, nor for another thread.
 
-        In virtual time somebody who asks in a loop must get there. Where no thread is attached every "no" costs
-        a moment. Time stands still while an attached thread runs; one that has asked often enough lets a moment
-        pass all the same, if no other attached thread runs.
+        In virtual time somebody who asks in a loop must get there. Where no thread is attached every "no"
+        costs a moment. Time stands still while an attached thread runs; one that has asked often enough lets a
+        moment pass all the same, if no other attached thread runs.
         """
         me = threading.get_ident()
         with self.lock:
             if answer():
                 self._noes.pop(me, None)
                 return True
+            if self._stopped:
+                raise self._why_stopped()
             if not self.virtual or self._stepper == me:
                 return False
             if self._attached:
