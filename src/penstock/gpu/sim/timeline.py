@@ -130,8 +130,8 @@ class Timeline:
         """Ask a question of the machine without waiting for it to become true, nor for another thread.
 
         In virtual time somebody who asks in a loop must get there. Where no thread is attached every "no"
-        costs a moment. Time stands still while an attached thread runs; one that has asked often enough lets a
-        moment pass all the same, if no other attached thread runs.
+        costs a moment. Time stands still while an attached thread runs; one that has asked often enough lets
+        a moment pass all the same, if no other attached thread runs.
         """
         me = threading.get_ident()
         with self.lock:
