@@ -277,7 +277,7 @@ def test_the_default_stream_has_a_handle_like_any_other(bench):
     assert handle == int(default.handle) == 1
     again = bench.names.Stream.from_handle(int(handle))
     assert again == default
-    bench.launch(handle, spin, np.int64(5 * MS))
+    bench.launch(again, spin, np.int64(5 * MS))
     event = again.record()
     assert not event.is_done
     event.sync()

@@ -207,6 +207,7 @@ def test_nothing_waits_for_a_machine_that_was_closed(in_time, kind):
         for call in (
             stream.sync,
             event.sync,
+            lambda: event.is_done,
             lambda: machine.sleep(1),
             lambda: sim.launch(idle, ONE_BLOCK, LONG),
         ):
@@ -321,6 +322,45 @@ def test_asking_in_a_loop_gets_there_on_an_attached_thread_too(machine, in_time)
                 pass
 
     in_time(work)
+
+
+def test_asking_never_waits_for_another_thread(machine, in_time):
+    held = threading.Lock()  # the program's own, which the thread that asks holds and another wants
+    stream = sim.Device(0).create_stream()
+    sim.launch(stream, ONE_BLOCK, LONG)
+    event, attached = stream.record(), threading.Event()
+
+    def want():
+        with machine.attach():
+            attached.set()
+            with held:
+                pass
+
+    def program():
+        thread = threading.Thread(target=want, daemon=True)
+        with machine.attach():
+            with held:
+                thread.start()
+                attached.wait()
+                assert not any(event.is_done for _ in range(5000))
+                assert machine.now == 0
+            thread.join()
+
+    in_time(program)
+
+
+def test_a_look_in_passing_runs_nothing_of_the_programs(machine):
+    stream = sim.Device(0).create_stream()
+    ran = []
+    gpu.when_done(stream, ran.append)
+    sim.launch(stream, ONE_BLOCK, LONG)
+    event = stream.record()
+    with machine.attach():
+        for _ in range(3):
+            assert not any(event.is_done for _ in range(500))
+            sim.launch(stream, ONE_BLOCK, LONG)
+        assert not ran
+        assert machine.now == 0
 
 
 def test_a_callback_may_ask_without_waiting(machine):

@@ -119,6 +119,17 @@ class Fragment:
         )
         return self._green_contexts
 
+    def make_default_stream_source(self) -> Any:
+        """Make where operators that were given no streams get theirs: any number of plain ones, on any SM.
+
+        Where the fragment has default slices of a device, on the default one of those.
+        """
+        if self._green_contexts is not None:
+            return self._green_contexts
+        from penstock.resources.cuda_stream_pool import CudaStreamPool
+
+        return CudaStreamPool(self, reserved_size=0, name="default_stream_pool")
+
     def get_default_green_context_pool(self) -> CudaGreenContextPool | None:
         """Give the pool that `add_default_green_context_pool` made, or None."""
         return self._green_contexts

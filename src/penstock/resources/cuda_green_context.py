@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock import gpu
-from penstock.core.resource import Resource
+from penstock.runtime.stream_source import StreamSource
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
+    from penstock.runtime.managed_stream import ManagedStream
 
 __all__ = ["CudaGreenContext"]
 
 
-class CudaGreenContext(Resource):
+class CudaGreenContext(StreamSource):
     """A slice of a device, by its place in a pool.
 
     Parameters
@@ -40,17 +40,22 @@ class CudaGreenContext(Resource):
             raise TypeError(f"{name!r} needs cuda_green_context_pool=, the pool it is a partition of")
         self.pool = cuda_green_context_pool
         self.index = None if index == -1 else index
+        self.dev_id = cuda_green_context_pool.dev_id
 
     @property
-    def dev_id(self) -> int:
-        """The device."""
-        return self.pool.dev_id
+    def stands_on(self) -> StreamSource:
+        """The pool it is a partition of."""
+        return self.pool
 
     @property
     def sm_count(self) -> int:
         """The SMs it really gets."""
         return self.pool.sm_counts[self.pool.default_context_index if self.index is None else self.index]
 
-    def partition(self) -> gpu.Partition:
-        """Give the partition it stands for."""
-        return self.pool.partition(self.index)
+    def take(self) -> ManagedStream:
+        """Give a new stream of this slice, for an operator that was given the slice itself."""
+        return self.create_stream(0)
+
+    def create_stream(self, priority: int) -> ManagedStream:
+        """Make a stream whose work runs on this slice only."""
+        return self.pool.create_stream(priority, self.index)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
-from penstock.core.resource import Resource
+from penstock.runtime.managed_stream import ManagedStream, create_event
+from penstock.runtime.stream_source import StreamSource
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["CudaGreenContextPool"]
 
 
-class CudaGreenContextPool(Resource):
+class CudaGreenContextPool(StreamSource):
     """A device's SMs, divided.
 
     Parameters
@@ -69,6 +71,7 @@ class CudaGreenContextPool(Resource):
         self.default_context_index = default_context_index
         self.min_sm_size = min_sm_size
         self._partitions: gpu.Partitions | None = None
+        self._streams: list[Any] = []
 
     @property
     def plan(self) -> gpu.Plan:
@@ -95,8 +98,22 @@ class CudaGreenContextPool(Resource):
             )
         return self._partitions[chosen]
 
+    def take(self) -> ManagedStream:
+        """Give a new stream of the default partition, for an operator that was given the pool itself."""
+        return self.create_stream(0)
+
+    def create_stream(self, priority: int, index: int | None = None) -> ManagedStream:
+        """Make a stream whose work runs on one partition only, the default one unless `index` says which."""
+        partition = self.partition(index)
+        gpu.Device(self.dev_id).set_current()  # a stream is made on a thread that has a context
+        stream = partition.context.create_stream(gpu.StreamOptions(priority=priority))
+        self._streams.append(stream)
+        return ManagedStream(stream, self.dev_id, partial(create_event, self.dev_id))
+
     def release(self) -> None:
-        """Close the partitions."""
+        """Close the streams and the partitions."""
+        while self._streams:
+            self._streams.pop().close()
         partitions, self._partitions = self._partitions, None
         if partitions is not None:
             partitions.close()

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
-from penstock.core.resource import Resource
-from penstock.resources.cuda_green_context import CudaGreenContext
-from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
-from penstock.runtime.managed_stream import ManagedStream
+from penstock.runtime.managed_stream import ManagedStream, create_event
+from penstock.runtime.stream_source import StreamSource
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
+    from penstock.resources.cuda_green_context import CudaGreenContext
+    from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
 
 __all__ = ["CudaStreamPool"]
 
 _NON_BLOCKING = 1
 
 
-class CudaStreamPool(Resource):
+class CudaStreamPool(StreamSource):
     """Streams on one device, made as they are needed and destroyed at the end of the run.
 
     Parameters
@@ -39,6 +40,8 @@ class CudaStreamPool(Resource):
     cuda_green_context
         The partition the streams belong to; a pool means its default one. Without it they may use all SMs.
     """
+
+    is_pool = True
 
     def __init__(
         self,
@@ -74,10 +77,9 @@ class CudaStreamPool(Resource):
         self._given = 0
 
     @property
-    def green_pool(self) -> CudaGreenContextPool | None:
-        """The pool of partitions behind it, which closes after it."""
-        context = self.cuda_green_context
-        return context.pool if isinstance(context, CudaGreenContext) else context
+    def stands_on(self) -> StreamSource | None:
+        """The slice of the device its streams belong to."""
+        return self.cuda_green_context
 
     def open(self) -> None:
         """Make the reserved streams."""
@@ -104,27 +106,13 @@ class CudaStreamPool(Resource):
             managed.stream.close()
 
     def _make(self) -> ManagedStream:
-        device = gpu.Device(self.dev_id)
-        device.set_current()  # a stream and its events are made in a context that is current on this thread
         context = self.cuda_green_context
-        if context is None:
-            options = gpu.StreamOptions(
-                nonblocking=bool(self.stream_flags & _NON_BLOCKING), priority=self.stream_priority
-            )
-            stream: Any = device.create_stream(options=options)
-        else:
-            options = gpu.StreamOptions(priority=self.stream_priority)
-            stream = context.partition().context.create_stream(options)
-        return ManagedStream(stream, self.dev_id, lambda: _create_event(self.dev_id))
-
-
-def default_stream_of(device_id: int) -> ManagedStream:
-    """Give a device's default stream as a managed one."""
-    return ManagedStream(gpu.LEGACY_DEFAULT_STREAM, device_id, lambda: _create_event(device_id))
-
-
-def _create_event(device_id: int) -> Any:
-    device = gpu.Device(device_id)
-    device.set_current()
-    # A plain one: for each that lets a thread sleep the device interrupts the processor, and few are waited for.
-    return device.create_event()
+        if context is not None:
+            return context.create_stream(self.stream_priority)
+        device = gpu.Device(self.dev_id)
+        device.set_current()  # a stream is made in a context that is current on this thread
+        options = gpu.StreamOptions(
+            nonblocking=bool(self.stream_flags & _NON_BLOCKING), priority=self.stream_priority
+        )
+        stream: Any = device.create_stream(options=options)
+        return ManagedStream(stream, self.dev_id, partial(create_event, self.dev_id))

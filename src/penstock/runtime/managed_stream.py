@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from penstock.gpu import StreamHandle
+from penstock import gpu
 
-__all__ = ["ManagedStream", "Mark"]
+__all__ = ["ManagedStream", "Mark", "create_event", "default_stream_of"]
 
 
 class Mark:
@@ -62,7 +63,7 @@ class ManagedStream:
     def __init__(self, stream: Any, device_id: int, create_event: Callable[[], Any]) -> None:
         self.stream = stream
         self.device_id = device_id
-        self.handle = StreamHandle(stream)
+        self.handle = gpu.StreamHandle(stream)
         self.wait = stream.wait
         self.record = stream.record
         self.create_event = create_event
@@ -74,3 +75,16 @@ class ManagedStream:
         event = spare.pop() if spare else self.create_event()
         self.record(event)
         return Mark(self, event, spare)
+
+
+def default_stream_of(device_id: int) -> ManagedStream:
+    """Give a device's default stream as a managed one."""
+    return ManagedStream(gpu.LEGACY_DEFAULT_STREAM, device_id, partial(create_event, device_id))
+
+
+def create_event(device_id: int) -> Any:
+    """Make an event of a device to order streams by."""
+    device = gpu.Device(device_id)
+    device.set_current()  # an event is made in a context that is current on this thread
+    # A plain one: for each that lets a thread sleep the device interrupts the processor, and few are waited for.
+    return device.create_event()

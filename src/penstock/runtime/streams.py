@@ -31,12 +31,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock.core.errors import PortError, choices
-from penstock.resources.cuda_green_context import CudaGreenContext
-from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
-from penstock.resources.cuda_stream_pool import CudaStreamPool, default_stream_of
 from penstock.runtime.contexts import Batch
-from penstock.runtime.managed_stream import ManagedStream, Mark
+from penstock.runtime.managed_stream import ManagedStream, Mark, default_stream_of
 from penstock.runtime.message import Message
+from penstock.runtime.stream_source import StreamSource
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
@@ -60,15 +58,16 @@ class UnorderedStreamWarning(UserWarning):
 
 
 class RunStreams:
-    """The streams of one run: the pools they come from, and their end."""
+    """The streams of one run: the sources they come from, and their end."""
 
     def __init__(self, fragment: Fragment) -> None:
         self.fragment = fragment
         self.checks = "streams" in os.environ.get("PENSTOCK_CHECK", "").split(",")
         self._managed: dict[int, ManagedStream] = {}
-        self._pools: list[CudaStreamPool] = []
-        self._green_pools: list[CudaGreenContextPool] = []
-        self._fallback: CudaStreamPool | None = None
+        self._sources: list[
+            StreamSource
+        ] = []  # in the order they were opened: what others stand on comes first
+        self._default: StreamSource | None = None
         self._defaults: dict[int, ManagedStream] = {}
         self._lock = threading.RLock()
         self._thread = threading.local()
@@ -83,37 +82,28 @@ class RunStreams:
         return self._has_device
 
     def open(self, operators: Iterable[Operator]) -> None:
-        """Make the streams that the pools given to operators reserve."""
+        """Open the sources given to operators, which may make streams in advance."""
         for operator in operators:
-            pool = pool_of(operator)
-            if pool is not None:
-                self.use(pool)
+            source = source_of(operator)
+            if source is not None:
+                self.use(source)
 
-    def use(self, pool: CudaStreamPool) -> CudaStreamPool:
-        """Make a pool part of this run, which will end it."""
+    def use(self, source: StreamSource) -> StreamSource:
+        """Make a source part of this run, which will release it."""
         with self._lock:
-            if pool not in self._pools:
-                self._pools.append(pool)
-                green = pool.green_pool
-                if green is not None and green not in self._green_pools:
-                    self._green_pools.append(green)
-                pool.open()
-        return pool
+            if source not in self._sources:
+                if source.stands_on is not None:
+                    self.use(source.stands_on)
+                self._sources.append(source)
+                source.open()
+        return source
 
-    def default_pool(self) -> CudaStreamPool:
-        """Give the pool of operators that have none: any number of streams, of the default partition if any."""
+    def default_source(self) -> StreamSource:
+        """Give the source of operators that were given none."""
         with self._lock:
-            if self._fallback is None:
-                green = self.fragment.get_default_green_context_pool()
-                device = 0 if green is None else green.dev_id
-                self._fallback = CudaStreamPool(
-                    self.fragment,
-                    device,
-                    reserved_size=0,
-                    cuda_green_context=green,
-                    name="default_stream_pool",
-                )
-            return self.use(self._fallback)
+            if self._default is None:
+                self._default = self.fragment.make_default_stream_source()
+            return self.use(self._default)
 
     def default_stream(self, device_id: int = 0) -> ManagedStream:
         """Give a device's default stream, as something to wait for and to be waited for."""
@@ -161,10 +151,8 @@ class RunStreams:
     def close(self) -> None:
         """Destroy the streams, then the partitions they were on."""
         self._managed.clear()
-        while self._pools:
-            self._pools.pop().release()
-        while self._green_pools:
-            self._green_pools.pop().release()
+        while self._sources:
+            self._sources.pop().release()
 
 
 class NodeStreams:
@@ -399,7 +387,7 @@ class NodeStreams:
         if found is None:
             if name in self._named:
                 return None
-            found = self._named[name] = self._pool().take() if self.is_gpu_available else None
+            found = self._named[name] = self._source().take() if self.is_gpu_available else None
             if found is None:
                 return None
             self._add(found)
@@ -436,7 +424,7 @@ class NodeStreams:
         """Give the operator's own stream, from its pool at the first call; None if there is none to give."""
         if not self._opened:
             self._opened = True
-            self._own = self._pool().take()
+            self._own = self._source().take()
             if self._own is not None:
                 self._add(self._own)
         return self._own
@@ -450,9 +438,9 @@ class NodeStreams:
                 return self._own
         return None
 
-    def _pool(self) -> CudaStreamPool:
-        pool = pool_of(self.node.operator)
-        return self.run.default_pool() if pool is None else self.run.use(pool)
+    def _source(self) -> StreamSource:
+        source = source_of(self.node.operator)
+        return self.run.default_source() if source is None else self.run.use(source)
 
     def _add(self, managed: ManagedStream) -> None:
         if managed in self._streams:
@@ -594,26 +582,13 @@ class _DefaultStreamHandle(int):
 DEFAULT_STREAM = _DefaultStreamHandle(0)
 
 
-def pool_of(operator: Operator) -> CudaStreamPool | None:
-    """Give the pool an operator was given, in whichever way."""
+def source_of(operator: Operator) -> StreamSource | None:
+    """Give the source of streams an operator was given, in whichever way; a pool before a slice of the device."""
     given = [*operator.resources.values(), getattr(operator, "cuda_stream_pool", None)]
-    for resource in given:
-        if isinstance(resource, CudaStreamPool):
-            return resource
-    for resource in given:
-        if isinstance(resource, CudaGreenContext | CudaGreenContextPool):
-            made = CudaStreamPool(
-                operator.fragment,
-                resource.dev_id,
-                reserved_size=0,
-                cuda_green_context=resource,
-                name=f"{operator.name}_stream_pool",
-            )
-            operator.resources[made.name] = made  # the same one every time it is asked for
-            return made
-    return None
+    sources = [resource for resource in given if isinstance(resource, StreamSource)]
+    return min(sources, key=lambda source: not source.is_pool, default=None)
 
 
 def _gpu_is_in_sight(operator: Operator) -> bool:
     """Whether a function may be meant for the GPU: a library for it is there, or it was given streams."""
-    return pool_of(operator) is not None or gpu.library_is_in_use()
+    return source_of(operator) is not None or gpu.library_is_in_use()

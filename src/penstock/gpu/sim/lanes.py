@@ -101,6 +101,7 @@ class Lane:
 
     def submit(self, operation: Operation) -> None:
         """Add an operation at the end, ordered with the default stream where CUDA orders it."""
+        self.timeline.busy()
         if self.is_default:
             for lane in self.context.blocking_lanes():
                 if not lane.idle:

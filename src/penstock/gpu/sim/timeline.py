@@ -39,6 +39,11 @@ from penstock.gpu.sim.errors import CUDAError
 # What asking "is it done?" costs the host in virtual time, so that a program that asks in a loop gets there.
 QUERY_NS = 1_000
 
+# How often an attached thread may be told "no", and do nothing else with the device, until it counts as one
+# that asks in a loop. Less often is a look in passing, perhaps with a lock of the program's held, which must
+# cost nothing: what time brings may need that lock.
+LOOKS = 1_000
+
 
 class Timeline:
     """A clock and the actions that are due on it."""
@@ -54,6 +59,7 @@ class Timeline:
         self._foreign_free = 0  # real time: when the piece of foreign code before ended
         self._stepper: int | None = None
         self._attached: set[int] = set()
+        self._noes: dict[int, int] = {}  # how often each thread was told "no" in a row
         self._waits: list[_Wait] = []
         self._deadlines: list[int] = []  # of those waits that have one, in order
         self._origin = time.monotonic_ns()
@@ -99,7 +105,10 @@ class Timeline:
                     "CUDA_ERROR_NOT_PERMITTED: a host function or callback must not wait for the device"
                 )
             deadline = None if timeout is None else self.host_now() + timeout
-            with self._waiting(_Wait(ready, deadline, me in self._attached)) as wait:
+            self.busy()
+            wait = _Wait(ready, deadline, me in self._attached)
+            self._register(wait)
+            try:
                 while not self._is_over(wait):
                     if self._stopped:
                         raise self._why_stopped()
@@ -110,26 +119,42 @@ class Timeline:
                             self._changed.notify_all()  # somebody can go on and may not know it
                         self._changed.wait(self._wall_timeout(deadline))
                 return ready()
+            finally:
+                self._unregister(wait)
 
     def sleep(self, nanoseconds: int) -> None:
         """Let the host's clock pass by that much."""
         self.wait(_never, nanoseconds)
 
     def query(self, answer: Callable[[], bool]) -> bool:
-        """Ask a question of the machine without waiting for it to become true.
+        """Ask a question of the machine without waiting for it to become true, nor for another thread.
 
-        In virtual time a "no" costs a moment of it, if nobody else is running. Otherwise it costs nothing: a
-        question must never wait for another thread, which may be waiting for the one that asks.
+        In virtual time somebody who asks in a loop must get there. Where no thread is attached every "no"
+        costs a moment. Time stands still while an attached thread runs; one that has asked often enough lets
+        a moment pass all the same, if no other attached thread runs.
         """
         me = threading.get_ident()
         with self.lock:
             if answer():
+                self._noes.pop(me, None)
                 return True
-            if not self.virtual or self._stepper is not None or self._stopped:
+            if self._stopped:
+                raise self._why_stopped()
+            if not self.virtual or self._stepper == me:
                 return False
-            with self._waiting(_Wait(_never, self.now + QUERY_NS, me in self._attached)) as moment:
-                self._advance(moment, me)
+            if self._attached:
+                noes = self._noes[me] = self._noes.get(me, 0) + 1
+                if me in self._attached and noes > LOOKS:
+                    self._let_pass(QUERY_NS, me)
+                return answer()
+        self.sleep(QUERY_NS)
+        with self.lock:
             return answer()
+
+    def busy(self) -> None:
+        """Note that this thread does something with the device other than ask, with the lock held."""
+        if self._noes:
+            self._noes.pop(threading.get_ident(), None)
 
     def notify(self) -> None:
         """Have every blocked thread look again at what it waits for."""
@@ -165,18 +190,24 @@ class Timeline:
 
     # -- carrying out ---------------------------------------------------------------------------------
 
-    @contextmanager
-    def _waiting(self, wait: "_Wait") -> Iterator["_Wait"]:
-        """Count a thread as waiting, with the lock held."""
+    def _register(self, wait: "_Wait") -> None:
         self._waits.append(wait)
         if wait.deadline is not None:
             insort(self._deadlines, wait.deadline)
+
+    def _unregister(self, wait: "_Wait") -> None:
+        self._waits.remove(wait)
+        if wait.deadline is not None:
+            self._deadlines.remove(wait.deadline)
+
+    def _let_pass(self, nanoseconds: int, me: int) -> None:
+        """Let this attached thread count as blocked for a moment, as far as that needs no other thread."""
+        wait = _Wait(_never, self.now + nanoseconds, True)
+        self._register(wait)
         try:
-            yield wait
+            self._advance(wait, me)
         finally:
-            self._waits.remove(wait)
-            if wait.deadline is not None:
-                self._deadlines.remove(wait.deadline)
+            self._unregister(wait)
 
     def _is_over(self, wait: "_Wait") -> bool:
         return wait.ready() or (wait.deadline is not None and self.host_now() >= wait.deadline)
