@@ -181,7 +181,11 @@ class OutputContext:
         acq_timestamp
             When the data was acquired, in nanoseconds; travels with it.
         """
-        if acq_timestamp != -1 or self._metadata or self.marks:
+        if self.marks and acq_timestamp == -1 and not self._metadata:
+            mark = self.marks.get(name)
+            if mark is not None:
+                data = Message(data, mark())
+        elif acq_timestamp != -1 or self._metadata:
             data = self._stamped(data, name, acq_timestamp)
         try:
             queues = self._queues[name]

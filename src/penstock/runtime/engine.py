@@ -133,14 +133,14 @@ class Engine:
             while lane.wake():
                 pass
 
-    def wake_lanes(self, but: Lane | None = None) -> None:
+    def wake_lanes(self) -> None:
         """Wake a worker for each lane that has something left to take, and one to keep the time."""
         for lane in self.lanes:
             if lane.asleep and (lane.now or lane.later):
-                if lane is but:
-                    lane.call_standby()
-                else:
+                if lane.quick is None:
                     lane.wake()
+                else:
+                    lane.call_standby()
         if self.timed and self.clock.passes:
             self._find_keeper()
 
@@ -177,7 +177,8 @@ class Engine:
                 queue.room = queue.limit - queue.min_free
                 queue.affordable = len(queue) <= queue.room
                 node.blockers += not queue.affordable and node in queue.producers
-            node.special = bool(node.asked or node.shared or node.after)
+            node.guarded = bool(node.asked or node.shared)
+            node.special = bool(node.guarded or node.after)
         for node in self.nodes:
             if node.remaining == 0:
                 self.retire(node)
@@ -206,7 +207,7 @@ class Engine:
                 continue
             else:
                 return None
-            if node.blockers or (node.special and not self.admit(node)):
+            if node.blockers or (node.guarded and not self.admit(node)):
                 node.busy = False
                 continue
             node.sweep = lane.sweep
@@ -232,7 +233,8 @@ class Engine:
         if node.asked:
             node.on_execute(began)
         # Let go of what came with the messages now, not under the lock and not at the next compute.
-        node.forget()
+        if node.metadata or node.input.notes:
+            node.forget()
 
     def finish(self, node: Node) -> None:
         """Bring every flag of the node's queues up to date and put in lanes what that made ready.

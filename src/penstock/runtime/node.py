@@ -45,6 +45,7 @@ class Node:
         "context",
         "engine",
         "gate",
+        "guarded",
         "input",
         "input_queues",
         "inputs",
@@ -92,6 +93,8 @@ class Node:
         # Computes left; counts down from -1 past every bound where there is none.
         self.remaining = -1
         self.sweep = -1
+        # Whether its conditions are asked, or room is reserved for it, before it runs.
+        self.guarded = False
         self.special = False
         self.asked: list[Condition] = []
         self.polls = False

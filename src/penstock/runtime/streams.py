@@ -27,6 +27,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
@@ -70,7 +71,6 @@ class RunStreams:
         self._default: StreamSource | None = None
         self._defaults: dict[int, ManagedStream] = {}
         self._lock = threading.RLock()
-        self._thread = threading.local()
         self._several_devices: bool | None = None
         self._has_device: bool | None = None
 
@@ -128,16 +128,12 @@ class RunStreams:
             return managed.stream
         return gpu.Stream.from_handle(int(handle)) if int(handle) else self.default_stream().stream
 
-    def make_current(self, device_id: int) -> None:
-        """Make a device current on this thread; where there is one device, once."""
-        thread = self._thread
-        if getattr(thread, "device_id", None) == device_id:
-            return
+    def make_current(self, device_id: int) -> bool:
+        """Make a device current on this thread, and say whether it will stay so: there is no other."""
         gpu.Device(device_id).set_current()
         if self._several_devices is None:
             self._several_devices = len(gpu.Device.get_all_devices()) > 1
-        if not self._several_devices:
-            thread.device_id = device_id
+        return not self._several_devices
 
     def finish(self, nodes: Iterable[Node]) -> None:
         """Wait until every managed stream is done, then let go of what was kept for them."""
@@ -162,6 +158,7 @@ class NodeStreams:
         "_ambient",
         "_asked",
         "_checks",
+        "_current_on",
         "_named",
         "_opened",
         "_ordered",
@@ -183,6 +180,7 @@ class NodeStreams:
         self.run = run
         self.node = node
         self._checks = run.checks
+        self._current_on = -1  # the thread on which its device is known to be current
         # Every stream whose work may read what the operator received.
         self._streams: list[ManagedStream] = []
         self._own: ManagedStream | None = None
@@ -231,7 +229,8 @@ class NodeStreams:
                 self._emit_on_all(own)
                 self.node.input.watch(self, own)
             assert self._own is not None
-            self.run.make_current(self._own.device_id)
+            if get_ident() != self._current_on:
+                self._make_current(self._own.device_id)
             with ambient:
                 compute(op_input, op_output, context)
 
@@ -288,7 +287,7 @@ class NodeStreams:
         node.input.watch(None)
         node.after = [hook for hook in node.after if hook != self.after_compute]
         # What else makes a node special must be left as it is: notes and metadata are cleared at the next compute.
-        node.special = bool(node.asked or node.shared or node.after or node.metadata or node.input.notes)
+        node.special = bool(node.guarded or node.after or node.metadata or node.input.notes)
 
     # What is kept, and the bound.
 
@@ -344,7 +343,8 @@ class NodeStreams:
         own = self._own if self._prepared else self._prepare(port, allocate)
         if own is None:
             return DEFAULT_STREAM
-        self.run.make_current(own.device_id)
+        if get_ident() != self._current_on:
+            self._make_current(own.device_id)
         item = self.received.get(port)
         if type(item) is Message:
             mark = item.mark
@@ -391,7 +391,8 @@ class NodeStreams:
             if found is None:
                 return None
             self._add(found)
-        self.run.make_current(found.device_id)
+        if get_ident() != self._current_on:
+            self._make_current(found.device_id)
         return found.handle
 
     def synchronize(self, streams: Iterable[Any], target: Any) -> None:
@@ -437,6 +438,11 @@ class NodeStreams:
                 self._add(self._own)
                 return self._own
         return None
+
+    def _make_current(self, device_id: int) -> None:
+        """Make a device current on this thread; where there are several, every time, since others may change it."""
+        if self.run.make_current(device_id):
+            self._current_on = get_ident()
 
     def _source(self) -> StreamSource:
         source = source_of(self.node.operator)

@@ -146,15 +146,14 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
                     if engine.inbox:
                         engine.drain()
                 if node is None:
-                    engine.wake_lanes(but=lane if lane.quick is not None else None)
+                    engine.wake_lanes()
                     if not rest(engine, seat, lock):
                         return
                     continue
                 engine.running += 1
-                quick = node.pace < _QUICK
-                if quick:
+                if node.pace < _QUICK:
                     lane.quick = node
-                engine.wake_lanes(but=lane if quick else None)
+                engine.wake_lanes()
                 lock.release()
                 # Timed now and then: looking at the clock twice costs a tenth of the whole step.
                 timed = not node.remaining & 7
