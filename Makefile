@@ -4,13 +4,19 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# Where there is an NVIDIA driver, cuda-core comes along, so that the demo measures instead of simulating: the
+# one for CUDA 13 from driver 580 on, else the one for CUDA 12.
+NVIDIA ?= /proc/driver/nvidia/version
+DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' $(NVIDIA) 2>/dev/null)
+EXTRAS := dev$(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
+
 .PHONY: demo test lint gpu-test soak bench clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
 demo: $(READY)  ## a critical flow beside a noisy one, with and without partitions: a table and a plot

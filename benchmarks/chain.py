@@ -120,7 +120,9 @@ def main() -> None:
         return
 
     print(f"machine: {machine()}")
-    rows: list[list[Any]] = [["a bare loop over deques", best(lambda: bare_loop(options.messages), 3), ""]]
+    rows: list[list[Any]] = [
+        ["plain functions and deques in a loop", best(lambda: bare_loop(options.messages), 3), ""]
+    ]
     ours = {
         scheduler: best(lambda s=scheduler: chain("penstock", s, options.messages), options.repeats)
         for scheduler in ("greedy", "event-based")

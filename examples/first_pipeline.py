@@ -1,7 +1,4 @@
-"""A first pipeline: three functions, two flows.
-
-Numbers come from a source, are smoothed on their way, and are shown.
-"""
+"""A first pipeline: three functions, two flows."""
 
 import math
 
@@ -16,25 +13,23 @@ def sensor(*, samples: int):
 
 
 @op
-def smooth(value, *, window: int = 4, history=None):
-    """Its argument is its input, its keywords are its parameters, what it returns goes out."""
-    history.append(value)
-    del history[:-window]
-    return sum(history) / len(history)
+def amplify(value, *, gain: float = 1.0):
+    """Its argument is its input, its keyword is its parameter, what it returns goes out."""
+    return gain * value
 
 
 @op
 def show(value):
     """A sink: it returns nothing."""
-    print(f"{value:+.3f} " + "#" * round(20 * (value + 1)))
+    print(f"{value:+.3f} " + "#" * round(10 * (value + 2)))
 
 
 class FirstPipeline(Application):
     def compose(self):
         source = sensor(self, samples=20)
-        filtered = smooth(self, window=3, history=[])
-        self.add_flow(source, filtered)
-        self.add_flow(filtered, show(self))
+        louder = amplify(self, gain=2.0)
+        self.add_flow(source, louder)
+        self.add_flow(louder, show(self))
 
 
 if __name__ == "__main__":

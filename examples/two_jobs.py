@@ -2,9 +2,12 @@
 
 import time
 
-import cupy
-
 from penstock import gpu
+
+if gpu.backend() != "cuda":
+    raise SystemExit("two_jobs.py needs a GPU: it times CuPy's real work, which nothing simulates")
+
+import cupy
 
 device = gpu.Device(0)
 device.set_current()

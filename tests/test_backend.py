@@ -114,6 +114,17 @@ def test_importing_penstock_imports_no_gpu_library():
     assert not {"cuda", "cupy", "torch", "jax", "numba", "rich", "matplotlib"} & set(imported)
 
 
+def test_importing_penstock_gpu_imports_only_what_every_program_needs():
+    code = (
+        "import json, sys, penstock.gpu\n"
+        "print(json.dumps([m for m in sys.modules if m.startswith(('penstock.gpu.sim.', 'numpy'))]))\n"
+        "print(json.dumps(sorted({'pathlib', 'ctypes'} & set(sys.modules))))"
+    )
+    simulated, slow = map(json.loads, run(code).stdout.splitlines())
+    assert simulated == []
+    assert slow == []
+
+
 def test_a_name_that_is_not_there_is_an_attribute_error():
     result = run("from penstock import gpu; gpu.Devcie", device="sim")
     assert "AttributeError: module 'penstock.gpu' has no attribute 'Devcie'" in result.stderr
@@ -123,6 +134,6 @@ def test_the_names_are_the_backends_own_objects():
     code = (
         "from penstock import gpu; from penstock.gpu import sim\n"
         "print(all(getattr(gpu, name) is getattr(sim, name) for name in gpu._OF_THE_DEVICE))\n"
-        "print(set(gpu._OF_THE_DEVICE) <= set(gpu.__all__) and set(gpu.__all__) == set(dir(gpu)))"
+        "print(all(hasattr(gpu, name) for name in gpu.__all__) and set(gpu.__all__) == set(dir(gpu)))"
     )
     assert run(code, device="sim").stdout.split() == ["True", "True"]

@@ -76,6 +76,26 @@ def test_info_works_without_a_device(capsys, monkeypatch, choice, text):
     assert text in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("choice", ["sim", "none"])
+def test_info_does_not_look_at_cuda_where_it_is_not_wanted(capsys, monkeypatch, choice):
+    def look():
+        raise AssertionError("looked at CUDA")
+
+    monkeypatch.setenv("PENSTOCK_DEVICE", choice)
+    monkeypatch.setattr("penstock.gpu._backend.why_not_cuda", look)
+    assert main(["info"]) == 0
+    assert "a real device" not in capsys.readouterr().out
+
+
+def test_info_tells_why_auto_simulates(capsys, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_DEVICE", "auto")
+    monkeypatch.setattr("penstock.gpu._backend.why_not_cuda", lambda: "there is no GPU")
+    assert main(["info"]) == 0
+    told = capsys.readouterr().out
+    assert "simulated (there is no GPU)" in told
+    assert "a real device: there is no GPU" in told
+
+
 def test_the_version(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])

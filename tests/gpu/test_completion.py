@@ -3,8 +3,10 @@
 import threading
 
 import numpy as np
+import pytest
 
 from penstock import gpu
+from penstock.gpu import _completion
 from tests.gpu.kernels import slow_write, spin
 
 MS = 1_000_000
@@ -113,6 +115,106 @@ def test_a_callback_that_raises_is_reported_and_the_next_one_still_comes(bench, 
     gpu.when_done(stream, told)
     told.wait()
     assert [type(error) for error in reported] == [ZeroDivisionError]
+
+
+def test_a_callback_finds_its_device_current_whatever_was_made_current_before(bench):
+    with bench.partitions(16) as (part, _):
+        stream = bench.device.create_stream()
+        green, told = [], Told(bench)
+
+        def look(error):
+            device = bench.names.Device(0)  # as this thread knows it
+            green.append(device.create_stream().context.is_green)
+            device.set_current(part.context)
+
+        for _ in range(3):
+            gpu.when_done(stream, look)
+        gpu.when_done(stream, told)
+        told.wait()
+        assert green == [False] * 3
+        assert not bench.device.create_stream().context.is_green
+
+
+def test_a_callback_may_hold_the_last_reference_to_a_buffer(bench):
+    stream = bench.device.create_stream()
+    data, told = bench.zeros(16, stream), Told(bench)
+    gpu.when_done(stream, lambda error, data=data: told(error))
+    del data
+    told.wait()
+    stream.sync()
+
+
+@pytest.mark.parametrize("ask", [gpu.when_done, gpu.launch_host], ids=["when_done", "launch_host"])
+def test_a_handle_of_a_handle_is_of_the_same_stream(bench, ask):
+    stream, told = bench.device.create_stream(), Told(bench)
+    handle = gpu.StreamHandle(gpu.StreamHandle(stream))
+    assert handle.stream is stream
+    ask(handle, told)
+    told.wait()
+
+
+def test_another_librarys_stream_can_be_asked_about(bench):
+    if bench.is_simulated:
+        pytest.skip("needs a real device")
+    cupy = pytest.importorskip("cupy")
+    for stream in (cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream.null):
+        done, called = Told(bench), Told(bench)
+        gpu.when_done(stream, done)
+        gpu.launch_host(stream, called)
+        done.wait()
+        called.wait()
+
+
+class PassedEvent:
+    """An event of a real device, as far as a waiting thread can tell."""
+
+    device = type("Device", (), {"set_current": lambda self: None})()
+
+    def sync(self):
+        pass
+
+
+def test_a_callback_that_exits_ends_no_thread_that_others_wait_for(monkeypatch):
+    reported, told = [], threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_type))
+
+    def leave(error):
+        raise SystemExit
+
+    waiters = _completion._Waiters()
+    waiters.add(1, PassedEvent(), leave)
+    waiters.add(1, PassedEvent(), lambda error: told.set())
+    assert told.wait(10)
+    assert reported == [SystemExit]
+
+
+def test_a_thread_that_does_not_start_leaves_no_queue_that_nobody_serves(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    waiters = _completion._Waiters()
+    told = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            waiters.add(1, PassedEvent(), print)
+    waiters.add(1, PassedEvent(), lambda error: told.set())
+    assert told.wait(10)
+
+
+def test_what_is_no_stream_leaves_no_host_function_behind(monkeypatch):
+    import sys
+    import types
+
+    from penstock.gpu import _host
+
+    driver = types.SimpleNamespace(CUstream=lambda handle: handle)
+    monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))
+    monkeypatch.setitem(sys.modules, "cuda.bindings", types.SimpleNamespace(driver=driver))
+    before = dict(_host._pending)
+    with pytest.raises(TypeError, match="is not a stream"):
+        gpu.launch_host(object(), print)
+    assert _host._pending == before
 
 
 def test_a_host_function_holds_up_its_stream_until_it_returns(bench):

@@ -20,7 +20,24 @@ def test_a_program_compiles_to_the_declared_kernel(bench):
         code.get_kernel("another")
 
 
+def test_options_of_a_program_are_those_there_are(bench):
+    assert bench.names.ProgramOptions(std="c++17", use_fast_math=True).use_fast_math
+    with pytest.raises(TypeError, match="bogus"):
+        bench.names.ProgramOptions(bogus=1)
+    with pytest.raises(RuntimeError, match="cannot be"):
+        bench.names.ObjectCode()
+
+
+def test_memory_can_be_had_from_a_device_by_number_or_object(bench):
+    stream = bench.device.create_stream()
+    for which in (0, bench.device):
+        resource = bench.names.DeviceMemoryResource(which)
+        assert resource.device_id == 0
+        assert resource.allocate(64, stream=stream).size == 64
+
+
 def test_launch_dimensions_are_filled_up_and_checked(bench):
+    assert bench.names.LaunchConfig(grid=(), block=()).grid == (1, 1, 1)
     config = bench.names.LaunchConfig(grid=(2, 3), block=64)
     assert config.grid == (2, 3, 1)
     assert config.block == (64, 1, 1)

@@ -149,14 +149,74 @@ def test_a_failure_half_way_leaves_nothing_behind(bench, monkeypatch):
 def test_a_current_partition_is_refused_but_the_others_are_closed(bench):
     partitions = gpu.partition(bench.device, [16, 40])
     contexts = [partition.context for partition in partitions]
+    stream = partitions[1].create_stream()
     previous = bench.device.set_current(contexts[1])
     try:
         with pytest.raises(RuntimeError, match="while it is current"):
             partitions.close()
         assert [context.is_closed for context in contexts] == [True, False, True]
+        assert not stream.is_closed
+        assert [partition.name for partition in partitions] == ["1"]
     finally:
         bench.device.set_current(previous)
-    contexts[1].close()
+    partitions.close()
+    assert contexts[1].is_closed
+    assert stream.is_closed
+    assert len(partitions) == 0
+
+
+class Proxy:
+    """Something of a device's that does one thing in another way."""
+
+    def __init__(self, real, **instead):
+        self._real = real
+        self.__dict__.update(instead)
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+
+def test_a_stream_that_fails_keeps_nothing_open(bench):
+    def fail():
+        raise bench.names.CUDAError("CUDA_ERROR_LAUNCH_FAILED")
+
+    partitions = gpu.partition(bench.device, [16])
+    part = partitions[0]
+    streams = [part.create_stream() for _ in range(3)]
+    context = part.context
+    part._streams[1] = Proxy(streams[1], sync=fail)
+    with pytest.raises(bench.names.CUDAError, match="LAUNCH_FAILED"):
+        partitions.close()
+    assert context.is_closed
+    assert all(stream.is_closed for stream in streams)
+    assert len(partitions) == 0
+
+
+def test_an_error_that_is_not_about_splitting_is_not_taken_for_one(bench, monkeypatch):
+    def split(options, dry_run=False):
+        raise bench.names.CUDAError("CUDA_ERROR_LAUNCH_FAILED: an earlier kernel")
+
+    resources = Proxy(bench.device.resources, sm=Proxy(bench.device.resources.sm, split=split))
+    monkeypatch.setattr("penstock.gpu._partition._names", lambda device: bench.names)
+    with pytest.raises(bench.names.CUDAError, match="LAUNCH_FAILED"):
+        gpu.partition(Proxy(bench.device, resources=resources), [16])
+
+
+def test_a_context_that_cannot_be_asked_is_not_left_behind(bench, monkeypatch):
+    made = []
+
+    def create_context(options):
+        made.append(bench.device.create_context(options))
+        return made[-1]
+
+    def refuse(*_):
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr("penstock.gpu._partition._names", lambda device: bench.names)
+    monkeypatch.setattr("penstock.gpu._partition.Partition.__init__", refuse)
+    with pytest.raises(RuntimeError, match="no answer"):
+        gpu.partition(Proxy(bench.device, create_context=create_context), [16])
+    assert [context.is_closed for context in made] == [True]
 
 
 def test_a_stream_outlives_a_context_closed_under_it(bench):

@@ -258,3 +258,26 @@ def test_a_blocking_stream_is_ordered_with_the_default_stream(bench):
     on_blocking = blocking.record()
     default.record().sync()
     assert on_blocking.is_done
+
+
+def test_waiting_for_the_default_stream_waits_for_what_it_waits_for(bench):
+    default = bench.device.default_stream
+    blocking = bench.device.create_stream(options=bench.names.StreamOptions(nonblocking=False))
+    bench.launch(blocking, spin, np.int64(5 * MS))
+    on_blocking = blocking.record()
+    free = bench.device.create_stream()
+    free.wait(default)
+    free.sync()
+    assert on_blocking.is_done
+
+
+def test_the_default_stream_has_a_handle_like_any_other(bench):
+    default = bench.device.default_stream
+    handle = gpu.StreamHandle(default)
+    assert handle == int(default.handle) == 1
+    again = bench.names.Stream.from_handle(int(handle))
+    assert again == default
+    bench.launch(handle, spin, np.int64(5 * MS))
+    event = again.record()
+    assert not event.is_done
+    event.sync()

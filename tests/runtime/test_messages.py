@@ -235,3 +235,28 @@ def test_timestamps_of_a_receivers_port_come_one_for_each_message() -> None:
 
     run(compose)
     assert seen == [((0, 1), [100, 101])]
+
+
+def test_nothing_that_was_received_is_kept_after_compute() -> None:
+    import gc
+    import weakref
+
+    class Data:
+        pass
+
+    kept: list[weakref.ref[Data]] = []
+    alive: list[int] = []
+
+    def compose(app: App) -> None:
+        def send(op: Body, i: Any, o: Any) -> None:
+            gc.collect()
+            alive.append(sum(reference() is not None for reference in kept))
+            data = Data()
+            kept.append(weakref.ref(data))
+            o.emit(data, "out", acq_timestamp=op.ticks if op.ticks > 2 else -1)
+
+        a = Body(app, CountCondition(app, 6), outputs=["out"], body=send, name="a")
+        app.add_flow(a, Body(app, inputs=["in"], body=lambda op, i, o: i.receive() and None, name="b"))
+
+    run(compose)
+    assert alive == [0] * 6

@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,3 +12,27 @@ def machine() -> Iterator[sim.Machine]:
     with sim.Machine("h200") as machine:
         sim.Device(0).set_current()
         yield machine
+
+
+@pytest.fixture
+def in_time() -> Callable[[Callable[[], object]], None]:
+    """Run something that must not block for good; a test that hangs tells nobody why."""
+
+    def run(function: Callable[[], object]) -> None:
+        outcome: list[BaseException] = []
+
+        def work() -> None:
+            sim.Device(0).set_current()
+            try:
+                function()
+            except BaseException as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive(), "it blocked for good"
+        if outcome:
+            raise outcome[0]
+
+    return run

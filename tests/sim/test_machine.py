@@ -1,7 +1,9 @@
 """What is simulated: profiles, drivers, devices; and what the environment says."""
 
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,17 @@ def test_a_profile_of_ones_own():
         assert sim.Device(0).resources.sm.sm_count == 8
     with pytest.raises(TypeError, match="no 'sms'; it has name"):
         sim.PROFILES["orin"].but(sms=8)
-    for wrong in ({"clusters": ()}, {"clusters": (0,)}, {"min_partition_size": 0}, {"launch_overhead": -1.0}):
+    for wrong in (
+        {"clusters": ()},
+        {"clusters": (0,)},
+        {"min_partition_size": 0},
+        {"launch_overhead": -1.0},
+        {"copy_bandwidth": 0.0},
+        {"memory_bandwidth": -1.0},
+        {"memory_bandwidth": float("nan")},
+        {"threads_per_block": 0},
+        {"threads_per_sm": 512},  # less than a block may have
+    ):
         with pytest.raises(ValueError, match="Profile 'orin'"):
             sim.PROFILES["orin"].but(**wrong)
 
@@ -41,6 +53,9 @@ def test_a_machine_may_have_several_devices():
             first.create_stream()
         with pytest.raises(RuntimeError, match="belongs to device 0, not to device 1"):
             second.set_current(stream.context)
+        (group,), _ = first.resources.sm.split(sim.SMResourceOptions(count=4))
+        with pytest.raises(sim.CUDAError, match="resource of device 0 .* context on device 1"):
+            second.create_context(sim.ContextOptions(resources=[group]))
         # Work on the two overlaps, and an event orders them.
         sim.launch(stream, sim.LaunchConfig(grid=1, block=32), sim.Kernel("a", 1.0))
         other.wait(stream)
@@ -117,6 +132,44 @@ def test_dropping_a_buffer_frees_it(machine):
     address = device.allocate(64, stream=stream).handle
     assert device.allocate(64, stream=stream).handle == address
     assert device.allocate(64, stream=device.create_stream()).handle != address
+
+
+def test_dropping_a_buffer_waits_for_no_lock(machine, in_time):
+    def work():
+        device = sim.Device(0)
+        stream = device.create_stream()
+        buffer = device.allocate(64, stream=stream)
+        address = buffer.handle
+        with machine.timeline.lock:
+            del buffer  # as the garbage collector may, on any line
+        assert device.allocate(64, stream=stream).handle == address
+
+    in_time(work)
+
+
+def test_what_is_kept_of_freed_memory_is_bounded_and_goes_with_its_stream(machine):
+    device = sim.Device(0)
+    stream = device.create_stream()
+    freed = []
+    for number in range(4):
+        buffer = device.allocate((30 << 20) + number, stream=stream)
+        freed.append(weakref.ref(sim.host_view(buffer)))
+        buffer.close()
+    assert [memory() is not None for memory in freed] == [False, False, True, True]
+    last = sim.host_view(device.allocate((30 << 20) + 3, stream=stream))
+    assert last is freed[3]()
+    del last
+    device.sync()
+    stream.close()
+    del stream, buffer
+    gc.collect()
+    assert [memory() is not None for memory in freed] == [False] * 4
+
+
+def test_the_newest_freed_memory_is_kept_however_big(machine):
+    stream = sim.Device(0).create_stream()
+    address = sim.Device(0).allocate(100 << 20, stream=stream).handle
+    assert sim.Device(0).allocate(100 << 20, stream=stream).handle == address
 
 
 def test_a_debuggers_view_of_a_buffer(machine):

@@ -2,7 +2,7 @@
 
 import heapq
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -82,7 +82,7 @@ def run_model(jobs: list[Job], sm_count: int, threads_per_sm: int, slots: int, w
         )
         timeline.at(job.arrival, lambda grid=grid: processors.submit(grid))
     if watch is not None:
-        processors.on_place = watch
+        processors.on_place = lambda grid, now, shares: watch(processors, grid, now, shares)
     timeline.wait(lambda: all(end >= 0 for end in ends))
     return ends
 
@@ -155,6 +155,78 @@ def test_cohorts_end_when_their_blocks_would(jobs, slots):
     assert run_model(jobs, SMS, threads_per_sm=64, slots=slots) == run_block_by_block(jobs, SMS, slots)
 
 
+# Joining may make a block run up to 1/256 of its time too long. How far that moves the end of a grid can be
+# bounded where no block can overtake another: blocks of one size, in one line, on SMs that all may use.
+lines_of_jobs = st.lists(
+    st.builds(
+        Job,
+        arrival=st.integers(0, 3000),
+        blocks=st.integers(1, 40),
+        period=st.integers(500, 530) | st.integers(2000, 3000),
+        priority=st.just(0),
+        sms=st.just(2**SMS - 1),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(lines_of_jobs, st.integers(1, 3))
+@settings(max_examples=300, deadline=None)
+def test_no_block_runs_more_than_a_256th_too_long(jobs, slots):
+    longest = [replace(job, period=job.period + job.period // 256) for job in jobs]
+    ends = run_model(jobs, SMS, threads_per_sm=64, slots=slots)
+    least, most = (run_block_by_block(given, SMS, slots) for given in (jobs, longest))
+    assert all(low <= end <= high for low, end, high in zip(least, ends, most, strict=True))
+
+
+def test_blocks_that_end_almost_together_are_taken_to_end_together():
+    placements = []
+    everywhere = 2**SMS - 1
+    uneven = [Job(0, 3, 1000, 0, everywhere), Job(0, 3, 1002, 0, everywhere)]
+    then = [Job(0, 6, 600, 0, everywhere) for _ in range(2)]
+    ends = run_model(uneven + then, SMS, 64, 1, lambda processors, grid, now, shares: placements.append(now))
+    assert ends == [1000, 1002, 1602, 2202]
+    assert placements == [
+        0,
+        0,
+        1000,
+        1002,
+        1602,
+    ]  # the last job's begin together
+
+
+def test_joining_does_not_add_up():
+    placements = []
+    everywhere = 2**SMS - 1
+    staggered = [Job(0, 1, 1000 + 2 * number, 0, everywhere) for number in range(6)]
+    then = [Job(0, 6, 600, 0, everywhere) for _ in range(2)]
+    run_model(staggered + then, SMS, 64, 1, lambda processors, grid, now, shares: placements.append(now))
+    assert placements[-3:] == [1602, 1606, 1610]  # in pairs, as each is 2 ns (600 / 256) from the first
+
+
+def test_room_on_one_sm_comes_free_piece_by_piece():
+    # The first job of two blocks leaves its SM in two pieces, 3 ns apart. The big block is next in line, but
+    # fits in neither piece, so small ones take both: were the two joined, the big one would go first.
+    jobs = [
+        Job(0, 1, 3, 0, sms=1, threads=1024),
+        Job(0, 2, 1000, 0, sms=1, threads=1024),
+        Job(100, 10, 500, 0, sms=1, threads=1024),
+        Job(200, 1, 100, -1, sms=1, threads=2048),
+    ]
+    assert run_model(jobs, 1, threads_per_sm=2048, slots=32) == [3, 1003, 3503, 3603]
+
+
+def test_a_grid_that_waits_for_other_sms_disturbs_nobody():
+    placements = []
+    jobs = [
+        Job(0, 100_000, 10, 0, sms=0b000011),
+        Job(0, 100_000, 10, 0, sms=0b111111),
+    ]
+    run_model(jobs, SMS, 64, 1, lambda processors, grid, now, shares: placements.append(now))
+    assert len(placements) < 20
+
+
 mixed_jobs = st.lists(
     st.builds(
         Job,
@@ -174,26 +246,32 @@ mixed_jobs = st.lists(
 @settings(max_examples=200, deadline=None)
 def test_no_block_runs_outside_its_context_nor_beyond_what_fits(jobs):
     threads_per_sm, slots = 2048, 8
-    active: list[tuple[int, Grid, list[tuple[int, int]]]] = []  # end, grid, shares
     placed: dict[Grid, int] = {}
 
-    def watch(grid, now, shares):
+    def watch(processors, grid, now, shares):
         placed[grid] = placed.get(grid, 0) + sum(blocks * sms.bit_count() for sms, blocks in shares)
-        active[:] = [entry for entry in active if entry[0] > now]
-        active.append((now + grid.period, grid, shares))
         threads, blocks_on = [0] * SMS, [0] * SMS
-        for _, other, parts in active:
+        # What runs, by the model's own state (the blocks that took the places of others without a visit are
+        # in it), and what is placed now.
+        cohorts = [(other, cohort.shares) for other in processors._running for cohort in other.cohorts]
+        for other, parts in [*cohorts, (grid, shares)]:
             for sms, blocks in parts:
                 assert sms & ~other.sms == 0
                 for sm in indices_of(sms):
                     threads[sm] += blocks * other.threads
                     blocks_on[sm] += blocks
-        assert max(threads) <= threads_per_sm
-        assert max(blocks_on) <= slots
+        free = {sm: room for room, sms in processors._rooms.items() for sm in indices_of(sms)}
+        assert [free[sm] for sm in range(SMS)] == [
+            (threads_per_sm - used, slots - blocks) for used, blocks in zip(threads, blocks_on, strict=True)
+        ]
+        assert min(min(room) for room in free.values()) >= 0
 
     ends = run_model(jobs, SMS, threads_per_sm, slots, watch)
     for job, end in zip(jobs, ends, strict=True):
         assert end >= job.arrival + job.period
+    assert len(placed) == len(jobs)
+    assert sum(placed.values()) <= sum(job.blocks for job in jobs)
+    assert all(grid.left == 0 for grid in placed)
 
 
 # -- streams and events ------------------------------------------------------------------------------

@@ -7,8 +7,6 @@ from typing import Any
 
 from penstock._version import __version__
 from penstock.gpu import _backend as backends
-from penstock.gpu import sim
-from penstock.gpu.sim.resources import SPLIT_BY_GROUP
 
 # A library, and the distributions that may bring it.
 LIBRARIES = {
@@ -48,31 +46,37 @@ def info() -> str:
 
 def _devices(advice: list[str]) -> list[str]:
     asked = os.environ.get("PENSTOCK_DEVICE", "auto")
+    if asked not in backends.CHOICES:
+        return [f"Device   none: PENSTOCK_DEVICE={asked!r} must be one of {', '.join(backends.CHOICES)}"]
+    if asked == "none":
+        return ["Device   none, as PENSTOCK_DEVICE=none says"]
+    if asked == "sim":  # a choice that holds: what else there is is nobody's business
+        return _simulated("PENSTOCK_DEVICE=sim", advice)
     try:
         lack = backends.why_not_cuda()
     except backends.DeviceUnavailable as error:
         advice.append("a newer NVIDIA driver, for CUDA 12.4 or later")
         return [f"Device   none: {error}"]
-    if asked not in backends.CHOICES:
-        return [f"Device   none: PENSTOCK_DEVICE={asked!r} must be one of {', '.join(backends.CHOICES)}"]
-    if asked == "none":
-        return ["Device   none, as PENSTOCK_DEVICE=none says"]
-    if asked == "cuda" and lack is not None:
-        advice.append(f"a CUDA device: {lack}")
-        return [f"Device   none: PENSTOCK_DEVICE=cuda, but {lack}"]
-    if asked == "sim" or lack is not None:
-        if lack is not None:
-            advice.append(f"a real device: {lack}")
-        why = "PENSTOCK_DEVICE=sim" if asked == "sim" else lack
-        return [f"Device   simulated ({why})", *_abilities(sim, sim.current_machine().driver, advice)]
+    if lack is not None:
+        if asked == "cuda":
+            advice.append(f"a CUDA device: {lack}")
+            return [f"Device   none: PENSTOCK_DEVICE=cuda, but {lack}"]
+        advice.append(f"a real device: {lack}")
+        return _simulated(lack, advice)
     from penstock.gpu import cuda
 
     return ["Device   CUDA", *_abilities(cuda, backends.driver_version(), advice)]
 
 
+def _simulated(why: str, advice: list[str]) -> list[str]:
+    from penstock.gpu import sim
+
+    return [f"Device   simulated ({why})", *_abilities(sim, sim.current_machine().driver, advice)]
+
+
 def _abilities(names: Any, driver: tuple[int, int], advice: list[str]) -> list[str]:
     version = ".".join(map(str, driver))
-    by_group = driver >= SPLIT_BY_GROUP
+    by_group = driver >= (13, 1)
     how = "by the driver" if by_group else "from the driver's smallest groups"
     lines = [
         f"Driver   CUDA {version}",

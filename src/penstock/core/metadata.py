@@ -35,7 +35,7 @@ class MetadataDictionary(dict[str, Any]):
         super().__init__()
         self.policy = policy
         self.owner = owner
-        # The node of the run, to be told that there is metadata to clear before the next compute.
+        # The node of the run, to be told that there is metadata to clear after this compute.
         self.node: Any = None
 
     def set(self, key: str, value: Any, dtype: Any = None, cast_to_cpp: bool = False) -> None:

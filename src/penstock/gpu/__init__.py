@@ -8,6 +8,7 @@ Beside them stands what cuda.core lacks: :func:`partition`, :func:`when_done`, :
 :class:`kernel` and :class:`StreamHandle`. They work with either kind of device.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from penstock.gpu._ambient import current_stream, library_is_in_use, use_stream
@@ -16,17 +17,17 @@ from penstock.gpu._completion import when_done
 from penstock.gpu._handle import StreamHandle
 from penstock.gpu._host import launch_host
 from penstock.gpu._kernel import kernel
-from penstock.gpu._partition import (
-    Partition,
-    PartitionError,
-    PartitionRounded,
-    Partitions,
-    Plan,
-    Share,
-    partition,
-)
 
 if TYPE_CHECKING:  # the simulated classes are typed and have the interface, so they stand for either
+    from penstock.gpu._partition import (
+        Partition,
+        PartitionError,
+        PartitionRounded,
+        Partitions,
+        Plan,
+        Share,
+        partition,
+    )
     from penstock.gpu.sim import (
         LEGACY_DEFAULT_STREAM,
         Buffer,
@@ -53,7 +54,8 @@ if TYPE_CHECKING:  # the simulated classes are typed and have the interface, so 
         launch,
     )
 
-_OF_THE_DEVICE = (
+# Type checkers want __all__ written out, so it is where each name stands, once.
+__all__ = [  # of the device: cuda.core's, or the simulation's
     "LEGACY_DEFAULT_STREAM",
     "Buffer",
     "CUDAError",
@@ -77,56 +79,22 @@ _OF_THE_DEVICE = (
     "WorkqueueResource",
     "WorkqueueResourceOptions",
     "launch",
-)
-
-__all__ = [  # noqa: RUF022 - what is of the device, then what stands beside it
-    "LEGACY_DEFAULT_STREAM",
-    "Buffer",
-    "CUDAError",
-    "Context",
-    "ContextOptions",
-    "Device",
-    "DeviceMemoryResource",
-    "DeviceResources",
-    "Event",
-    "EventOptions",
-    "Kernel",
-    "LaunchConfig",
-    "LegacyPinnedMemoryResource",
-    "ObjectCode",
-    "Program",
-    "ProgramOptions",
-    "SMResource",
-    "SMResourceOptions",
-    "Stream",
-    "StreamOptions",
-    "WorkqueueResource",
-    "WorkqueueResourceOptions",
-    "launch",
-    "Backend",
-    "DeviceUnavailable",
-    "Partition",
-    "PartitionError",
-    "PartitionRounded",
-    "Partitions",
-    "Plan",
-    "Share",
-    "StreamHandle",
-    "backend",
-    "current_stream",
-    "kernel",
-    "launch_host",
-    "library_is_in_use",
-    "partition",
-    "use_stream",
-    "when_done",
 ]
+_OF_THE_DEVICE = tuple(__all__)
+__all__ += ["Partition", "PartitionError", "PartitionRounded", "Partitions", "Plan", "Share", "partition"]
+_OF_PARTITIONS = __all__[len(_OF_THE_DEVICE) :]  # imported when first used: many programs divide nothing
+__all__ += ["Backend", "DeviceUnavailable", "StreamHandle", "backend", "kernel", "launch_host", "when_done"]
+__all__ += ["current_stream", "library_is_in_use", "use_stream"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _OF_THE_DEVICE:
+    if name in _OF_THE_DEVICE:
+        source = module()
+    elif name in _OF_PARTITIONS:
+        source = importlib.import_module("penstock.gpu._partition")
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(module(), name)
+    value = getattr(source, name)
     globals()[name] = value  # the choice holds for the process: ask once
     return value
 

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
@@ -113,7 +112,7 @@ def driver_version() -> tuple[int, int]:
 
 def has_nvidia_driver() -> bool:
     """Return whether the kernel has NVIDIA's driver loaded."""
-    return Path("/proc/driver/nvidia/version").exists()
+    return os.path.exists("/proc/driver/nvidia/version")
 
 
 def _first_line(error: Exception) -> str:

@@ -21,12 +21,16 @@ On a simulated device the simulation itself calls back.
 """
 
 import queue
-import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.gpu import sim
+from penstock.gpu._handle import handle_of
+from penstock.gpu._simulated import is_simulated
+from penstock.gpu._uncaught import report
+
+if TYPE_CHECKING:
+    from penstock.gpu import sim
 
 Callback = Callable[[Exception | None], object]
 
@@ -39,7 +43,7 @@ def when_done(stream: Any, callback: Callback, *, event: Any = None) -> None:
 
     Parameters
     ----------
-    stream : Stream or StreamHandle
+    stream : Stream, StreamHandle, or another library's stream
         Of a real or a simulated device.
     callback : callable
         Called once, with None, or with the error if the device failed. It should be short and must not wait
@@ -49,12 +53,17 @@ def when_done(stream: Any, callback: Callback, *, event: Any = None) -> None:
         The point: an event that was recorded on the stream. By default, all that was submitted so far.
     """
     stream = getattr(stream, "stream", stream)  # a StreamHandle stands for its stream
-    if isinstance(stream, sim.Stream):
+    if is_simulated(stream):
         _when_done_simulated(stream.record() if event is None else event, callback)
         return
+    handle = handle_of(stream)
     if event is None:
+        from penstock.gpu.cuda import LEGACY_DEFAULT_STREAM, Stream
+
+        if not isinstance(stream, Stream):  # CuPy's and PyTorch's record in ways of their own
+            stream = Stream.from_handle(handle) if handle else LEGACY_DEFAULT_STREAM
         event = stream.record()
-    _waiters.add(int(stream.__cuda_stream__()[1]), event, callback)
+    _waiters.add(handle, event, callback)
 
 
 class _Waiters:
@@ -68,10 +77,11 @@ class _Waiters:
         with self._lock:
             waiting = self._queues.get(lane)
             if waiting is None:
-                waiting = self._queues[lane] = queue.SimpleQueue()
+                waiting = queue.SimpleQueue()
                 threading.Thread(
                     target=self._serve, args=(lane, waiting), name="penstock-waiter", daemon=True
-                ).start()
+                ).start()  # where that fails, nothing must stay that looks as if somebody served it
+                self._queues[lane] = waiting
             waiting.put((event, callback))
 
     def _serve(self, lane: int, waiting: "queue.SimpleQueue[tuple[Any, Callback]]") -> None:
@@ -87,13 +97,17 @@ class _Waiters:
                     return
             error: Exception | None = None
             try:
+                event.device.set_current()  # each time: a callback may have made something else current
                 if bed is None:
                     bed = _Bed(event.device)
                 bed.sleep_until(event)
             except Exception as failure:
                 error = failure
-            _call(callback, error)
-            del event, callback  # the thread may now sleep for long; what it held must not live on
+            try:
+                callback(error)
+            except BaseException as failure:  # sys.exit too: others wait for this thread
+                report(failure)
+            del event, callback, error  # the thread may now sleep for long; what it held must not live on
 
 
 class _Bed:
@@ -102,7 +116,6 @@ class _Bed:
     def __init__(self, device: Any) -> None:
         from penstock.gpu.cuda import EventOptions
 
-        device.set_current()  # on this thread, for this and for what callbacks submit
         self._stream = device.create_stream()
         self._event = device.create_event(EventOptions(blocking_sync=True))
 
@@ -116,14 +129,18 @@ class _Bed:
 _waiters = _Waiters()
 
 
-def _when_done_simulated(event: sim.Event, callback: Callback) -> None:
+def _when_done_simulated(event: "sim.Event", callback: Callback) -> None:
     device = event._context.device
     timeline = device.machine.timeline
 
+    def tell() -> None:
+        try:
+            callback(device.machine.failure)
+        except Exception as error:  # Ctrl-C is not the callback's: it goes on to whoever waits
+            report(error)
+
     def call() -> None:
-        if device.machine.current_context is None:
-            device.machine.make_current(device.primary, None)
-        _call(callback, None)
+        device.call(tell)
 
     with timeline.lock:
         mark = event._mark
@@ -131,12 +148,3 @@ def _when_done_simulated(event: sim.Event, callback: Callback) -> None:
             timeline.run_foreign(call)
         else:
             mark.then(lambda: timeline.run_foreign(call))
-
-
-def _call(callback: Callback, error: Exception | None) -> None:
-    try:
-        callback(error)
-    except Exception:
-        kind, value, traceback = sys.exc_info()
-        assert kind is not None
-        threading.excepthook(threading.ExceptHookArgs((kind, value, traceback, threading.current_thread())))

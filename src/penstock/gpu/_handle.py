@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.gpu import sim
+from penstock.gpu._simulated import is_simulated
 
 
 class StreamHandle(int):
@@ -23,16 +23,9 @@ class StreamHandle(int):
 
     def __new__(cls, stream: Any) -> "StreamHandle":
         """Return the handle of a stream."""
-        protocol = getattr(stream, "__cuda_stream__", None)
-        if protocol is None:
-            raise TypeError(
-                f"{type(stream).__name__} is not a stream: it has no __cuda_stream__; "
-                "give a Stream of penstock.gpu or of a library that speaks the CUDA stream protocol"
-            )
-        _, handle = protocol() if callable(protocol) else protocol
-        self = super().__new__(cls, handle)
+        self = super().__new__(cls, handle_of(stream))
         self.stream = getattr(stream, "stream", stream)  # a handle of a handle is of the same stream
-        self.is_simulated = isinstance(self.stream, sim.Stream)
+        self.is_simulated = is_simulated(self.stream)
         return self
 
     def cupy(self) -> Any:
@@ -58,3 +51,15 @@ class StreamHandle(int):
 
     def __repr__(self) -> str:
         return f"StreamHandle({int(self):#x})"
+
+
+def handle_of(stream: Any) -> int:
+    """Return the number by which the driver knows a stream of any library."""
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is None:
+        raise TypeError(
+            f"{type(stream).__name__} is not a stream: it has no __cuda_stream__; "
+            "give a Stream of penstock.gpu or of a library that speaks the CUDA stream protocol"
+        )
+    _, handle = protocol() if callable(protocol) else protocol
+    return int(handle)

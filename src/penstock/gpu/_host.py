@@ -7,7 +7,6 @@ Use it to order something on the host between two pieces of work. To be *told* t
 point use :func:`penstock.gpu.when_done`, which costs less and leaves no gap in the stream.
 """
 
-import ctypes
 import itertools
 import sys
 from collections.abc import Callable
@@ -15,8 +14,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from penstock.gpu import sim
-from penstock.gpu.sim.kernel import launch_host as launch_host_simulated
+from penstock.gpu._handle import handle_of
+from penstock.gpu._simulated import is_simulated
 
 
 def launch_host(stream: Any, function: Callable[[], object]) -> None:
@@ -27,48 +26,55 @@ def launch_host(stream: Any, function: Callable[[], object]) -> None:
 
     Parameters
     ----------
-    stream : Stream or StreamHandle
+    stream : Stream, StreamHandle, or another library's stream
         Of a real or a simulated device.
     """
     stream = getattr(stream, "stream", stream)  # a StreamHandle knows which device it is of
-    if isinstance(stream, sim.Stream):
-        launch_host_simulated(stream, lambda: _call(function))
+    if is_simulated(stream):
+        from penstock.gpu.sim.kernel import launch_host as launch_host_simulated
+
+        launch_host_simulated(stream, lambda: _call(function, Exception))
         return
     from cuda.bindings import driver
 
+    queue = driver.CUstream(handle_of(stream))
     token = next(_tokens)
     _pending[token] = function
-    (status,) = driver.cuLaunchHostFunc(driver.CUstream(stream.__cuda_stream__()[1]), _entry(), token)
+    (status,) = driver.cuLaunchHostFunc(queue, _entry(), token)
     if status != driver.CUresult.CUDA_SUCCESS:
         del _pending[token]
         raise RuntimeError(f"the driver refused a host function on {stream!r}: {status.name}")
 
 
 _pending: dict[int, Callable[[], object]] = {}
-_tokens = itertools.count(
-    1
-)  # not 0: the driver hands the number over as a pointer, and ctypes reads NULL as None
+_tokens = itertools.count(1)  # not 0: the driver hands it over as a pointer, and ctypes reads NULL as None
 
 
 @cache
 def _entry() -> Any:
-    """Return the C function that the driver calls with a token."""
+    """Return the C function that the driver calls with a token; made once and kept, as the driver needs."""
+    import ctypes
+
     from cuda.bindings import driver
 
-    return driver.CUhostFn(ctypes.cast(_c_entry, ctypes.c_void_p).value)
+    c_entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_call_pending)
+    _kept.append(c_entry)
+    return driver.CUhostFn(ctypes.cast(c_entry, ctypes.c_void_p).value)
+
+
+_kept: list[Any] = []
 
 
 def _call_pending(token: int) -> None:
-    _call(_pending.pop(token))
+    _call(_pending.pop(token), BaseException)
 
 
-_c_entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_call_pending)
-
-
-def _call(function: Callable[[], object]) -> None:
+def _call(function: Callable[[], object], caught: type[BaseException]) -> None:
+    # The driver's thread has nobody to hand an error to. A simulated stream has: the thread that waits for
+    # it, which is the one to hear of Ctrl-C.
     try:
         function()
-    except BaseException as error:
+    except caught as error:
         # What the hook reads; Python has no way to make its own UnraisableHookArgs.
         args = SimpleNamespace(
             exc_type=type(error),

@@ -1,11 +1,15 @@
 """A kernel declared once, launched on a real or a simulated device."""
 
 import threading
+import weakref
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from penstock.gpu import sim
-from penstock.gpu.sim.kernel import declare
+from penstock.gpu._simulated import is_simulated
+
+if TYPE_CHECKING:
+    from penstock.gpu import sim
 
 
 class kernel:
@@ -40,15 +44,23 @@ class kernel:
     ) -> None:
         self.name = name
         self.source = source
-        self._model = sim.Kernel(name, seconds, effect)
+        self._seconds = seconds
+        self._effect = effect
         self._compiled: dict[str, Any] = {}
         self._compiling = threading.Lock()
-        declare(source, self._model)
+        _declared[source, name] = self
+
+    @cached_property
+    def model(self) -> "sim.Kernel":
+        """The kernel as a simulated device knows it."""
+        from penstock.gpu import sim  # only where something is simulated
+
+        return sim.Kernel(self.name, self._seconds, self._effect)
 
     def on(self, device: Any) -> Any:
         """Return the kernel for a device, to give to ``launch``; the first call for a chip compiles it."""
-        if isinstance(device, sim.Device):
-            return self._model
+        if is_simulated(device):
+            return self.model
         with self._compiling:
             if device.arch not in self._compiled:
                 from penstock.gpu.cuda import Program, ProgramOptions
@@ -60,3 +72,12 @@ class kernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
+
+
+# What a simulated Program finds its kernels in, for as long as they live.
+_declared: "weakref.WeakValueDictionary[tuple[str, str], kernel]" = weakref.WeakValueDictionary()
+
+
+def declared(source: str, name: str) -> kernel | None:
+    """Return the kernel of that name that was declared for a source, or None."""
+    return _declared.get((source, name))

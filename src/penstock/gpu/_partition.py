@@ -10,11 +10,11 @@ are built from the same group, and then isolates nothing.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
-from penstock.gpu import sim
+from penstock.gpu._simulated import is_simulated
 
 LEFTOVER = "leftover"
 
@@ -103,15 +103,28 @@ class Partition:
         return stream
 
     def close(self) -> None:
-        """Wait for the work on the streams made here, then close them and the context."""
-        try:
-            while self._streams:
-                stream = self._streams.pop()
-                if not stream.is_closed:
-                    stream.sync()
-                    stream.close()
-        finally:
-            self.context.close()
+        """Wait for the work on the streams made here, then close the context and them.
+
+        A context that is current is refused: then everything stays open, and it can be closed again later. An
+        error of a stream's work keeps nothing open; the first is raised at the end.
+        """
+        errors: list[Exception] = []
+
+        def attempt(call: Callable[[], object]) -> None:
+            try:
+                call()
+            except Exception as error:
+                errors.append(error)
+
+        for stream in self._streams:
+            if not stream.is_closed:
+                attempt(stream.sync)
+        if not self.context.is_closed:
+            self.context.close()  # before its streams, which outlive it: if it is refused, they are whole
+        while self._streams:
+            attempt(self._streams.pop().close)
+        if errors:
+            raise errors[0]
 
     def __repr__(self) -> str:
         return f"<Partition {Share(self.name, self.requested, self.sm_count)}>"
@@ -149,14 +162,16 @@ class Partitions(Sequence[Partition]):
     def close(self) -> None:
         """Close every partition, the newest first; work under way is waited for.
 
-        An error while closing one does not keep the others open; the first is raised at the end.
+        An error while closing one does not keep the others open; the first is raised at the end. One that was
+        refused because it is current stays here, to be closed again.
         """
         errors: list[Exception] = []
-        while self._partitions:
+        for partition in reversed(self._partitions):
             try:
-                self._partitions.pop().close()
+                partition.close()
             except Exception as error:
                 errors.append(error)
+        self._partitions = [partition for partition in self._partitions if not partition.context.is_closed]
         if errors:
             raise errors[0]
 
@@ -257,7 +272,12 @@ def partition(
     try:
         for share, group in zip(shares, groups, strict=True):
             options = _names(device).ContextOptions(resources=[*group, *workqueue])
-            made._partitions.append(Partition(share.name, share.requested, device.create_context(options)))
+            context = device.create_context(options)
+            try:
+                made._partitions.append(Partition(share.name, share.requested, context))
+            except BaseException:
+                context.close()
+                raise
     except BaseException:
         made.close()  # nothing is left half made
         raise
@@ -303,8 +323,10 @@ def _split_by_driver(
     options = names.SMResourceOptions(count=tuple(sizes), backfill=backfill)
     try:
         groups, rest = device.resources.sm.split(options, dry_run=dry_run)
-    except (names.CUDAError, RuntimeError):  # no such groups; before 13.1, groups of different sizes
-        return None
+    except (names.CUDAError, RuntimeError) as error:
+        if _is_refusal(error):
+            return None
+        raise
     if len(groups) < len(sizes):  # before 13.1 the driver gives fewer rather than refusing
         return None
     return _Layout([[group] for group in groups], [rest] if rest.sm_count else [])
@@ -314,11 +336,14 @@ def _split_into_smallest(device: Any, counts: list[int], dry_run: bool) -> _Layo
     """Split once into the smallest groups there are and deal them out; None if they do not suffice."""
     sm = device.resources.sm
     size = sm.min_partition_size
-    options = _names(device).SMResourceOptions(count=[size] * max(sm.sm_count // size, 1))
+    names = _names(device)
+    options = names.SMResourceOptions(count=[size] * max(sm.sm_count // size, 1))
     try:
         groups, rest = sm.split(options, dry_run=dry_run)
-    except (_names(device).CUDAError, RuntimeError):
-        return None
+    except (names.CUDAError, RuntimeError) as error:
+        if _is_refusal(error):
+            return None
+        raise
     best: _Layout | None = None
     # What the split leaves over is one more piece, of an odd size: it may serve one of the partitions.
     for served in [None, *range(len(counts))] if rest.sm_count else [None]:
@@ -337,6 +362,14 @@ def _split_into_smallest(device: Any, counts: list[int], dry_run: bool) -> _Layo
             if best is None or layout.excess(counts) < best.excess(counts):
                 best = layout
     return best
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether there are no such groups, or, before 13.1, none of different sizes; else something is wrong."""
+    text = str(error)
+    return "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION" in text or (
+        isinstance(error, RuntimeError) and "13.1" in text
+    )
 
 
 def _workqueue(device: Any, scope: str | None, limit: int | None) -> list[Any]:
@@ -392,7 +425,9 @@ def _too_much(device: Any, counts: list[int]) -> PartitionError:
 
 def _names(device: Any) -> Any:
     """Return the module that holds the options classes for this kind of device."""
-    if isinstance(device, sim.Device):
+    if is_simulated(device):
+        from penstock.gpu import sim
+
         return sim
     from penstock.gpu import cuda
 

@@ -94,7 +94,7 @@ class InputContext:
 
     def _open(self, name: str, message: Message) -> Any:
         node = self._node
-        # From here on the node clears its notes and metadata before each compute.
+        # From here on the node forgets its notes and metadata after each compute.
         node.special = True
         self.notes.setdefault(name or self._names[0], []).append(message)
         if message.metadata is not None and node.operator.is_metadata_enabled:

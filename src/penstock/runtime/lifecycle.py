@@ -98,8 +98,7 @@ def _close(
         for queue in node.inputs:
             queue.undelivered = len(queue)
             queue.clear()
-        node.input.notes.clear()
-        node.metadata.clear()
+        node.forget()
     releases = (resource.release for resource in reversed(resources))
     for action in (*engine.at_end, engine.streams.close, *releases):
         try:

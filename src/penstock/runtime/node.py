@@ -176,6 +176,13 @@ class Node:
                 combined = status
         return combined, until
 
+    def forget(self) -> None:
+        """Let go of what one compute gathered: metadata, and notes on what it received."""
+        if self.metadata:
+            self.metadata.clear()
+        if self.input.notes:
+            self.input.notes.clear()
+
     def on_execute(self, timestamp: int) -> None:
         """Tell the conditions that are asked that compute ran."""
         for condition in self.asked:

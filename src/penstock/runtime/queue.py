@@ -47,7 +47,6 @@ class Queue(deque[Any]):
         "policy",
         "port",
         "producers",
-        "reserved",
         "room",
         "undelivered",
         "watched",
@@ -65,8 +64,8 @@ class Queue(deque[Any]):
         self.producers: list[Node] = []
         self.min_size = 1
         self.min_free = 1
+        # With more than this many waiting there is no room for another compute of a producer.
         self.room = limit
-        self.reserved = 0
         self.available = False
         self.affordable = True
         # Whether a condition that is asked, not counted, depends on this queue.

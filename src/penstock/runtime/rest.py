@@ -30,7 +30,7 @@ def rest(engine: Engine, seat: Seat, lock: threading.Lock | None) -> bool:
         return False
     if engine.inbox:
         return True
-    until = engine.next_time()
+    until = engine.timers.next()
     if not engine.running and not any(lane.now or lane.later for lane in engine.lanes):
         if engine.polled and engine.progress:
             # Once; and again only after something ran, or after a while.
@@ -55,8 +55,8 @@ def rest(engine: Engine, seat: Seat, lock: threading.Lock | None) -> bool:
             until = engine.limit
         if until is not None and can_jump and engine.clock.jump_to(until):
             return True
-    elif engine.limit is not None and (until is None or engine.limit < until):
-        until = engine.limit
+    else:
+        until = engine.next_time()
     _sleep(engine, seat, until, lock)
     return True
 

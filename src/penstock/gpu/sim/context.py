@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.machine import ContextState, DeviceState
 from penstock.gpu.sim.resources import DeviceResources, SMResource, WorkqueueResource
 from penstock.gpu.sim.stream import Stream, StreamOptions
@@ -47,6 +48,11 @@ class Context:
         sms: list[SMResource] = []
         workqueue: tuple[str, int] | None = None
         for resource in resources:
+            if isinstance(resource, SMResource | WorkqueueResource) and resource._device is not device:
+                raise CUDAError(
+                    f"CUDA_ERROR_INVALID_VALUE: a resource of device {resource._device.index} "
+                    f"cannot be used to create a context on device {device.index}"
+                )
             if isinstance(resource, SMResource):
                 if not resource._is_usable:
                     raise ValueError("a dry-run SMResource cannot be used to create a context")

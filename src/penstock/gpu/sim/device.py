@@ -126,7 +126,7 @@ class Device:
     @property
     def memory_resource(self) -> DeviceMemoryResource:
         """Where :meth:`allocate` takes memory from."""
-        return DeviceMemoryResource(self._state)
+        return DeviceMemoryResource(self)
 
     def set_current(self, ctx: Context | None = None) -> Context | None:
         """Make a context (the primary one by default) current on this thread.
@@ -176,9 +176,12 @@ class Device:
         return self.memory_resource.allocate(size, stream=stream)
 
     def sync(self) -> None:
-        """Block until all work on the device has ended."""
+        """Block until all work submitted to the device so far has ended."""
         self._current()
-        self._state.machine.timeline.wait(lambda: not self._state.busy_lanes)
+        timeline = self._state.machine.timeline
+        with timeline.lock:
+            marks = [lane.mark() for lane in list(self._state.busy_lanes)]
+        timeline.wait(lambda: all(mark.passed for mark in marks))
         self._state.machine.check()
 
     def __repr__(self) -> str:

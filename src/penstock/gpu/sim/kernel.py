@@ -8,16 +8,17 @@ its kernels with ``Program`` runs here unchanged if the model of each was declar
 
 import math
 import threading
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from penstock.gpu._kernel import declared
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.lanes import CallHost, Execute
 from penstock.gpu.sim.memory import Buffer
+from penstock.gpu.sim.options import options_of
 from penstock.gpu.sim.processors import Grid, indices_of
 from penstock.gpu.sim.stream import Stream, SupportsStream, stream_of
 
@@ -116,18 +117,17 @@ def launch(stream: Stream | SupportsStream, config: LaunchConfig, kernel: Kernel
             f"CUDA_ERROR_INVALID_VALUE: kernel {kernel.name!r}: a block of {threads} threads; "
             f"{device.profile.threads_per_block} is the most"
         )
+    operation = Execute(  # made before the lock is taken: it asks the program how long a block runs
+        device.processors,
+        context.sms,
+        blocks=config._blocks,
+        threads=threads,
+        period=kernel.block_time(kernel_args),
+        overhead=device.overhead,
+        effect=_effect(kernel, config, kernel_args, device.machine.fail),
+    )
     with lane.timeline.lock:
-        lane.submit(
-            Execute(
-                device.processors,
-                context.sms,
-                blocks=config._blocks,
-                threads=threads,
-                period=kernel.block_time(kernel_args),
-                overhead=device.overhead,
-                effect=_effect(kernel, config, kernel_args, device.machine.fail),
-            )
-        )
+        lane.submit(operation)
 
 
 def launch_host(stream: Stream | SupportsStream, function: Callable[[], object]) -> None:
@@ -202,23 +202,31 @@ def _dimensions(name: str, value: int | tuple[int, ...] | None) -> tuple[int, in
             raise ValueError(f"{name} must be an int or a tuple of them, got {value!r}")
         if size < 1:
             raise ValueError(f"{name} must be at least 1 in each dimension, got {value}")
-    x, y, z = (*given, 1, 1)[:3]
+    x, y, z = (*given, 1, 1, 1)[:3]
     return int(x), int(y), int(z)
 
 
-_declared: "weakref.WeakValueDictionary[tuple[str, str], Kernel]" = weakref.WeakValueDictionary()
-
-
-def declare(source: str, kernel: Kernel) -> None:
-    """Make a kernel's model known to :class:`Program`, for as long as the kernel lives."""
-    _declared[source, kernel.name] = kernel
+# The fields of cuda.core's own.
+_PROGRAM_OPTIONS = """
+name arch relocatable_device_code extensible_whole_program debug lineinfo device_code_optimize
+ptxas_options max_register_count ftz prec_sqrt prec_div fma use_fast_math extra_device_vectorization
+link_time_optimization gen_opt_lto define_macro undefine_macro include_path use_bundled_headers
+pre_include no_source_include std builtin_move_forward builtin_initializer_list disable_warnings restrict
+device_as_default_execution_space device_int128 optimization_info no_display_error_number diag_error
+diag_suppress diag_warn brief_diagnostics time split_compile fdevice_syntax_only minimal no_cache
+fdevice_time_trace device_float128 frandom_seed ofast_compile pch create_pch use_pch pch_dir pch_verbose
+pch_messages instantiate_templates_in_pch extra_sources use_libdevice numba_debug
+""".split()  # noqa: SIM905 - 55 lines of names would say no more
 
 
 class ProgramOptions:
     """A compiler's options; a simulated device has no compiler, so they are kept and not used."""
 
     def __init__(self, **options: Any) -> None:
-        self.options = options
+        for name in options:
+            if name not in _PROGRAM_OPTIONS:
+                raise TypeError(f"ProgramOptions has no option {name!r}")
+        self.__dict__.update(dict.fromkeys(_PROGRAM_OPTIONS), **options)
 
 
 class Program:
@@ -229,27 +237,36 @@ class Program:
     ) -> None:
         if code_type not in ("c++", "ptx", "nvvm"):
             raise ValueError(f"code_type must be 'c++', 'ptx' or 'nvvm', got {code_type!r}")
+        options_of(ProgramOptions, options, "Program")
         self._code = code
 
     def compile(self, target_type: str, name_expressions: tuple[str, ...] = ()) -> "ObjectCode":
         """Return something to get kernels from."""
         if target_type not in ("cubin", "ptx", "ltoir"):
             raise ValueError(f"target_type must be 'cubin', 'ptx' or 'ltoir', got {target_type!r}")
-        return ObjectCode(self._code)
+        return ObjectCode._of(self._code)
 
 
 class ObjectCode:
     """A compiled program, as far as a simulated device can have one."""
 
-    def __init__(self, code: str) -> None:
+    _code: str
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("ObjectCode objects cannot be made directly; use Program.compile")
+
+    @classmethod
+    def _of(cls, code: str) -> "ObjectCode":
+        self = cls.__new__(cls)
         self._code = code
+        return self
 
     def get_kernel(self, name: str) -> Kernel:
         """Return the model that was declared for a kernel of this source."""
-        kernel = _declared.get((self._code, name))
+        kernel = declared(self._code, name)
         if kernel is None:
             raise CUDAError(
                 f"CUDA_ERROR_NOT_FOUND: no model of kernel {name!r} was declared for this source; "
                 "a simulated device needs one: penstock.gpu.kernel(name, source=..., seconds=...)"
             )
-        return kernel
+        return kernel.model

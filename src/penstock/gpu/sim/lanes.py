@@ -9,6 +9,7 @@ Everything here runs with the timeline's lock held.
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.gpu.sim.processors import Grid, Processors, SMs
@@ -114,10 +115,20 @@ class Lane:
         self._append(operation)
 
     def mark(self) -> Mark:
-        """Add a mark at the end."""
+        """Add a mark at the end of what this lane alone does."""
         mark = Mark(self.timeline)
         self._append(Record(mark))
         return mark
+
+    def record(self) -> Mark:
+        """Add a mark at the end, ordered with the default stream as any operation is."""
+        mark = Mark(self.timeline)
+        self.submit(Record(mark))
+        return mark
+
+    def run_foreign(self, code: Callable[[], object]) -> None:
+        """Have the program's code run, with the lane's device current; then go on."""
+        self.timeline.run_foreign(partial(self.context.device.call, code), then=self.end)
 
     def end(self) -> None:
         """Go on: the operation at the front has ended."""
@@ -209,11 +220,12 @@ class Execute(Operation):
         arrival = self.submitted + self._overhead
 
         def ended(grid: Grid) -> None:
-            effect = self._effect
+            # Taken out: what the effect holds is the program's, and must not be dropped with this operation.
+            effect, self._effect = self._effect, None
             if effect is None:
                 timeline.at(timeline.now, lane.end)
             else:
-                timeline.run_foreign(lambda: effect(grid), then=lane.end)
+                lane.run_foreign(partial(effect, grid))
 
         grid = Grid(
             blocks=self._blocks,
@@ -269,9 +281,11 @@ class CallHost(Operation):
     __slots__ = ("_function",)
 
     def __init__(self, function: Callable[[], object]) -> None:
-        self._function = function
+        self._function: Callable[[], object] | None = function
 
     def begin(self, lane: Lane) -> bool:
         """Have the function run."""
-        lane.timeline.run_foreign(self._function, then=lane.end)
+        function, self._function = self._function, None  # as for an effect: not dropped with the lock held
+        assert function is not None
+        lane.run_foreign(function)
         return False

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 # The driver's rules that this simulation was checked against on a real device; 13.1's come from its manual.
 DEFAULT_DRIVER = (13, 0)
 
+# The driver's handle of the default stream of whichever context is current (CU_STREAM_LEGACY).
+DEFAULT_STREAM = 1
+
 
 class Machine:
     """A simulated computer.
@@ -109,7 +112,8 @@ class Machine:
     def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Block until ``ready()`` holds or that many seconds have passed; return whether it holds.
 
-        Whatever makes it hold calls :meth:`notify`.
+        ``ready`` is asked with the machine's lock held: it must only look at the program's own state and
+        ask nothing of the machine or its devices. Whatever makes it hold calls :meth:`notify`.
         """
         return self.timeline.wait(ready, None if timeout is None else round(timeout * 1e9))
 
@@ -140,8 +144,8 @@ class Machine:
         """The very object that the program made current, which it expects back."""
         return getattr(self._thread, "view", None)
 
-    def make_current(self, context: "ContextState", view: "Context | None") -> None:
-        """Make a context current on this thread."""
+    def make_current(self, context: "ContextState | None", view: "Context | None") -> None:
+        """Make a context, or none, current on this thread."""
         self._thread.context = context
         self._thread.view = view
 
@@ -155,6 +159,11 @@ class Machine:
         if self._failure is None:
             self._failure = CUDAError(f"CUDA_ERROR_LAUNCH_FAILED: {what} raised {cause!r}")
             self._failure.__cause__ = cause
+
+    @property
+    def failure(self) -> CUDAError | None:
+        """Why the devices are broken, or None if they are not."""
+        return self._failure
 
     def check(self) -> None:
         """Raise if a kernel has faulted."""
@@ -185,13 +194,23 @@ class DeviceState:
         self.clusters = tuple(
             range(start, start + size) for start, size in zip(starts, profile.clusters, strict=False)
         )
-        self.memory = Pool(profile.memory)
+        self.memory = Pool(profile.memory, machine.timeline.lock)
         self.to_device = CopyEngine(profile.copy_bandwidth)
         self.to_host = CopyEngine(profile.copy_bandwidth)
         self.within = CopyEngine(profile.memory_bandwidth)
         self.busy_lanes: set[Lane] = set()
         self.device: Device | None = None  # the one Device object that programs see
         self.primary = ContextState(self, self.processors.all_sms, handle=0x5000_0000 + 16 * index)
+
+    def call(self, code: Callable[[], object]) -> None:
+        """Run the program's code with this device current, and leave the thread's context as it was."""
+        machine = self.machine
+        context, view = machine.current_context, machine.current_view
+        machine.make_current(self.primary, None)
+        try:
+            code()
+        finally:
+            machine.make_current(context, view)
 
 
 class ContextState:
@@ -212,7 +231,7 @@ class ContextState:
         self.is_green = is_green
         self.workqueue = workqueue  # its sharing scope and concurrency limit, where one was given
         self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
-        self.default_lane = Lane(self, handle + 1, priority=0, nonblocking=False, is_default=True)
+        self.default_lane = Lane(self, DEFAULT_STREAM, priority=0, nonblocking=False, is_default=True)
 
     def create_lane(self, *, priority: int, nonblocking: bool) -> Lane:
         """Make the queue of a new stream of this context."""

@@ -5,6 +5,9 @@ freed on, since whatever that stream does next comes after. A program that frees
 stream still reads it therefore sees wrong data here too, which is what the tests of lifetimes rest on.
 """
 
+import threading
+import weakref
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +18,7 @@ from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.lanes import CopyEngine, Lane, Transfer
 
 if TYPE_CHECKING:
+    from penstock.gpu.sim.device import Device
     from penstock.gpu.sim.machine import DeviceState
     from penstock.gpu.sim.stream import Stream
 
@@ -23,28 +27,86 @@ Bytes = NDArray[np.uint8]
 _CUDA, _CUDA_HOST = 2, 3  # DLPack's numbers for device memory and for pinned host memory
 
 
-class Pool:
-    """A device's memory: what is in use, and what was freed, by the lane it was freed on."""
+# How much freed memory is kept for each stream; a program whose frames change size must not pile it up.
+_RETAINED = 64 << 20
 
-    def __init__(self, capacity: int) -> None:
+
+class Pool:
+    """A device's memory: what is in use, and what was freed, by the lane it was freed on.
+
+    Giving back waits for no lock: Python may drop a buffer on any line, also on one that holds the lock.
+    """
+
+    def __init__(self, capacity: int, lock: threading.Lock) -> None:
         self.capacity = capacity
         self.in_use = 0
-        self._free: dict[tuple[int, int], list[Bytes]] = {}
+        self._lock = lock
+        self._returned: deque[tuple[Bytes, Lane]] = deque()  # given back, not yet sorted
+        self._freed: weakref.WeakKeyDictionary[Lane, _Freed] = weakref.WeakKeyDictionary()
 
     def take(self, size: int, lane: Lane) -> Bytes:
-        """Return memory for use on a lane: the newest that the lane freed, if it fits, else fresh."""
+        """Return memory for use on a lane: the newest that the lane freed, if it fits, else fresh.
+
+        The lock is held.
+        """
+        self._sort_returned()
         if self.in_use + size > self.capacity:
             raise CUDAError(
                 f"CUDA_ERROR_OUT_OF_MEMORY: {size} bytes asked for, {self.capacity - self.in_use} left"
             )
         self.in_use += size
-        freed = self._free.get((lane.handle, size))
-        return freed.pop() if freed else np.zeros(size, np.uint8)
+        freed = self._freed.get(lane)
+        memory = None if freed is None else freed.take(size)
+        return np.zeros(size, np.uint8) if memory is None else memory
 
     def give(self, memory: Bytes, lane: Lane) -> None:
-        """Take memory back, in that lane's order."""
-        self.in_use -= memory.size
-        self._free.setdefault((lane.handle, memory.size), []).append(memory)
+        """Take memory back, in that lane's order; the lock may be held, by this thread or another."""
+        self._returned.append((memory, lane))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._sort_returned()
+            finally:
+                self._lock.release()
+
+    def _sort_returned(self) -> None:
+        while self._returned:
+            memory, lane = self._returned.popleft()
+            self.in_use -= memory.size
+            freed = self._freed.get(lane)
+            if freed is None:
+                freed = self._freed[lane] = _Freed()
+            freed.give(memory)
+
+
+class _Freed:
+    """What one lane freed, by size; the size that was freed least lately goes first when it is too much."""
+
+    __slots__ = ("_by_size", "_total")
+
+    def __init__(self) -> None:
+        self._by_size: OrderedDict[int, list[Bytes]] = OrderedDict()
+        self._total = 0
+
+    def take(self, size: int) -> Bytes | None:
+        pieces = self._by_size.get(size)
+        if pieces is None:
+            return None
+        self._total -= size
+        memory = pieces.pop()
+        if not pieces:
+            del self._by_size[size]
+        return memory
+
+    def give(self, memory: Bytes) -> None:
+        self._by_size.setdefault(memory.size, []).append(memory)
+        self._by_size.move_to_end(memory.size)
+        self._total += memory.size
+        while self._total > _RETAINED and self._total > memory.size:  # what was freed last always stays
+            size, pieces = next(iter(self._by_size.items()))
+            del pieces[0]
+            self._total -= size
+            if not pieces:
+                del self._by_size[size]
 
 
 class MemoryResource:
@@ -56,11 +118,13 @@ class MemoryResource:
 
 
 class DeviceMemoryResource(MemoryResource):
-    """The memory of a simulated device."""
+    """The memory of a simulated device, given by its number or as an object."""
 
-    def __init__(self, device: "DeviceState") -> None:
-        self._device = device
-        self.device_id = device.index
+    def __init__(self, device_id: "int | Device") -> None:
+        from penstock.gpu.sim.device import Device  # the device has memory
+
+        self._device = Device(device_id)._state
+        self.device_id = self._device.index
 
     def allocate(self, size: int, *, stream: "Stream") -> "Buffer":
         """Return a buffer for use on that stream."""
@@ -181,8 +245,7 @@ class Buffer:
         memory, lane = self._memory, self._lane if stream is None else stream._lane
         self._memory = None
         if memory is not None and self._device is not None and lane is not None:
-            with lane.timeline.lock:
-                self._device.memory.give(memory, lane)
+            self._device.memory.give(memory, lane)
 
     def __del__(self) -> None:
         if getattr(self, "_memory", None) is not None:

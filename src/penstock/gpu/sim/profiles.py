@@ -53,9 +53,22 @@ class Profile:
             (self.coscheduled_alignment, "coscheduled_alignment"),
             (self.threads_per_sm, "threads_per_sm"),
             (self.blocks_per_sm, "blocks_per_sm"),
+            (self.threads_per_block, "threads_per_block"),
+            (self.concurrency_limit, "concurrency_limit"),
         ):
             if value < 1:
                 raise ValueError(f"Profile {self.name!r}: {name} must be at least 1, got {value}")
+        if self.threads_per_block > self.threads_per_sm:  # such a block would wait for room for ever
+            raise ValueError(
+                f"Profile {self.name!r}: a block of {self.threads_per_block} threads does not fit on an SM "
+                f"of {self.threads_per_sm}"
+            )
+        for bandwidth, name in (
+            (self.copy_bandwidth, "copy_bandwidth"),
+            (self.memory_bandwidth, "memory_bandwidth"),
+        ):
+            if not bandwidth > 0:
+                raise ValueError(f"Profile {self.name!r}: {name} must be positive, got {bandwidth}")
         if not self.clusters or min(self.clusters) < 1:
             raise ValueError(
                 f"Profile {self.name!r}: clusters must list positive SM counts, got {self.clusters}"

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.gpu.sim.event import Event, EventOptions
-from penstock.gpu.sim.lanes import Lane, Mark, Record, Wait
-from penstock.gpu.sim.machine import ContextState, current_machine
+from penstock.gpu.sim.lanes import Lane, Wait
+from penstock.gpu.sim.machine import DEFAULT_STREAM, ContextState, current_machine
 from penstock.gpu.sim.options import options_of
 from penstock.gpu.sim.resources import DeviceResources
 
@@ -66,7 +66,9 @@ class Stream:
 
     @staticmethod
     def from_handle(handle: int) -> "Stream":
-        """Return the stream of that handle."""
+        """Return the stream of that handle; 0 and 1 stand for the default stream."""
+        if int(handle) in (0, DEFAULT_STREAM):
+            return LEGACY_DEFAULT_STREAM
         lane = current_machine().lanes.get(int(handle))
         if lane is None:
             raise ValueError(f"no stream of the simulated machine has the handle {int(handle):#x}")
@@ -128,10 +130,8 @@ class Stream:
         elif not isinstance(event, Event):
             raise TypeError(f"record takes an Event, got {type(event).__name__}")
         event._check()
-        mark = Mark(lane.timeline)
         with lane.timeline.lock:
-            event._mark = mark
-            lane.submit(Record(mark))
+            event._mark = lane.record()
         return event
 
     def wait(self, event_or_stream: "Event | Stream | SupportsStream") -> None:
@@ -152,7 +152,7 @@ class Stream:
                 f"got {type(event_or_stream).__name__}"
             ) from error
         with lane.timeline.lock:
-            lane.submit(Wait(other.mark()))
+            lane.submit(Wait(other.record()))
 
     def sync(self) -> None:
         """Block until everything submitted so far has ended."""

@@ -14,7 +14,10 @@ Two kinds of code run here. *Actions* change the simulated machine; they run wit
 short. *Foreign* code (a kernel's effect, a host function, a callback) may take any lock of its own and run
 for any time, so it runs with ``lock`` released, one piece at a time and in order, by the thread that is
 carrying out actions. It may start work on the device but must not wait for any: on a real device that
-deadlocks, here it is refused.
+deadlocks, here it is refused. In real time what comes after it in its stream waits for as long as it took.
+
+The lock is not re-entrant, and Python may run a finalizer of the program's at any line. So nothing of the
+program's is dropped with the lock held where that can be helped, and no finalizer of ours takes it.
 
 Decided against: a thread per stream (not deterministic), asyncio (the pipeline's own threads are the thing
 under test), and a clock that runs while a Python thread computes (host time would leak into the results).
@@ -25,10 +28,12 @@ import itertools
 import sys
 import threading
 import time
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from penstock.gpu._uncaught import report
 from penstock.gpu.sim.errors import CUDAError
 
 # What asking "is it done?" costs the host in virtual time, so that a program that asks in a loop gets there.
@@ -45,13 +50,16 @@ class Timeline:
         self._changed = threading.Condition(self.lock)
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._foreign: deque[tuple[Callable[[], object], Callable[[], None] | None]] = deque()
+        self._foreign: deque[_Foreign] = deque()
+        self._foreign_free = 0  # real time: when the piece of foreign code before ended
         self._stepper: int | None = None
         self._attached: set[int] = set()
         self._waits: list[_Wait] = []
+        self._deadlines: list[int] = []  # of those waits that have one, in order
         self._origin = time.monotonic_ns()
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._stopped = False
+        self._failure: BaseException | None = None  # why it stopped, if nobody asked it to
 
     # -- for the simulated machine, with the lock held ------------------------------------------------
 
@@ -61,13 +69,17 @@ class Timeline:
 
     def at(self, when: int, action: Callable[[], None]) -> None:
         """Have an action carried out at that time (at once if the time has passed)."""
+        if self._stopped:
+            raise self._why_stopped()
         heapq.heappush(self._due, (when, next(self._order), action))
         if not self.virtual:
             self._wake_runner()
 
     def run_foreign(self, code: Callable[[], object], then: Callable[[], None] | None = None) -> None:
         """Have the program's code run without the lock, then an action with it."""
-        self._foreign.append((code, then))
+        if self._stopped:
+            raise self._why_stopped()
+        self._foreign.append((self.now, code, then))
         if not self.virtual:
             self._wake_runner()
 
@@ -76,7 +88,7 @@ class Timeline:
     def wait(self, ready: Callable[[], bool], timeout: int | None = None) -> bool:
         """Block until ``ready()`` (asked with the lock held) or for that many nanoseconds.
 
-        Returns whether it became ready.
+        Returns whether it became ready. Raises CUDAError if the timeline is closed first.
         """
         me = threading.get_ident()
         with self.lock:
@@ -87,12 +99,10 @@ class Timeline:
                     "CUDA_ERROR_NOT_PERMITTED: a host function or callback must not wait for the device"
                 )
             deadline = None if timeout is None else self.host_now() + timeout
-            if deadline is not None and self.virtual:
-                self.at(deadline, _nothing)
-            wait = _Wait(ready, deadline, me in self._attached)
-            self._waits.append(wait)
-            try:
+            with self._waiting(_Wait(ready, deadline, me in self._attached)) as wait:
                 while not self._is_over(wait):
+                    if self._stopped:
+                        raise self._why_stopped()
                     if self._may_advance():
                         self._advance(wait, me)
                     else:
@@ -100,22 +110,25 @@ class Timeline:
                             self._changed.notify_all()  # somebody can go on and may not know it
                         self._changed.wait(self._wall_timeout(deadline))
                 return ready()
-            finally:
-                self._waits.remove(wait)
 
     def sleep(self, nanoseconds: int) -> None:
         """Let the host's clock pass by that much."""
         self.wait(_never, nanoseconds)
 
     def query(self, answer: Callable[[], bool]) -> bool:
-        """Ask a question of the machine without waiting for it to become true."""
+        """Ask a question of the machine without waiting for it to become true.
+
+        In virtual time a "no" costs a moment of it, if nobody else is running. Otherwise it costs nothing: a
+        question must never wait for another thread, which may be waiting for the one that asks.
+        """
+        me = threading.get_ident()
         with self.lock:
             if answer():
                 return True
-            if not self.virtual or self._attached or self._stepper is not None:
+            if not self.virtual or self._stepper is not None or self._stopped:
                 return False
-        self.sleep(QUERY_NS)
-        with self.lock:
+            with self._waiting(_Wait(_never, self.now + QUERY_NS, me in self._attached)) as moment:
+                self._advance(moment, me)
             return answer()
 
     def notify(self) -> None:
@@ -141,15 +154,29 @@ class Timeline:
     def close(self) -> None:
         """Stop: nothing more is carried out."""
         with self.lock:
-            self._closed = True
-            self._due.clear()
-            self._foreign.clear()
+            self._stopped = True
+            abandoned = (self._due, self._foreign)
+            self._due, self._foreign = [], deque()
             self._changed.notify_all()
             thread = self._thread
+        del abandoned  # what the program's code held goes now, with the lock released
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     # -- carrying out ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _waiting(self, wait: "_Wait") -> Iterator["_Wait"]:
+        """Count a thread as waiting, with the lock held."""
+        self._waits.append(wait)
+        if wait.deadline is not None:
+            insort(self._deadlines, wait.deadline)
+        try:
+            yield wait
+        finally:
+            self._waits.remove(wait)
+            if wait.deadline is not None:
+                self._deadlines.remove(wait.deadline)
 
     def _is_over(self, wait: "_Wait") -> bool:
         return wait.ready() or (wait.deadline is not None and self.host_now() >= wait.deadline)
@@ -168,41 +195,72 @@ class Timeline:
 
     def _advance(self, wait: "_Wait", me: int) -> None:
         """Carry out what is due until this wait is over or a thread that counts can go on."""
-        while self._may_advance() and not self._is_over(wait):
-            self._stepper = me
-            try:
-                if not self._step():
-                    raise RuntimeError(
-                        "the simulated clock cannot move: every thread waits and nothing is due on the device"
-                    )
-            finally:
-                self._stepper = None
-        self._changed.notify_all()
+        try:
+            while not self._stopped and self._may_advance() and not self._is_over(wait):
+                self._stepper = me
+                try:
+                    if not self._step():
+                        raise RuntimeError(
+                            "the simulated clock cannot move: "
+                            "every thread waits and nothing is due on the device"
+                        )
+                finally:
+                    self._stepper = None
+        finally:
+            self._changed.notify_all()  # also when this thread leaves with an error: others must step now
 
     def _step(self) -> bool:
         """Carry out the next thing, with the lock held; False if there is none."""
         if self._foreign:
-            code, then = self._foreign.popleft()
-            self.lock.release()
-            try:
-                code()
-            except BaseException:
-                sys.excepthook(*sys.exc_info())  # owners catch what they know; a bug must not stop the clock
-            finally:
-                self.lock.acquire()
-            if then is not None:
-                then()
+            self._run_next_foreign()
             return True
-        if not self._due:
+        when = self._due[0][0] if self._due else None
+        if self.virtual:
+            # A wait's deadline is a moment to stop at, too: time may not jump over it.
+            later = bisect_right(self._deadlines, self.now)
+            if later < len(self._deadlines) and (when is None or self._deadlines[later] < when):
+                self.now = self._deadlines[later]
+                return True
+        if when is None:
             return False
-        when, _, action = heapq.heappop(self._due)
+        _, _, action = heapq.heappop(self._due)
         if when > self.now:
             self.now = when
         action()
         return True
 
+    def _run_next_foreign(self) -> None:
+        due, code, then = self._foreign.popleft()
+        interrupt: BaseException | None = None
+        started = time.monotonic_ns()
+        self.lock.release()
+        try:
+            code()
+        except Exception:
+            sys.excepthook(*sys.exc_info())  # owners catch what they know; a bug must not stop the clock
+        except BaseException as error:  # Ctrl-C, sys.exit: meant for whoever waits, if that is this thread
+            if self.virtual:
+                interrupt = error
+            else:
+                report(error)
+        finally:
+            del code  # with what it holds, while the lock is free
+            took = time.monotonic_ns() - started
+            self.lock.acquire()
+        if not self.virtual:
+            # Counted from when it was due, not from when this thread came to it: that would add the host's
+            # lateness to the device's time.
+            self._foreign_free = max(due, self._foreign_free) + took
+        if then is not None and not self._stopped:
+            if self.virtual:
+                then()
+            else:
+                self.at(self._foreign_free, then)
+        if interrupt is not None:
+            raise interrupt
+
     def _wake_runner(self) -> None:
-        if self._thread is None and not self._closed:
+        if self._thread is None and not self._stopped:
             self._thread = threading.Thread(target=self._run_in_real_time, name="penstock-sim", daemon=True)
             self._thread.start()
         self._changed.notify_all()
@@ -210,12 +268,26 @@ class Timeline:
     def _run_in_real_time(self) -> None:
         with self.lock:
             self._stepper = threading.get_ident()
-            while not self._closed:
-                if self._foreign or (self._due and self._due[0][0] <= self.host_now()):
-                    self._step()
-                    self._changed.notify_all()
-                else:
-                    self._changed.wait(self._wall_timeout(self._due[0][0] if self._due else None))
+            try:
+                while not self._stopped:
+                    if self._foreign or (self._due and self._due[0][0] <= self.host_now()):
+                        self._step()
+                        self._changed.notify_all()
+                    else:
+                        self._changed.wait(self._wall_timeout(self._due[0][0] if self._due else None))
+            except BaseException as error:  # a bug in an action; whoever waits must hear of it
+                self._failure = error
+                self._stopped = True
+            finally:
+                self._stepper = None
+                self._changed.notify_all()
+
+    def _why_stopped(self) -> CUDAError:
+        if self._failure is None:
+            return CUDAError("CUDA_ERROR_DEINITIALIZED: the simulated machine was closed")
+        error = CUDAError(f"CUDA_ERROR_UNKNOWN: the simulation itself failed: {self._failure!r}")
+        error.__cause__ = self._failure
+        return error
 
     def _wall_timeout(self, deadline: int | None) -> float | None:
         if deadline is None or self.virtual:
@@ -223,11 +295,12 @@ class Timeline:
         return max(deadline - self.host_now(), 0) / 1e9
 
 
-def _nothing() -> None: ...
-
-
 def _never() -> bool:
     return False
+
+
+# When it was due, the program's code, and the action that comes after it.
+_Foreign = tuple[int, Callable[[], object], Callable[[], None] | None]
 
 
 class _Wait:

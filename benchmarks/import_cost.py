@@ -1,0 +1,48 @@
+"""What importing costs beyond NumPy, which every program that uses arrays pays for anyway.
+
+python -m benchmarks.import_cost [--save]
+"""
+
+import statistics
+import subprocess
+import sys
+
+from benchmarks.report import circumstances, publish, table
+
+MODULES = ["penstock", "penstock.gpu", "penstock.gpu.sim"]
+RUNS = 15
+CODE = """
+import time, numpy
+start = time.perf_counter()
+import {module}
+print((time.perf_counter() - start) * 1e3)
+"""
+
+
+def cost(module: str) -> float:
+    """Return the milliseconds of the import in a fresh interpreter, once NumPy is there."""
+    code = CODE.format(module=module)
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+
+
+def main() -> int:
+    rows = []
+    for module in MODULES:
+        cost(module)  # writes the bytecode
+        times = [cost(module) for _ in range(RUNS)]
+        rows.append([f"`import {module}`", f"{statistics.median(times):.1f}", f"{min(times):.1f}"])
+    text = [
+        "# The cost of importing, beyond NumPy",
+        "",
+        circumstances("no GPU"),
+        "",
+        f"Median and least of {RUNS} fresh interpreters. `python -m benchmarks.import_cost`.",
+        "",
+        table(["", "ms", "least"], rows),
+    ]
+    publish("import_cost", "\n".join(text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""What the Makefile installs."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+@pytest.mark.parametrize(
+    ("module", "extras"),
+    [
+        (None, "dev"),
+        ("Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024", "dev,cu12"),
+        ("Kernel Module  580.65.06  Sun Jul 13 16:51:00 UTC 2025", "dev,cu13"),
+        ("Open Kernel Module for x86_64  590.1  Release Build  (somebody@somewhere)", "dev,cu13"),
+    ],
+)
+def test_a_machine_with_a_driver_gets_cuda_core_to_match(tmp_path, module, extras):
+    driver = tmp_path / "version"
+    if module is not None:
+        driver.write_text(f"NVRM version: NVIDIA UNIX x86_64 {module}\nGCC version:  gcc version 12.3.0\n")
+    told = subprocess.run(
+        ["make", "--dry-run", f"NVIDIA={driver}", f"VENV={tmp_path}/venv", "demo"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"--editable '.[{extras}]'" in told.stdout
