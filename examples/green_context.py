@@ -212,8 +212,12 @@ class CupyFrames:
     """Frames are CuPy arrays."""
 
     def __init__(self) -> None:
-        import cupy
-
+        try:
+            import cupy
+        except ImportError as error:
+            raise SystemExit(
+                f"on a GPU this needs CuPy ({error}): install penstock[cupy], or set PENSTOCK_DEVICE=sim"
+            ) from None
         self.cupy = cupy
 
     def full(self, value: int, stream: Any) -> Any:
