@@ -19,8 +19,8 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
-demo: $(READY)  ## the isolation demo: a table and a plot, on the GPU or simulated
-	$(BIN)/python examples/isolation.py
+demo: $(READY)  ## a critical flow beside a noisy one, with and without partitions: a table and a plot
+	$(BIN)/python examples/noisy_neighbour.py
 
 test: $(READY)  ## the tests that need no GPU
 	$(BIN)/python -m pytest

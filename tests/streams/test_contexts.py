@@ -151,6 +151,31 @@ def test_no_stream_at_all_means_the_default_stream_and_none_is_emitted() -> None
     assert run(compose).found == [(0, (0, 0)), [None]]
 
 
+def test_the_default_stream_is_a_handle_like_any_other(machine: sim.Machine) -> None:
+    done: list[float] = []
+
+    def compose(app: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in", allocate=False)
+            assert isinstance(stream, gpu.StreamHandle)
+            assert stream.is_simulated
+            assert stream == 0
+            launch(stream, MS, lambda: done.append(machine.timeline.now / 1e9))
+
+        source = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=("out",),
+            body=lambda self, i, o, c: o.emit(1, "out"),
+            name="s",
+        )
+        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    assert done == [pytest.approx(MS, rel=0.05)]
+
+
 def test_a_second_port_is_ordered_onto_the_same_stream() -> None:
     def compose(app: Any) -> None:
         app.found = []

@@ -187,6 +187,31 @@ def test_when_run_returns_the_work_is_complete_and_everything_is_let_go(
     assert not machine.devices[0].busy_lanes
 
 
+def test_what_nobody_received_is_let_go_before_its_stream_is(scheduler: str) -> None:
+    closed: list[bool] = []
+
+    class Frame:
+        def __init__(self, stream: Any) -> None:
+            self.stream = stream
+
+        def __del__(self) -> None:
+            closed.append(self.stream.stream.is_closed)
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("s")
+            op_output.set_cuda_stream(stream)
+            op_output.emit(Frame(stream), "out")
+
+        source = Step(app, CountCondition(app, 1), outputs=("out",), body=send, name="send")
+        waits = Step(app, inputs=(("in", {"size": 2}),), body=lambda *_: None, name="waits for two")
+        app.add_flow(source, waits)
+
+    app = run(compose, scheduler)
+    assert app.undelivered() == {"waits for two.in": 1}
+    assert closed == [False]
+
+
 def test_running_again_makes_new_streams(scheduler: str) -> None:
     def compose(app: Any) -> None:
         app.consumer = Consumer(app, name="consumer")

@@ -93,6 +93,12 @@ def _stop(started: list[Operator], failure: BaseException | None) -> BaseExcepti
 def _close(
     fragment: Fragment, engine: Engine, resources: list[Resource], failure: BaseException | None
 ) -> BaseException | None:
+    # What nobody received goes first: it may be memory that is freed on one of the streams.
+    for node in engine.nodes:
+        for queue in node.inputs:
+            queue.undelivered = len(queue)
+            queue.clear()
+        node.forget()
     releases = (resource.release for resource in reversed(resources))
     for action in (*engine.at_end, engine.streams.close, *releases):
         try:
@@ -103,10 +109,6 @@ def _close(
     for node in engine.nodes:
         for condition in (*node.asked, *node.operator.conditions.values()):
             condition.detach()
-        for queue in node.inputs:
-            queue.undelivered = len(queue)
-            queue.clear()
-        node.forget()
     engine.inbox.clear()
     fragment._engine = None
     return failure

@@ -575,17 +575,38 @@ def order(item: Any, own: ManagedStream) -> None:
             order(part, own)
 
 
-class _DefaultStreamHandle(int):
-    """The default stream: what is given to an operator that has no stream and received none."""
+class _DefaultStreamHandle(gpu.StreamHandle):
+    """The default stream: what is given to an operator that has no stream and received none.
 
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, 0)
+    It is made before a device is chosen, so it finds the stream behind it when that is asked for.
+    """
+
+    def __new__(cls) -> _DefaultStreamHandle:
+        return int.__new__(cls, 0)
+
+    @property
+    def stream(self) -> Any:
+        return gpu.LEGACY_DEFAULT_STREAM
+
+    @property
+    def is_simulated(self) -> bool:  # type: ignore[override]
+        return gpu.backend() == "sim"
+
+    def cupy(self) -> Any:
+        import cupy
+
+        return cupy.cuda.Stream.null
+
+    def torch(self) -> Any:
+        import torch
+
+        return torch.cuda.default_stream()
 
     def __repr__(self) -> str:
         return "StreamHandle(default)"
 
 
-DEFAULT_STREAM = _DefaultStreamHandle(0)
+DEFAULT_STREAM = _DefaultStreamHandle()
 
 
 def source_of(operator: Operator) -> StreamSource | None:
