@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_workers"]
 
-_QUICK = 50_000  # nanoseconds
+_QUICK = 100_000  # nanoseconds
 
 
 def run_workers(
