@@ -37,11 +37,11 @@ soak: $(READY)  ## minutes of random graphs with faults injected; not part of th
 	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),5)
 
 bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holoscan SDK beside it
-	$(BIN)/python benchmarks/chain.py $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
-	$(BIN)/python benchmarks/scale.py
-	$(BIN)/python benchmarks/memory.py
-	$(BIN)/python benchmarks/wake_up.py $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
-	$(BIN)/python benchmarks/compose.py
+	$(BIN)/python -m benchmarks.chain $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
+	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.wake_up $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
+	$(BIN)/python -m benchmarks.compose
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,7 +1,7 @@
 """The cost of one compute in a chain of five: a source with a count, three that pass on, a sink.
 
-    python benchmarks/chain.py                                  penstock
-    python benchmarks/chain.py --holoscan PYTHON                and Holoscan, on an interpreter that has it
+    python -m benchmarks.chain                                penstock
+    python -m benchmarks.chain --holoscan PYTHON                and Holoscan, on an interpreter that has it
 
 Time is taken from the first compute of the source to the last of the sink, so that starting up counts on
 neither side. An int per message, no work in the operators: what is left is what the system costs.
@@ -15,7 +15,7 @@ from collections import deque
 from itertools import pairwise
 from typing import Any
 
-from common import elsewhere, load, machine, result, table
+from benchmarks.common import elsewhere, load, machine, result, table
 
 
 def chain(package: str, scheduler: str, messages: int, length: int = 5) -> float:
@@ -132,7 +132,7 @@ def main() -> None:
     if options.holoscan:
         for scheduler in ("greedy", "event-based"):
             arguments = ["--messages", str(options.messages // 10), "--one", "holoscan", scheduler]
-            theirs = best(lambda a=arguments: elsewhere(options.holoscan, __file__, a), options.repeats)
+            theirs = best(lambda a=arguments: elsewhere(options.holoscan, "chain", a), options.repeats)
             name = "greedy" if scheduler == "greedy" else "event-based, 2 workers"
             rows.append([f"Holoscan, {name}", theirs, f"{theirs / ours[scheduler]:.1f} times penstock"])
     table("cost of one compute in a chain of five", ["", "µs per compute", ""], rows)

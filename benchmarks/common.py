@@ -8,8 +8,13 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+from benchmarks import report
+
+ROOT = Path(__file__).parents[1]
 
 
 def machine() -> str:
@@ -18,13 +23,9 @@ def machine() -> str:
 
 
 def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
-    print(f"\n## {title}\n")
-    print("| " + " | ".join(columns) + " |")
-    print("| " + " | ".join("---" for _ in columns) + " |")
-    for row in rows:
-        print(
-            "| " + " | ".join(f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row) + " |"
-        )
+    """Print a table under a title, floats with two digits."""
+    short = [[f"{cell:.2f}" if isinstance(cell, float) else cell for cell in row] for row in rows]
+    print(f"\n## {title}\n\n{report.table(columns, short)}")
 
 
 def load(package: str) -> SimpleNamespace:
@@ -36,13 +37,14 @@ def load(package: str) -> SimpleNamespace:
     return SimpleNamespace(**names)
 
 
-def elsewhere(interpreter: str, script: str, arguments: list[str]) -> Any:
-    """Run `script` on another interpreter and give the JSON in the last line that begins with RESULT."""
-    done = subprocess.run([interpreter, script, *arguments], capture_output=True, text=True, timeout=600)
+def elsewhere(interpreter: str, benchmark: str, arguments: list[str]) -> Any:
+    """Run a benchmark on another interpreter and give the JSON in the last line that begins with RESULT."""
+    command = [interpreter, "-m", f"benchmarks.{benchmark}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     for line in reversed(done.stdout.splitlines()):
         if line.startswith("RESULT "):
             return json.loads(line[7:])
-    sys.exit(f"{interpreter} {script} {' '.join(arguments)} gave no result:\n{done.stderr[-2000:]}")
+    sys.exit(f"{' '.join(command)} gave no result:\n{done.stderr[-2000:]}")
 
 
 def result(value: Any) -> None:

@@ -10,8 +10,7 @@ import tempfile
 import time
 from typing import Any
 
-from common import machine, table
-
+from benchmarks.common import machine, table
 from penstock import Application, CountCondition, Operator, OperatorSpec
 
 

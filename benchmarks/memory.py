@@ -7,8 +7,7 @@ import gc
 from pathlib import Path
 from typing import Any
 
-from common import machine, table
-
+from benchmarks.common import machine, table
 from penstock import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator, OperatorSpec
 from penstock.core import MetadataPolicy
 

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from chain import chain
-from common import machine, table
 
+from benchmarks.common import machine, table
 from penstock import Application, CountCondition, Operator, OperatorSpec
 
 

@@ -1,6 +1,6 @@
 """From `emit` on one thread to the start of `compute` on an idle worker: p50 and p99.
 
-    python benchmarks/wake_up.py [--holoscan PYTHON]
+    python -m benchmarks.wake_up [--holoscan PYTHON]
 
 The source and the sink have a pinned thread each; the source emits every two milliseconds, so that the
 sink's thread is asleep each time.
@@ -12,7 +12,7 @@ import argparse
 import time
 from typing import Any
 
-from common import elsewhere, load, machine, result, table
+from benchmarks.common import elsewhere, load, machine, result, table
 
 
 def latencies(package: str, ticks: int) -> list[float]:
@@ -62,7 +62,7 @@ def main() -> None:
     measured = {"penstock": latencies("penstock", options.ticks)}
     if options.holoscan:
         arguments = ["--ticks", str(options.ticks), "--one", "holoscan"]
-        measured["Holoscan"] = elsewhere(options.holoscan, __file__, arguments)
+        measured["Holoscan"] = elsewhere(options.holoscan, "wake_up", arguments)
     rows = [[name, times[len(times) // 2], times[len(times) * 99 // 100]] for name, times in measured.items()]
     table("from emit to compute on an idle worker, event-based", ["", "p50 µs", "p99 µs"], rows)
 
