@@ -20,9 +20,9 @@ class Spinner(Operator):
     """Launches blocks that spin, on its own stream, and keeps how long each launch took on the GPU."""
 
     def __init__(
-        self, fragment: Any, *args: Any, blocks: int, nanoseconds: int, every: int = 1, **kwargs: Any
+        self, fragment: Any, *args: Any, blocks: int, nanoseconds: int, count: int, **kwargs: Any
     ) -> None:
-        self.blocks, self.nanoseconds, self.every = blocks, nanoseconds, every
+        self.blocks, self.nanoseconds, self.count = blocks, nanoseconds, count
         super().__init__(fragment, *args, **kwargs)
 
     def start(self) -> None:
@@ -31,14 +31,18 @@ class Spinner(Operator):
         self.kernel = SPIN.on(device)
         self.config = gpu.LaunchConfig(grid=self.blocks, block=1024)
         self.duration = np.int64(self.nanoseconds)
+        # Made in advance: what the host does between the two records of a launch would count as its latency.
+        options = gpu.EventOptions(timing_enabled=True)
+        self.spare = [(device.create_event(options), device.create_event(options)) for _ in range(self.count)]
         self.events: list[tuple[Any, Any]] = []
-        self.options = gpu.EventOptions(timing_enabled=True)
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         stream = context.allocate_cuda_stream("own").stream
-        begin = stream.record(options=self.options)
+        begin, end = pair = self.spare.pop()
+        self.events.append(pair)
+        stream.record(begin)
         gpu.launch(stream, self.config, self.kernel, self.duration)
-        self.events.append((begin, stream.record(options=self.options)))
+        stream.record(end)
 
     def stop(self) -> None:
         self.latencies = [(end - begin) * 1e3 for begin, end in self.events]
@@ -57,7 +61,7 @@ class Branches(Application):
         slices = None if self.sms is None else CudaGreenContextPool(self, 0, sms_per_partition=self.sms)
         self.spinners = []
         for number, branch in enumerate(self.branches):
-            given: list[Any] = [CountCondition(self, branch.pop("count"))]
+            given: list[Any] = [CountCondition(self, branch["count"])]
             if slices is not None:
                 context = CudaGreenContext(self, slices, number)
                 given.append(CudaStreamPool(self, 0, 1, cuda_green_context=context))

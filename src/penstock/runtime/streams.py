@@ -139,6 +139,7 @@ class RunStreams:
         """Wait until every managed stream is done, then let go of what was kept for them."""
         try:
             for managed in list(self._managed.values()):
+                self.make_current(managed.device_id)  # the default stream is that of the context current here
                 managed.stream.sync()
         finally:
             for node in nodes:
