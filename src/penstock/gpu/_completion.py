@@ -5,9 +5,9 @@ On a real device there are two ways: a host function on the stream, and a thread
 
 The waiting thread was chosen. Against a host function on the stream it
 
-* leaves no gap: a host function holds up what follows it in its stream by some 80 µs. On a second stream that
-  waits for the first it does not, but then asking takes twice the calls into the driver;
-* learns it a little sooner, and costs the caller less to ask for, and
+* leaves no gap: a host function holds up what follows it in its stream by 80 to 160 µs. On a second stream that
+  waits for the first it does not, but then asking costs the caller twice what it costs here;
+* learns it a little sooner, and
 * never asks for Python's lock on a thread of the driver's. A host function does, and a library that holds
   that lock while it synchronises then waits for itself.
 
