@@ -8,10 +8,9 @@ import pytest
 
 from penstock import CountCondition, IOSpec, gpu
 from penstock.conditions import CudaStreamCondition
-from penstock.core.errors import PortError
+from penstock.core.errors import PortError, StreamError
 from penstock.gpu import sim
 from penstock.resources import CudaStreamPool
-from penstock.runtime.streams import StreamError
 from tests.streams.frames import MS, Producer, Step, launch, run
 
 
@@ -291,7 +290,6 @@ def test_streams_are_synchronised_on_the_device(machine: sim.Machine) -> None:
 def test_with_no_device_there_are_no_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.gpu.backend", lambda: "none")
     monkeypatch.setattr("penstock.runtime.streams.gpu.backend", lambda: "none")
-
     def compose(app: Any) -> None:
         app.found = []
 

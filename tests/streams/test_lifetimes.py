@@ -303,7 +303,7 @@ def test_a_bound_that_makes_no_sense_is_refused() -> None:
 def test_the_checker_reports_who_forgot_to_be_ordered_and_where(
     monkeypatch: pytest.MonkeyPatch, emits: bool
 ) -> None:
-    from penstock.runtime.streams import UnorderedStreamWarning
+    from penstock.core.errors import UnorderedStreamWarning
 
     monkeypatch.setenv("PENSTOCK_CHECK", "streams")
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["GraphError", "ParameterError", "PortError", "QueueFullError", "choices"]
+__all__ = [
+    "GraphError",
+    "ParameterError",
+    "PortError",
+    "QueueFullError",
+    "StreamError",
+    "UnorderedStreamWarning",
+    "choices",
+]
 
 
 class GraphError(ValueError):
@@ -29,6 +37,14 @@ class ParameterError(TypeError):
 
 class QueueFullError(RuntimeError):
     """A message arrived at a full queue whose policy is to fault."""
+
+
+class StreamError(RuntimeError):
+    """A stream was used in a way that cannot be right."""
+
+
+class UnorderedStreamWarning(UserWarning):
+    """An operator used a message without being ordered after the work behind it."""
 
 
 def choices(names: Iterable[str]) -> str:

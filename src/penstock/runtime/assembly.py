@@ -11,7 +11,8 @@ from penstock.runtime.contexts import ExecutionContext, InputContext, OutputCont
 from penstock.runtime.engine import Engine
 from penstock.runtime.node import Node
 from penstock.runtime.queue import Nowhere, Queue
-from penstock.runtime.streams import NodeStreams, RunStreams
+from penstock.runtime.run_streams import RunStreams
+from penstock.runtime.streams import NodeStreams
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.core.scheduler import Scheduler
     from penstock.runtime.node import Node
     from penstock.runtime.queue import Queue
-    from penstock.runtime.streams import RunStreams
+    from penstock.runtime.run_streams import RunStreams
 
 __all__ = ["Engine"]
 
