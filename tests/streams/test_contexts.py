@@ -289,7 +289,7 @@ def test_streams_are_synchronised_on_the_device(machine: sim.Machine) -> None:
 
 def test_with_no_device_there_are_no_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.gpu.backend", lambda: "none")
-    monkeypatch.setattr("penstock.runtime.streams.gpu.backend", lambda: "none")
+
     def compose(app: Any) -> None:
         app.found = []
 
