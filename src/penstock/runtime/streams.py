@@ -217,20 +217,24 @@ class NodeStreams:
         )  # the last one: when it is passed, in the order they stand in, all have been
 
     def _let_go(self) -> None:
-        """Drop what finished computes received; a mark that has been passed speaks for those before it."""
+        """Drop what finished computes received; a mark that has been passed speaks for those before it.
+
+        One look is enough where the device keeps up: at the last mark but one.
+        """
         unfinished = self._unfinished
-        several = len(self._streams) > 1  # their marks are not passed in the order they stand in
-        while unfinished:
-            if not several and len(unfinished) > 1 and unfinished[-2].event.is_done:
-                passed = len(unfinished) - 1
-            elif unfinished[0].event.is_done:
-                passed = 1
-            else:
-                return
-            for _ in range(passed):
-                mark = unfinished.popleft()
-                mark.kept = None  # a message may still hold the mark
-                self.in_flight -= mark.computes
+        count = len(unfinished)
+        if len(self._streams) > 1:  # their marks are not passed in the order they stand in
+            passed = next((n for n, mark in enumerate(unfinished) if not mark.event.is_done), count)
+        elif count > 1 and unfinished[-2].event.is_done:
+            passed = count - 1
+        elif count > 3 and unfinished[count // 2].event.is_done:
+            passed = count // 2 + 1
+        else:
+            passed = 1 if count and unfinished[0].event.is_done else 0
+        for _ in range(passed):
+            mark = unfinished.popleft()
+            mark.kept = None  # a message may still hold the mark
+            self.in_flight -= mark.computes
 
     # What compute asks for.
 
