@@ -51,7 +51,7 @@ class MetadataDictionary(dict[str, Any]):
                 )
         dict.__setitem__(self, key, value)
         if self.node is not None:
-            self.node.special = True
+            self.node.special = self.node.gathered = True
 
     def __setitem__(self, key: str, value: Any) -> None:
         self.set(key, value)

@@ -20,6 +20,8 @@ class StreamHandle(int):
 
     stream: Any
     is_simulated: bool
+    _cupy: Any
+    _torch: Any
 
     def __new__(cls, stream: Any) -> "StreamHandle":
         """Return the handle of a stream."""
@@ -30,21 +32,23 @@ class StreamHandle(int):
 
     def cupy(self) -> Any:
         """Return CuPy's object for this stream, made once."""
-        made = self.__dict__.get("_cupy")
-        if made is None:
+        try:
+            return self._cupy
+        except AttributeError:
             import cupy
 
-            made = self._cupy = cupy.cuda.Stream.from_external(self)
-        return made
+            self._cupy = cupy.cuda.Stream.from_external(self)
+            return self._cupy
 
     def torch(self) -> Any:
         """Return PyTorch's object for this stream, made once."""
-        made = self.__dict__.get("_torch")
-        if made is None:
+        try:
+            return self._torch
+        except AttributeError:
             import torch
 
-            made = self._torch = torch.cuda.ExternalStream(self)
-        return made
+            self._torch = torch.cuda.ExternalStream(self)
+            return self._torch
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, int(self))

@@ -85,8 +85,6 @@ class InputContext:
         except KeyError:
             raise self._unknown(name) from None
         if type(item) is Message:
-            if item.is_plain and self._streams is not None:
-                return item.data
             return self._open(name, item)
         if type(item) is Batch:
             return tuple([self._open(name, part) if type(part) is Message else part for part in item])
@@ -95,7 +93,7 @@ class InputContext:
     def _open(self, name: str, message: Message) -> Any:
         node = self._node
         # From here on the node forgets its notes and metadata after each compute.
-        node.special = True
+        node.special = node.gathered = True
         self.notes.setdefault(name or self._names[0], []).append(message)
         if message.metadata is not None and node.operator.is_metadata_enabled:
             node.metadata.update(message.metadata)
@@ -125,7 +123,8 @@ class InputContext:
         StreamHandle
             An int that also has ``__cuda_stream__``, so that every library takes it.
         """
-        handle: StreamHandle = self._node.streams.receive(input_port_name, allocate, sync_to_default)
+        streams = self._streams or self._node.streams
+        handle: StreamHandle = streams.receive(input_port_name, allocate, sync_to_default)
         return handle
 
     def receive_cuda_streams(self, input_port_name: str = "") -> list[StreamHandle | None]:
@@ -287,11 +286,12 @@ def _noting(
             streams.note_again(name, item)
         else:
             received[name] = item
-        return item
+        # What carries nothing but a mark, which has been noted, is opened here: that is most of what streams carry.
+        return item.data if type(item) is Message and item.is_plain else item
 
     def take_note_and_order() -> Any:
         item = take_and_note()
-        streams.order(name, item)
+        streams.order(name)
         return item
 
     return take_and_note if own is None else take_note_and_order

@@ -233,7 +233,7 @@ class Engine:
         if node.asked:
             node.on_execute(began)
         # Let go of what came with the messages now, not under the lock and not at the next compute.
-        if node.metadata or node.input.notes:
+        if node.gathered:
             node.forget()
 
     def finish(self, node: Node) -> None:
@@ -277,7 +277,7 @@ class Engine:
             if queue.watched:
                 self.candidate(queue.consumer, soon=True)
         if node.special:
-            if node.metadata or node.input.notes:
+            if node.gathered:
                 # Again here for the compute in which the node first met metadata: it began as a plain one.
                 node.forget()
             if node.shared:

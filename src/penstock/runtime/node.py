@@ -45,6 +45,7 @@ class Node:
         "context",
         "engine",
         "gate",
+        "gathered",
         "guarded",
         "input",
         "input_queues",
@@ -96,6 +97,8 @@ class Node:
         # Whether its conditions are asked, or room is reserved for it, before it runs.
         self.guarded = False
         self.special = False
+        # Whether it has metadata, or notes on what it received, to let go of after its compute.
+        self.gathered = False
         self.asked: list[Condition] = []
         self.polls = False
         # The queues it must reserve room in before it runs, because other producers share them.
@@ -181,10 +184,9 @@ class Node:
 
     def forget(self) -> None:
         """Let go of what one compute gathered: metadata, and notes on what it received."""
-        if self.metadata:
-            self.metadata.clear()
-        if self.input.notes:
-            self.input.notes.clear()
+        self.metadata.clear()
+        self.input.notes.clear()
+        self.gathered = False
 
     def on_execute(self, timestamp: int) -> None:
         """Tell the conditions that are asked that compute ran."""

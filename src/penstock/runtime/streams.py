@@ -47,6 +47,7 @@ __all__ = ["NodeStreams"]
 # With so many unfinished computes an operator looks whether the device has finished some: each look is a call into
 # the driver, and every one of them frees what is kept a little sooner.
 _EAGER = 4
+_NOTHING = object()
 
 
 class NodeStreams:
@@ -134,11 +135,11 @@ class NodeStreams:
 
         return compute_on_stream
 
-    def order(self, port: str, item: Any) -> None:
+    def order(self, port: str) -> None:
         """Order the operator's own stream after what it has just received."""
         assert self._own is not None
         self._ordered.add(port)
-        order(item, self._own)
+        order(self.received[port], self._own)
 
     def note_again(self, port: str, item: Any) -> None:
         """Take note of a second receive at a port in one compute."""
@@ -184,8 +185,7 @@ class NodeStreams:
         self._watching = False
         node.input.watch(None)
         node.after = [hook for hook in node.after if hook != self.after_compute]
-        # What else makes a node special must be left as it is: notes and metadata are cleared at the next compute.
-        node.special = bool(node.guarded or node.after or node.metadata or node.input.notes)
+        node.special = bool(node.guarded or node.after or node.gathered)
 
     # What is kept, and the bound.
 
@@ -240,14 +240,15 @@ class NodeStreams:
 
     def receive(self, port: str, allocate: bool, sync_to_default: bool) -> Any:
         """Order the operator's stream after what came in at a port, and give its handle."""
-        if port not in self.received:
+        item = self.received.get(port, _NOTHING)
+        if item is _NOTHING:
             port = self._received_port(port, "receive_cuda_stream")
+            item = self.received.get(port)
         own = self._own if self._prepared else self._prepare(port, allocate)
         if own is None:
             return DEFAULT_STREAM
         if get_ident() != self._current_on:
             self._make_current(own.device_id)
-        item = self.received.get(port)
         if type(item) is Message:
             mark = item.mark
             if mark is not None and mark.stream is not own:
