@@ -158,7 +158,7 @@ def test_a_higher_priority_goes_first_when_blocks_end(bench):
 def test_partitions_do_not_wait_for_each_other(bench):
     with bench.partitions(16) as (small, rest):
         load, critical = rest.create_stream(), small.create_stream()
-        assert waiting_time(bench, load, critical) < 0.2
+        assert waiting_time(bench, load, critical) < 0.4  # not even one wave of the load
 
 
 def test_a_kernel_uses_the_sms_of_its_context_only(bench):
