@@ -457,6 +457,27 @@ def test_operators_run_at_the_same_time_on_different_threads(make: Make) -> None
 
 
 @threaded
+def test_an_operator_that_was_quick_and_is_not_any_more_keeps_nobody_from_running(make: Make) -> None:
+    """For what is done in a moment no second thread is woken; one stands by in case it is not done after all."""
+    others = threading.Event()
+    seen: list[bool] = []
+
+    def compose(app: App) -> None:
+        def sometimes_slow(op: Body, i: Any, o: Any) -> None:
+            if op.ticks == 200:
+                others.clear()
+                seen.append(others.wait(10))  # only the other operator ends this
+
+        app.add_operator(Body(app, CountCondition(app, 200), body=sometimes_slow, name="sometimes_slow"))
+        app.add_operator(
+            Body(app, CountCondition(app, 400), body=lambda op, i, o: others.set(), name="other")
+        )
+
+    run(compose, make)
+    assert seen == [True]
+
+
+@threaded
 def test_stages_of_a_pipeline_overlap(make: Make) -> None:
     """The source makes the next message while the sink is still busy with the last."""
     barrier = threading.Barrier(2, timeout=10)
