@@ -6,8 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from chain import chain
-
+from benchmarks.chain import chain
 from benchmarks.common import machine, table
 from penstock import Application, CountCondition, Operator, OperatorSpec
 
