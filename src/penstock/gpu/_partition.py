@@ -6,7 +6,7 @@ into the smallest groups the device has, dealt out, gives unequal partitions on 
 the counts asked for are equal, the driver's own split is tried first: it wastes less.
 
 Whatever is left over is a partition too. Nothing is cut twice: the driver does not notice when two contexts
-are built from the same group, and then isolates nothing.
+are built from the same group, which then share its SMs.
 """
 
 import warnings
