@@ -57,10 +57,6 @@ class Graph:
         except KeyError:
             raise GraphError(f"there is no operator {name!r}; there are {choices(self._names)}") from None
 
-    def has_name(self, name: str) -> bool:
-        """Say whether an operator has this name."""
-        return name in self._names
-
     def add(self, operator: Operator) -> None:
         """Add an operator; adding the same one again changes nothing."""
         other = self._names.get(operator.name)

@@ -10,7 +10,7 @@ from penstock.core.condition import ConditionType
 from penstock.core.errors import GraphError
 
 if TYPE_CHECKING:
-    from penstock.core.spec import OperatorSpec
+    pass
 
 __all__ = ["IOSpec", "PortCondition"]
 
@@ -63,7 +63,6 @@ class IOSpec:
 
     def __init__(
         self,
-        spec: OperatorSpec,
         name: str,
         io_type: _IOType,
         size: int | _IOSize = 1,
@@ -79,7 +78,6 @@ class IOSpec:
             raise GraphError(f"output {name!r}: size must be a positive int, not {size!r}")
         if policy is not None and not isinstance(policy, _QueuePolicy):
             raise GraphError(f"port {name!r}: policy must be an IOSpec.QueuePolicy, not {policy!r}")
-        self._spec = spec
         self.name = name
         self.io_type = io_type
         self.size = length

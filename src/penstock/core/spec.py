@@ -155,7 +155,7 @@ class OperatorSpec(ComponentSpec):
             raise GraphError(f"operator {self.owner!r}: a port's name must be a non-empty str, not {name!r}")
         if name in ports:
             raise GraphError(f"operator {self.owner!r} declares the {io_type.name.lower()} {name!r} twice")
-        port = ports[name] = IOSpec(self, name, io_type, size, policy)
+        port = ports[name] = IOSpec(name, io_type, size, policy)
         return port
 
     def param(

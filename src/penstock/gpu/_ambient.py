@@ -41,14 +41,23 @@ class use_stream:
         _thread.stream = handle
         self._cupy = self._torch = None
         if not handle.is_simulated:
-            cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
-            if cupy is not None:
-                self._cupy = cupy.cuda.get_current_stream()
-                handle.cupy().use()
-            if torch is not None and _torch_has_cuda():
-                self._torch = torch.cuda.current_stream()
-                torch.cuda.set_stream(handle.torch())
+            try:
+                self._enter_libraries(handle)
+            except BaseException:
+                self.__exit__()  # one library that fails must not leave another on this stream
+                raise
         return handle
+
+    def _enter_libraries(self, handle: StreamHandle) -> None:
+        cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
+        if cupy is not None:
+            ours = handle.cupy()
+            self._cupy = cupy.cuda.get_current_stream()
+            ours.use()
+        if torch is not None and _torch_has_cuda():
+            ours = handle.torch()
+            self._torch = torch.cuda.current_stream()
+            torch.cuda.set_stream(ours)
 
     def __exit__(self, *_: object) -> None:
         if self._torch is not None:

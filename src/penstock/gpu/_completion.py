@@ -5,15 +5,16 @@ On a real device there are two ways: a host function on the stream, and a thread
 
 The waiting thread was chosen. Against a host function on the stream it
 
-* leaves no gap: a host function holds up what follows it in its stream by 80 to 160 µs. On a second stream that
-  waits for the first it does not, but then asking costs the caller twice what it costs here;
-* learns it a little sooner, and
+* leaves no gap: a host function holds up what follows it in its stream by more than 100 µs. On a second stream
+  that waits for the first it does not, but then asking costs the caller twice what it costs here, and
 * never asks for Python's lock on a thread of the driver's. A host function does, and a library that holds
   that lock while it synchronises then waits for itself.
 
+It learns it about as soon: a little sooner with one stream, a little later with eight.
+
 A thread serves one stream, since the points of one stream are passed in order and those of several are not.
 It sleeps in the driver, on an event made for that (``blocking_sync``) and recorded on a stream of its own that
-waits for the point. A thread that spins learns it some 80 µs sooner, but keeps a core busy, one for each stream.
+waits for the point. A thread that spins learns it some 120 µs sooner, but keeps a core busy, one for each stream.
 The events that streams are ordered by stay plain ones, since few of them are waited for. What a ``blocking_sync``
 event costs where nobody waits was not measured by itself.
 

@@ -108,10 +108,11 @@ def _stand_by(engine: Engine, seat: Seat, is_listed: bool) -> bool:
     lane = seat.lane
     if not is_listed:  # it was taken from among the sleepers to be told
         lane.asleep.append(seat)
-    woken = False
-    while not woken:
+    while True:
         steps = engine.steps
         woken = engine.clock.park(seat, _PATIENCE)
+        if woken:
+            break
         if engine.steps == steps or not engine.running:
             # Whatever the other worker is at, it is not done in a moment.
             lane.quick = None

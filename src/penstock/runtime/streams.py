@@ -212,9 +212,8 @@ class NodeStreams:
             mark = managed.mark()
             mark.kept = kept
             self._unfinished.append(mark)
-        mark.computes = len(
-            kept
-        )  # the last one: when it is passed, in the order they stand in, all have been
+        # Counted at the last one: they are let go of in this order.
+        mark.computes = len(kept)
 
     def _let_go(self) -> None:
         """Drop what finished computes received; a mark that has been passed speaks for those before it.
@@ -249,12 +248,7 @@ class NodeStreams:
             return DEFAULT_STREAM
         if get_ident() != self._current_on:
             self._make_current(own.device_id)
-        if type(item) is Message:
-            mark = item.mark
-            if mark is not None and mark.stream is not own:
-                own.wait(mark.event)
-        else:
-            order(item, own)
+        order(item, own)
         if self._checks:
             self._ordered.add(port)
         if sync_to_default:
@@ -379,15 +373,20 @@ class NodeStreams:
 
     def _marking(self, port: str, managed: ManagedStream | None) -> Callable[[], Mark | None]:
         """Give what marks a port's stream at each emit."""
+        if managed is None or self._checks:
 
-        if managed is not None:
-            spare, create, record = managed.spare, managed.create_event, managed.record
+            def mark_and_check() -> Mark | None:
+                self._check(f"emitted on {port!r}")
+                return None if managed is None else managed.mark()
+
+            return mark_and_check
+        spare, create, record = managed.spare, managed.create_event, managed.record
 
         def mark_emit() -> Mark:
             # What ManagedStream.mark does, without the call: this is in every step of every GPU operator.
             event = spare.pop() if spare else create()
             record(event)
-            mark = Mark(managed, event, spare)  # type: ignore[arg-type]
+            mark = Mark(managed, event, spare)
             unmarked = self._unmarked
             if unmarked is not None and self._streams[0] is managed:
                 mark.kept, mark.computes = unmarked, 1  # it comes after the end of the compute before
@@ -395,11 +394,7 @@ class NodeStreams:
                 self._unfinished.append(mark)
             return mark
 
-        def mark_and_check() -> Mark | None:
-            self._check(f"emitted on {port!r}")
-            return None if managed is None else managed.mark()
-
-        return mark_and_check if self._checks else mark_emit
+        return mark_emit
 
     def _received_port(self, port: str, caller: str) -> str:
         inputs = self.node.input_queues
