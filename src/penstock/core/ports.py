@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from penstock.core.condition import ConditionType
 from penstock.core.errors import GraphError
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["IOSpec", "PortCondition"]
 
