@@ -10,8 +10,10 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "penstock"
 MAY_IMPORT = {
+    "gpu": {"gpu"},
+    "tensor": {"tensor"},
     "core": {"core"},
-    "runtime": {"core", "runtime"},
+    "runtime": {"core", "runtime", "tensor"},
     "conditions": {"core", "runtime", "conditions"},
     "resources": {"core", "runtime", "conditions", "resources"},
     "schedulers": {"core", "runtime", "schedulers"},

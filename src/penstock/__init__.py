@@ -18,6 +18,7 @@ from penstock.core import (
     op,
 )
 from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from penstock.tensor import Tensor, TensorMap, as_tensor
 
 __all__ = [
     "Application",
@@ -33,6 +34,9 @@ __all__ = [
     "OperatorSpec",
     "PeriodicCondition",
     "Resource",
+    "Tensor",
+    "TensorMap",
     "__version__",
+    "as_tensor",
     "op",
 ]

@@ -21,6 +21,8 @@ class StreamHandle(int):
     stream: Any
     is_simulated: bool
     _cupy: Any
+    _cvcuda: Any
+    _numba: Any
     _torch: Any
 
     def __new__(cls, stream: Any) -> "StreamHandle":
@@ -49,6 +51,26 @@ class StreamHandle(int):
 
             self._torch = torch.cuda.ExternalStream(self)
             return self._torch
+
+    def numba(self) -> Any:
+        """Return Numba's object for this stream, made once."""
+        try:
+            return self._numba
+        except AttributeError:
+            from numba import cuda
+
+            self._numba = cuda.external_stream(int(self))
+            return self._numba
+
+    def cvcuda(self) -> Any:
+        """Return CV-CUDA's object for this stream, made once."""
+        try:
+            return self._cvcuda
+        except AttributeError:
+            import cvcuda
+
+            self._cvcuda = cvcuda.as_stream(int(self))
+            return self._cvcuda
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, int(self))

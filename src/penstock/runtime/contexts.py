@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PortError, choices
+from penstock.runtime.emitted import Emitted
 from penstock.runtime.message import Message
+from penstock.tensor import Tensor, TensorError, TensorMap, as_message
 
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from penstock.runtime.streams import NodeStreams
 
 __all__ = ["ExecutionContext", "InputContext", "OutputContext"]
+
+# What is sent as tensors.
+_OF_TENSORS = frozenset((dict, Tensor, TensorMap))
 
 
 class InputContext:
@@ -172,7 +177,8 @@ class OutputContext:
         Parameters
         ----------
         data
-            Any object; it is passed on as it is, not copied.
+            Any object; it is passed on as it is, not copied. Of a dict of arrays a TensorMap is sent: the arrays,
+            not copied, as tensors that every library takes.
         name
             The output port; not needed where there is only one.
         emitter_name
@@ -180,12 +186,17 @@ class OutputContext:
         acq_timestamp
             When the data was acquired, in nanoseconds; travels with it.
         """
-        if self.marks and acq_timestamp == -1 and not self._metadata:
-            mark = self.marks.get(name)
-            if mark is not None:
-                data = Message(data, mark())
-        elif acq_timestamp != -1 or self._metadata:
-            data = self._stamped(data, name, acq_timestamp)
+        mark = None
+        if self.marks:
+            leave_mark = self.marks.get(name)
+            if leave_mark is not None:
+                mark = leave_mark()
+        if type(data) in _OF_TENSORS:
+            data = self._as_tensors(data, name, mark)
+        if acq_timestamp != -1 or self._metadata:
+            data = self._stamped(data, mark, acq_timestamp)
+        elif mark is not None:
+            data = Message(data, mark)
         try:
             queues = self._queues[name]
         except KeyError:
@@ -203,9 +214,15 @@ class OutputContext:
         """
         self._node.streams.set_output(stream, output_port_name)
 
-    def _stamped(self, data: Any, name: str, acq_timestamp: int) -> Message:
-        mark = self.marks.get(name)
-        message = Message(data, None if mark is None else mark())
+    def _as_tensors(self, data: Any, name: str, mark: Mark | None) -> Any:
+        try:
+            return as_message(data, None if mark is None else Emitted(mark))
+        except TensorError as error:
+            port = name or self._names[0]
+            raise TensorError(f"operator {self._node.name!r}, output {port!r}: {error}") from error
+
+    def _stamped(self, data: Any, mark: Mark | None, acq_timestamp: int) -> Message:
+        message = Message(data, mark)
         if acq_timestamp != -1:
             message.acq_timestamp = acq_timestamp
             message.is_plain = False

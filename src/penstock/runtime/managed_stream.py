@@ -30,15 +30,18 @@ class Mark:
         What must live until it is passed, if it is the end of computes: what they received.
     computes
         Of how many computes it is the end.
+    followers
+        The streams that were ordered after it.
     """
 
-    __slots__ = ("_spare", "computes", "event", "kept", "stream")
+    __slots__ = ("_spare", "computes", "event", "followers", "kept", "stream")
 
     def __init__(self, stream: ManagedStream, event: Any, spare: deque[Any]) -> None:
         self.stream = stream
         self.event = event
         self.kept: Any = None
         self.computes = 0
+        self.followers: tuple[ManagedStream, ...] = ()
         self._spare = spare
 
     def __del__(self) -> None:

@@ -466,8 +466,10 @@ def order(item: Any, own: ManagedStream) -> None:
     """Have a stream wait for the work behind what was received, except its own."""
     if type(item) is Message:
         mark = item.mark
-        if mark is not None and mark.stream is not own:
-            own.wait(mark.event)
+        if mark is not None:
+            mark.followers += (own,)
+            if mark.stream is not own:
+                own.wait(mark.event)
     elif type(item) is Batch:
         for part in item:
             order(part, own)

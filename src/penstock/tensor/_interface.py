@@ -1,0 +1,40 @@
+"""The array interfaces: NumPy's for the host's memory, and its sibling for the GPU's, version 3."""
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.tensor._description import Description, row_major
+from penstock.tensor._errors import TensorError
+from penstock.tensor._types import DLDevice, element_of
+
+if TYPE_CHECKING:
+    from penstock.tensor._tensor import Tensor
+
+
+def read(interface: Any, device: DLDevice) -> Description:
+    """Return what the dictionary of an array interface says."""
+    try:
+        shape = tuple(interface["shape"])
+        typestr = interface["typestr"]
+        data, is_readonly = interface["data"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise TensorError(f"it has no usable shape, typestr and data ({error!r})") from error
+    if interface.get("mask") is not None:
+        raise TensorError("it has a mask; a tensor has none")
+    element = element_of(typestr)
+    strides = interface.get("strides")
+    strides = row_major(shape, element.itemsize) if strides is None else tuple(strides)
+    return (int(data), shape, strides, element, device, bool(is_readonly))
+
+
+def write(tensor: "Tensor") -> dict[str, Any]:
+    """Return the dictionary of a tensor, as both interfaces have it."""
+    typestr = tensor.dl_dtype.typestr
+    if typestr is None:
+        raise AttributeError(f"the array interfaces have no name for {tensor.dl_dtype.name}; use DLPack")
+    return {
+        "shape": tensor.shape,
+        "typestr": typestr,
+        "data": (tensor.data if tensor.size else 0, tensor.is_readonly),
+        "strides": None if tensor.is_contiguous() else tensor.strides,
+        "version": 3,
+    }
