@@ -159,7 +159,7 @@ class InputContext:
 class OutputContext:
     """What `compute` emits to."""
 
-    __slots__ = ("_metadata", "_names", "_node", "_queues", "marks")
+    __slots__ = ("_metadata", "_names", "_node", "_queues", "marks", "streams")
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -168,8 +168,9 @@ class OutputContext:
         if len(self._names) == 1:
             self._queues[""] = self._queues[self._names[0]]
         self._metadata: dict[str, Any] = node.metadata if node.operator.is_metadata_enabled else {}
-        # For each port that emits a stream, what marks that stream; "" where there is one port.
+        # For each port that emits a stream, what marks that stream, and the stream; "" where there is one port.
         self.marks: dict[str, Callable[[], Mark | None]] = {}
+        self.streams: dict[str, ManagedStream] = {}
 
     def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: int = -1) -> None:
         """Send an object to everything connected to an output.
@@ -186,13 +187,11 @@ class OutputContext:
         acq_timestamp
             When the data was acquired, in nanoseconds; travels with it.
         """
-        mark = None
-        if self.marks:
-            leave_mark = self.marks.get(name)
-            if leave_mark is not None:
-                mark = leave_mark()
+        leave_mark = self.marks.get(name) if self.marks else None
         if type(data) in _OF_TENSORS:
-            data = self._as_tensors(data, name, mark)
+            data, mark = self._as_tensors(data, name, leave_mark)
+        else:
+            mark = None if leave_mark is None else leave_mark()
         if acq_timestamp != -1 or self._metadata:
             data = self._stamped(data, mark, acq_timestamp)
         elif mark is not None:
@@ -214,12 +213,21 @@ class OutputContext:
         """
         self._node.streams.set_output(stream, output_port_name)
 
-    def _as_tensors(self, data: Any, name: str, mark: Mark | None) -> Any:
+    def _as_tensors(
+        self, data: Any, name: str, leave_mark: Callable[[], Mark | None] | None
+    ) -> tuple[Any, Mark | None]:
+        """Give what is sent of a dict of arrays or a tensor, and the mark left behind it."""
+        stream = self.streams.get(name)
+        emitted = None if stream is None else Emitted(stream)
         try:
-            return as_message(data, None if mark is None else Emitted(mark))
+            data = as_message(data, emitted)
         except TensorError as error:
             port = name or self._names[0]
             raise TensorError(f"operator {self._node.name!r}, output {port!r}: {error}") from error
+        mark = None if leave_mark is None else leave_mark()
+        if emitted is not None:
+            emitted.mark = mark
+        return data, mark
 
     def _stamped(self, data: Any, mark: Mark | None, acq_timestamp: int) -> Message:
         message = Message(data, mark)

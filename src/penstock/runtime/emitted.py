@@ -12,32 +12,37 @@ from typing import TYPE_CHECKING
 from penstock.tensor import stream_of
 
 if TYPE_CHECKING:
-    from penstock.runtime.managed_stream import Mark
+    from penstock.runtime.managed_stream import ManagedStream, Mark
 
 __all__ = ["Emitted"]
 
 
 class Emitted:
-    """The work up to the mark that an `emit` left."""
+    """The work on a stream up to the mark that an `emit` leaves, once everything it sends has been converted."""
 
-    __slots__ = ("_mark",)
+    __slots__ = ("_stream", "mark")
 
-    def __init__(self, mark: Mark) -> None:
-        self._mark = mark
+    def __init__(self, stream: ManagedStream) -> None:
+        self._stream = stream
+        self.mark: Mark | None = None
+
+    @property
+    def place(self) -> int:
+        """The sender's stream."""
+        return int(self._stream.handle)
 
     @property
     def stream(self) -> int | None:
-        """The sender's stream, until a receiver has been ordered after it."""
-        mark = self._mark
-        return None if mark.followers else mark.stream.handle
+        """The sender's stream, until a receiver has been ordered after the mark."""
+        return None if self.mark is not None and self.mark.followers else self._stream.handle
 
     def order(self, stream: int) -> None:
         """Have a stream wait for the work, unless it does already."""
-        mark = self._mark
-        followers = mark.followers
-        if stream == mark.stream.handle or any(stream == follower.handle for follower in followers):
+        mark = self.mark
+        followers = () if mark is None else mark.followers
+        if stream == self._stream.handle or any(stream == follower.handle for follower in followers):
             return
         consumer = stream_of(stream)
-        consumer.wait(mark.event)
+        consumer.wait(self._stream.stream if mark is None else mark.event)
         for follower in followers:
             consumer.wait(follower.stream)

@@ -368,8 +368,14 @@ class NodeStreams:
             managed = self._outputs.get(port)
             if managed is not None or self._checks:
                 marks[port] = self._marking(port, managed)
-        if len(self.node.output_queues) == 1 and marks:
-            marks[""] = next(iter(marks.values()))
+        streams = self.node.output.streams
+        streams.update(self._outputs)
+        if len(self.node.output_queues) == 1:
+            (port,) = self.node.output_queues
+            if port in marks:
+                marks[""] = marks[port]
+            if port in streams:
+                streams[""] = streams[port]
 
     def _marking(self, port: str, managed: ManagedStream | None) -> Callable[[], Mark | None]:
         """Give what marks a port's stream at each emit."""

@@ -3,22 +3,20 @@
 DLPack is asked first: it knows the most element types, and says on which device the memory is. The array
 interfaces follow, for what has no DLPack.
 
-**On which stream the data is made.** CuPy and PyTorch are asked: it is their current stream. Any other library
-is told instead: through DLPack's handshake it orders a stream of ours behind its work, the one that is current
-here or else the default stream. An array interface says it in its ``stream`` entry, which is believed unless
-``PENSTOCK_ARRAY_INTERFACE_SYNC=0`` says that everything is ordered already.
+The stream on which the data is made is found as `_libraries` says; an array interface has an entry for it, which is
+believed unless ``PENSTOCK_ARRAY_INTERFACE_SYNC=0`` says that everything is ordered already.
 """
 
 import os
 import sys
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from penstock import gpu
 from penstock.tensor import _capsule, _interface
 from penstock.tensor._errors import TensorError
 from penstock.tensor._export import request_capsule
+from penstock.tensor._libraries import library_of
 from penstock.tensor._ready import LEGACY_DEFAULT, OnStream, Ready
 from penstock.tensor._tensor import Tensor
 from penstock.tensor._types import CPU, CUDA_TYPES, DLDevice, DLDeviceType
@@ -49,14 +47,17 @@ def as_tensor(obj: Any, *, stream: int | None = None) -> Tensor:
         if obj._ready is not None:
             obj._ready.order(stream)
         return obj._after(OnStream(stream))
-    return _convert(obj, None if stream is None else OnStream(stream), True)
+    return _convert(obj, None if stream is None else OnStream(stream), False)
 
 
-def as_ready(obj: Any, ready: Ready | None) -> Tensor:
-    """Describe an array as a tensor behind which there is that work and no other; orders nothing."""
-    if type(obj) is Tensor:
-        return obj._after(ready) if obj.device.is_cuda else obj
-    return _convert(obj, ready, False)
+def as_ready(obj: Any, ready: Ready) -> Tensor:
+    """Describe an array as a tensor that is made on a stream of ours, where `ready` says that it is done.
+
+    What CuPy and PyTorch made is taken to be on that stream; the stream is ordered behind any other library's work.
+    """
+    if type(obj) is not Tensor:
+        return _convert(obj, ready, True)
+    return obj._after(ready) if obj.device.is_cuda else obj
 
 
 def is_array(obj: Any) -> bool:
@@ -67,14 +68,15 @@ def is_array(obj: Any) -> bool:
     return numpy is None or not isinstance(obj, numpy.generic)
 
 
-def _convert(obj: Any, ready: Ready | None, handshake: bool) -> Tensor:
+def _convert(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
+    """Describe an array; its work is to be behind `ready`, and, if it is a current stream's, is there already."""
     tried = []
     for name, read in _PROTOCOLS:
         if not hasattr(obj, name):
             tried.append(f"{name}: it has none")
             continue
         try:
-            return read(obj, ready, handshake)
+            return read(obj, ready, is_there)
         except Exception as error:  # whatever a library raises when it will not export
             tried.append(f"{name}: {error or type(error).__name__}")
     kind = type(obj)
@@ -83,43 +85,44 @@ def _convert(obj: Any, ready: Ready | None, handshake: bool) -> Tensor:
     raise TensorError(f"{kind.__module__}.{kind.__qualname__} cannot be a tensor ({'; '.join(tried)})")
 
 
-def _from_dlpack(obj: Any, ready: Ready | None, handshake: bool) -> Tensor:
-    place, index = obj.__dlpack_device__()
-    if place not in CUDA_TYPES:
-        ready, named = None, None
-    elif not handshake:
-        named = -1
-    elif ready is not None:
-        named = ready.stream
+def _from_dlpack(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
+    device_type, device_id = obj.__dlpack_device__()
+    named = None
+    if device_type not in CUDA_TYPES:
+        ready = None
     else:
         kind: type = type(obj)
-        current = _current_stream_of(kind)
-        if current is not None:
-            ready, named = OnStream(current(index)), -1
+        current, unordered = library_of(kind)
+        if current is None:
+            if ready is None:
+                ready = OnStream(gpu.current_stream() or LEGACY_DEFAULT)
+            named = ready.place
+        elif ready is None:
+            ready, named = OnStream(current(device_id)), unordered
         else:
-            ready = OnStream(gpu.current_stream() or LEGACY_DEFAULT)
-            named = ready.stream
+            named = unordered if is_there else ready.place
     capsule = request_capsule(obj, named, _capsule.VERSION)
     # The capsule is kept too: should an owner export something else than it keeps, that lives on.
     return Tensor._of(_capsule.read(capsule), obj, obj, ready, capsule)
 
 
-def _from_cuda_array_interface(obj: Any, ready: Ready | None, handshake: bool) -> Tensor:
+def _from_cuda_array_interface(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
     interface = obj.__cuda_array_interface__
     device, exporter = _place(obj, interface)
     description = _interface.read(interface, device)
     stream = interface.get("stream") if _SYNC else None
     if stream == 0:
         raise TensorError("its stream entry is 0, which names no stream: 1 is the legacy default stream")
-    if handshake and stream is not None:
+    if stream is not None:
+        made = OnStream(stream)
         if ready is None:
-            ready = OnStream(stream)
+            ready = made
         else:
-            OnStream(stream).order(ready.stream or LEGACY_DEFAULT)
+            made.order(ready.place)
     return Tensor._of(description, obj, exporter, ready)
 
 
-def _from_array_interface(obj: Any, ready: Ready | None, handshake: bool) -> Tensor:
+def _from_array_interface(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
     description = _interface.read(obj.__array_interface__, CPU)
     return Tensor._of(description, obj, _numpy_view(obj), None)
 
@@ -150,7 +153,10 @@ def _place(obj: Any, interface: Any) -> tuple[DLDevice, Any]:
     """Return where the memory behind a CUDA array interface is, and what can export it through DLPack."""
     if gpu.backend() != "cuda":
         return DLDevice(DLDeviceType.CUDA, 0), None
-    view = _cuda_view(obj)
+    try:
+        view = _cuda_view(obj)
+    except Exception as error:
+        raise TensorError(f"no CUDA device knows the pointer {interface.get('data')!r} ({error})") from error
     return DLDevice(*view.__dlpack_device__()), view
 
 
@@ -164,17 +170,3 @@ def _cuda_view(obj: Any) -> Any:
     from cuda.core.utils import StridedMemoryView
 
     return StridedMemoryView.from_cuda_array_interface(obj, -1)
-
-
-@cache
-def _current_stream_of(kind: type) -> Callable[[int], int] | None:
-    """Return what gives the current stream of the library a type is of, where that can be asked."""
-    for ancestor in kind.__mro__:
-        library = ancestor.__module__.partition(".")[0]
-        if library == "cupy":
-            current = sys.modules["cupy"].cuda.get_current_stream
-            return lambda index: current(index).ptr
-        if library == "torch":
-            current = sys.modules["torch"].cuda.current_stream
-            return lambda index: current(index).cuda_stream
-    return None

@@ -33,7 +33,7 @@ _versioned = struct.Struct("=I20xQ" + _DLTENSOR)
 _legacy = struct.Struct("=" + _DLTENSOR)
 _deleter_at = {_VERSIONED: 16, _LEGACY: 56}
 _bytes_at = (ctypes.c_char * _versioned.size).from_address
-_integers_at = tuple((ctypes.c_int64 * ndim).from_address for ndim in range(9))
+_integers_at = tuple((ctypes.c_int64 * ndim).from_address for ndim in range(17))
 
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
@@ -46,22 +46,29 @@ _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 def read(capsule: Any) -> Description:
     """Return what a capsule says; it stays as it is, and must be kept for as long as the memory is used."""
-    address, name = _open(capsule)
-    if name is _VERSIONED:
+    try:
+        address = _pointer(capsule, _VERSIONED)
+    except ValueError:  # it has another name
+        flags = 0
+        address, _ = _open(capsule)
+        data, device, ndim, element, shape_at, strides_at, offset = _legacy.unpack_from(_bytes_at(address))
+    else:
         major, flags, data, device, ndim, element, shape_at, strides_at, offset = _versioned.unpack_from(
             _bytes_at(address)
         )
         if major != VERSION[0]:
             raise TensorError(f"the capsule is of DLPack {major}; version {VERSION[0]} is understood")
-    else:
-        flags = 0
-        data, device, ndim, element, shape_at, strides_at, offset = _legacy.unpack_from(_bytes_at(address))
     dl_dtype, itemsize = _element_of(element, flags & _PADDED)
-    shape = _integers(shape_at, ndim)
-    if strides_at:
-        strides = tuple([step * itemsize for step in _integers(strides_at, ndim)])
+    if strides_at == shape_at + 8 * ndim:  # as NumPy and CuPy have it: both in one go
+        extents = _integers(shape_at, 2 * ndim)
+        shape, steps = extents[:ndim], extents[ndim:]
+        strides = tuple([step * itemsize for step in steps])
     else:
-        strides = row_major(shape, itemsize)
+        shape = _integers(shape_at, ndim)
+        if strides_at:
+            strides = tuple([step * itemsize for step in _integers(strides_at, ndim)])
+        else:
+            strides = row_major(shape, itemsize)
     return (data + offset, shape, strides, dl_dtype, _device_of(device), bool(flags & _READ_ONLY))
 
 

@@ -77,7 +77,7 @@ def as_message(data: Any, ready: Ready | None = None) -> Any:
     data
         What is emitted.
     ready
-        The work behind it, if the sender says; otherwise each array is asked.
+        Where the sender has it made, if it says; otherwise each array is asked.
     """
     if type(data) is Tensor:
         return data if ready is None else as_ready(data, ready)

@@ -14,6 +14,10 @@ class Ready(Protocol):
     """The work behind a tensor."""
 
     @property
+    def place(self) -> int:
+        """The stream on which it is done."""
+
+    @property
     def stream(self) -> int | None:
         """The stream to be waited for by a consumer that does not say where it works; None if there is none."""
 
@@ -24,16 +28,20 @@ class Ready(Protocol):
 class OnStream:
     """Work on a stream: all that has been submitted to it when someone asks."""
 
-    __slots__ = ("stream",)
+    __slots__ = ("place",)
 
     def __init__(self, stream: int) -> None:
-        # The protocols say 1 for the legacy default stream; 0 is not a name for any.
-        self.stream = int(stream) or LEGACY_DEFAULT
+        self.place = int(stream) or LEGACY_DEFAULT  # the protocols have no stream 0
+
+    @property
+    def stream(self) -> int:
+        """The same."""
+        return self.place
 
     def order(self, stream: int) -> None:
         """Have a stream wait for what has been submitted to this one."""
-        if stream != self.stream:
-            stream_of(stream).wait(stream_of(self.stream))
+        if stream != self.place:
+            stream_of(stream).wait(stream_of(self.place))
 
 
 def stream_of(handle: int) -> Any:

@@ -7,6 +7,7 @@ from penstock import gpu
 from penstock.tensor import _interface
 from penstock.tensor._description import Description
 from penstock.tensor._export import request_capsule, request_elsewhere
+from penstock.tensor._libraries import library_of
 from penstock.tensor._ready import LEGACY_DEFAULT, Ready, stream_of
 from penstock.tensor._types import DLDataType, DLDevice
 
@@ -117,10 +118,10 @@ class Tensor:
 
     def is_contiguous(self) -> bool:
         """Return whether its elements lie one after another in row-major order."""
-        expected = self.itemsize
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if extent != 1 and stride != expected:
-                return self.size == 0
+        expected = self.dl_dtype.itemsize
+        for extent, stride in zip(self.shape[::-1], self.strides[::-1], strict=True):
+            if stride != expected and extent != 1:
+                return 0 in self.shape
             expected *= extent
         return True
 
@@ -168,7 +169,7 @@ class Tensor:
         if not self.device.is_cuda:
             return request_capsule(exporter, stream, max_version)
         self._order(stream)
-        return request_capsule(exporter, -1, max_version)
+        return request_capsule(exporter, library_of(type(exporter)).unordered, max_version)
 
     def _order(self, stream: int | None) -> None:
         """Have a consumer's stream, as DLPack names it, wait for the work on the tensor."""
@@ -192,7 +193,8 @@ class Tensor:
         self._order(stream)
         stays = dl_device is None or tuple(dl_device) == self.__dlpack_device__()
         if stays and not copy:
-            return request_elsewhere(self._exporter, -1, max_version, dl_device, copy)
+            unordered = library_of(type(self._exporter)).unordered
+            return request_elsewhere(self._exporter, unordered, max_version, dl_device, copy)
         if self.stream is None:
             return request_elsewhere(self._exporter, stream, max_version, dl_device, copy)
         with gpu.use_stream(stream_of(self.stream)):

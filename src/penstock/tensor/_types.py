@@ -6,7 +6,7 @@ gives it one. It is asked only when such a tensor's `dtype` is: passing one on n
 
 import sys
 from enum import IntEnum
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.tensor._errors import TensorError
@@ -24,18 +24,20 @@ class DLDeviceType(IntEnum):
     CUDA_MANAGED = 13
 
 
-class DLDevice(NamedTuple):
-    """Where a tensor lies; prints as ``cpu``, ``cuda:0`` and so on."""
-
+class _DLDevice(NamedTuple):
     device_type: int
     device_id: int
 
-    @property
+
+class DLDevice(_DLDevice):  # a subclass, so that what follows from the numbers is worked out once
+    """Where a tensor lies; prints as ``cpu``, ``cuda:0`` and so on."""
+
+    @cached_property
     def is_cuda(self) -> bool:
         """Whether a kernel can use the memory, and streams order the use of it."""
         return self.device_type in CUDA_TYPES
 
-    @property
+    @cached_property
     def is_host(self) -> bool:
         """Whether the host can read the memory."""
         return self.device_type in HOST_TYPES
@@ -52,26 +54,28 @@ _DEVICE_NAMES = {1: "cpu", 2: "cuda", 3: "cuda_host", 8: "metal", 10: "rocm", 13
 CPU = DLDevice(DLDeviceType.CPU, 0)
 
 
-class DLDataType(NamedTuple):
-    """What a tensor's elements are: a kind of number, so many bits of it, so many of them together."""
-
+class _DLDataType(NamedTuple):
     code: int
     bits: int
     lanes: int = 1
 
-    @property
+
+class DLDataType(_DLDataType):
+    """What a tensor's elements are: a kind of number, so many bits of it, so many of them together."""
+
+    @cached_property
     def itemsize(self) -> int:
         """The bytes of one element."""
         return (self.bits * self.lanes + 7) // 8
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name that NumPy or ml_dtypes has for it."""
         stem = _NAMES.get(self.code, f"type{self.code}_")
         sized = stem if self.code in _SIZED_BY_NAME else f"{stem}{self.bits}"
         return sized if self.lanes == 1 else f"{sized}_x{self.lanes}"
 
-    @property
+    @cached_property
     def typestr(self) -> str | None:
         """The array interfaces' name for it, or None where they have none."""
         letter = _LETTERS.get(self.code)
