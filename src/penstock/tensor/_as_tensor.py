@@ -86,20 +86,23 @@ def _convert(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
 
 
 def _from_dlpack(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
-    device_type, device_id = obj.__dlpack_device__()
+    place = obj.__dlpack_device__()
     named = None
-    if device_type not in CUDA_TYPES:
+    if place[0] not in CUDA_TYPES:
         ready = None
     else:
         kind: type = type(obj)
-        current, unordered = library_of(kind)
+        current, unordered, describe = library_of(kind)
         if current is None:
             if ready is None:
                 ready = OnStream(gpu.current_stream() or LEGACY_DEFAULT)
             named = ready.place
-        elif ready is None:
-            ready, named = OnStream(current(device_id)), unordered
         else:
+            if ready is None:
+                ready = OnStream(current(place[1]))
+                is_there = True
+            if is_there and describe is not None:
+                return Tensor._of(describe(obj, place), obj, obj, ready)
             named = unordered if is_there else ready.place
     capsule = request_capsule(obj, named, _capsule.VERSION)
     # The capsule is kept too: should an owner export something else than it keeps, that lives on.

@@ -28,14 +28,15 @@ def read(interface: Any, device: DLDevice) -> Description:
 
 def write(tensor: "Tensor") -> dict[str, Any]:
     """Return the dictionary of a tensor, as both interfaces have it."""
-    typestr = tensor.dl_dtype.typestr
+    element, shape, strides = tensor.dl_dtype, tensor.shape, tensor.strides
+    typestr = element.typestr
     if typestr is None:
-        raise AttributeError(f"the array interfaces have no name for {tensor.dl_dtype.name}; use DLPack")
+        raise AttributeError(f"the array interfaces have no name for {element.name}; use DLPack")
     return {
-        "shape": tensor.shape,
+        "shape": shape,
         "typestr": typestr,
-        "data": (0 if 0 in tensor.shape else tensor.data, tensor.is_readonly),
+        "data": (0 if 0 in shape else tensor.data, tensor.is_readonly),
         # None where it can be: CuPy takes 0.8 µs more for the same strides written out.
-        "strides": None if tensor.is_contiguous() else tensor.strides,
+        "strides": None if strides == row_major(shape, element.itemsize) else strides,
         "version": 3,
     }

@@ -5,11 +5,17 @@ array is made, so they are asked. Every other library is told instead: DLPack's 
 and the library orders that behind its own work.
 
 **How to ask for no order.** The standard says -1; JAX knows only None for it.
+
+**How an array is laid out.** A capsule tells it, and is the one way for all; but CuPy's arrays have attributes that
+tell the same in a third of the time (1.3 µs instead of 3.2), and they are what is converted in every frame.
 """
 
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from penstock.tensor._description import Description
+from penstock.tensor._types import DLDataType, DLDevice, element_named
 
 
 class Library(NamedTuple):
@@ -19,6 +25,8 @@ class Library(NamedTuple):
     current_stream: Callable[[int], int] | None = None
     # What is said in place of a stream to have nothing ordered.
     unordered: int | None = -1
+    # Gives the description of an array, where there is a quicker way than to read it from a capsule.
+    describe: Callable[[Any, tuple[int, int]], Description] | None = None
 
 
 _of: dict[type, Library] = {}
@@ -36,11 +44,28 @@ def library_of(kind: type) -> Library:
 def _find(kind: type) -> Library:
     names = {ancestor.__module__.partition(".")[0] for ancestor in kind.__mro__}
     if "cupy" in names:
-        of_cupy = sys.modules["cupy"].cuda.get_current_stream
-        return Library(lambda device: of_cupy(device).ptr)
+        cupy = sys.modules["cupy"]
+        of_cupy = cupy.cuda.get_current_stream
+        describe = _describe_cupy if kind is cupy.ndarray else None
+        return Library(lambda device: of_cupy(device).ptr, describe=describe)
     if "torch" in names:
         of_torch = sys.modules["torch"].cuda.current_stream
         return Library(lambda device: of_torch(device).cuda_stream)
     if names & {"jax", "jaxlib"}:
         return Library(unordered=None)
     return Library()
+
+
+_elements: dict[Any, DLDataType] = {}
+_devices: dict[tuple[int, int], DLDevice] = {}
+
+
+def _describe_cupy(array: Any, place: tuple[int, int]) -> Description:
+    dtype = array.dtype
+    element = _elements.get(dtype)
+    if element is None:
+        element = _elements[dtype] = element_named(dtype.name)
+    device = _devices.get(place)
+    if device is None:
+        device = _devices[place] = DLDevice(*place)
+    return (array.data.ptr, array.shape, array.strides, element, device, False)

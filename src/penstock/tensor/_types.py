@@ -163,3 +163,20 @@ def element_of(typestr: str) -> DLDataType:
             "in this machine's byte order"
         )
     return DLDataType(code, 8 * int(size))
+
+
+def element_named(name: str) -> DLDataType:
+    """Return the element type that has a name of NumPy or ml_dtypes.
+
+    Raises
+    ------
+    TensorError
+        If no element type has it.
+    """
+    stem = name.rstrip("0123456789")
+    for code, known in _NAMES.items():
+        if known == name:
+            return DLDataType(code, 8)
+        if known == stem and code not in _SIZED_BY_NAME:
+            return DLDataType(code, int(name[len(stem) :]))
+    raise TensorError(f"unsupported dtype {name!r}")
