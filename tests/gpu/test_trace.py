@@ -1,4 +1,4 @@
-"""What CUPTI sees of a pipeline of CuPy and PyTorch stages; in a process of its own, since tracing slows one down."""
+"""What CUPTI sees of a pipeline of CuPy and PyTorch stages; in a process of its own, since tracing takes time."""
 
 import subprocess
 import sys

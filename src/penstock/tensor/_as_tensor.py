@@ -53,11 +53,16 @@ def as_tensor(obj: Any, *, stream: int | None = None) -> Tensor:
 def as_ready(obj: Any, ready: Ready) -> Tensor:
     """Describe an array as a tensor that is made on a stream of ours, where `ready` says that it is done.
 
-    What CuPy and PyTorch made is taken to be on that stream; the stream is ordered behind any other library's work.
+    What CuPy and PyTorch made is taken to be on that stream; the stream is ordered behind any other library's work,
+    and behind the work of a tensor.
     """
     if type(obj) is not Tensor:
         return _convert(obj, ready, True)
-    return obj._after(ready) if obj.device.is_cuda else obj
+    if not obj.device.is_cuda:
+        return obj
+    if obj._ready is not None:
+        obj._ready.order(ready.place)
+    return obj._after(ready)
 
 
 def is_array(obj: Any) -> bool:
