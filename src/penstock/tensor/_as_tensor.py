@@ -98,17 +98,17 @@ def _from_dlpack(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
     else:
         kind: type = type(obj)
         current, unordered, describe = library_of(kind)
-        if current is None:
+        if current is not None and ready is None:
+            ready = OnStream(current(place[1]))
+            is_there = True
+        if describe is not None and (is_there or current is None):
+            return Tensor._of(describe(obj, place), obj, obj, ready)
+        if current is not None and is_there:
+            named = unordered
+        else:
             if ready is None:
                 ready = OnStream(gpu.current_stream() or LEGACY_DEFAULT)
             named = ready.place
-        else:
-            if ready is None:
-                ready = OnStream(current(place[1]))
-                is_there = True
-            if is_there and describe is not None:
-                return Tensor._of(describe(obj, place), obj, obj, ready)
-            named = unordered if is_there else ready.place
     capsule = request_capsule(obj, named, _capsule.VERSION)
     # The capsule is kept too: should an owner export something else than it keeps, that lives on.
     return Tensor._of(_capsule.read(capsule), obj, obj, ready, capsule)
