@@ -26,7 +26,7 @@ KERNEL = gpu.Program(SOURCE, "c++", OPTIONS).compile("cubin").get_kernel("apply_
 
 @op
 def apply_gain(message, *, gain: int):
-    """Works on the operator's stream: the buffer is allocated there, and freed there when no one needs it."""
+    """Runs with the device current and on a stream of its own, in whose order the buffer comes and goes."""
     frame, stream = message["frame"], gpu.current_stream().stream
     louder = gpu.Device(0).allocate(frame.nbytes, stream=stream)
     config = gpu.LaunchConfig(grid=-(-frame.size // 256), block=256)
