@@ -1,0 +1,62 @@
+"""The frames of the examples with arrays: what they show, and how they get to the GPU and back."""
+
+from typing import Any
+
+import numpy as np
+
+from penstock import Operator, OperatorSpec, Tensor, as_tensor, gpu
+
+
+def picture(number: int) -> np.ndarray:
+    """Give a small picture in colour, dim enough for a gain of 2; the number brightens its red."""
+    rows, columns = np.indices((64, 64))
+    return np.stack([rows + number, columns, rows ^ columns], axis=-1).astype(np.uint8)
+
+
+class Transmit(Operator):
+    """Emits pictures; on the GPU, if asked, each copied there on the operator's own stream."""
+
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.output("out")
+        spec.param("on_gpu", False)
+
+    def start(self) -> None:
+        self.number = 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        frame: Any = picture(self.number)
+        if self.on_gpu:
+            stream = context.allocate_cuda_stream("transmit")  # the same one every time
+            op_output.set_cuda_stream(stream, "out")
+            frame = to_device(frame, stream)
+        op_output.emit({"frame": frame}, "out")
+        self.number += 1
+
+
+def device_frame(shape: tuple[int, ...], dtype: np.dtype, stream: gpu.StreamHandle) -> Any:
+    """Allocate a frame on the GPU, in a stream's order: a buffer of cuda.core, and its shape."""
+    from cuda.core.utils import StridedMemoryView  # only where there is a GPU
+
+    size = int(np.prod(shape)) * dtype.itemsize
+    buffer = gpu.Device(0).allocate(size, stream=stream.stream)
+    return StridedMemoryView.from_buffer(buffer, shape, dtype=dtype)
+
+
+def to_device(frame: np.ndarray, stream: gpu.StreamHandle) -> Any:
+    """Copy a frame to the GPU on a stream."""
+    copied = device_frame(frame.shape, frame.dtype, stream)
+    # From pageable memory the copy has been read when this returns; the frame need not be kept.
+    source = gpu.Buffer.from_handle(frame.ctypes.data, frame.nbytes, owner=frame)
+    copied.exporting_obj.copy_from(source, stream=stream.stream)
+    return copied
+
+
+def to_host(tensor: Tensor, stream: gpu.StreamHandle) -> np.ndarray:
+    """Copy a tensor from the GPU on a stream, and wait for the copy."""
+    tensor = as_tensor(tensor, stream=stream)  # the stream waits for whatever still writes to it
+    steps = zip(tensor.shape, tensor.strides, strict=True)
+    span = tensor.itemsize + sum((extent - 1) * stride for extent, stride in steps)
+    host = gpu.LegacyPinnedMemoryResource().allocate(span)
+    gpu.Buffer.from_handle(tensor.data, span, owner=tensor).copy_to(host, stream=stream.stream)
+    stream.stream.sync()
+    return np.ndarray(tensor.shape, tensor.dtype, np.from_dlpack(host), strides=tensor.strides).copy()
