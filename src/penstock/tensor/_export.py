@@ -12,8 +12,11 @@ def request_capsule(array: Any, stream: int | None, max_version: tuple[int, int]
         return array.__dlpack__(stream=stream)
     try:
         return array.__dlpack__(stream=stream, max_version=max_version)
-    except TypeError:
-        capsule = array.__dlpack__(stream=stream)  # if the form was not the reason, this says what was
+    except TypeError as refused:
+        try:
+            capsule = array.__dlpack__(stream=stream)  # if the form was not the reason, this says what was
+        except Warning:  # unless it only says that the form is old, where warnings are errors
+            raise refused from None
         _old_style.add(type(array))
         return capsule
 
