@@ -3,6 +3,7 @@
 A receiver that called `receive_cuda_stream` is ordered after that work, and what it exports to a library that works
 on the same stream needs nothing more. A library with streams of its own, as JAX has, names one of them when it
 takes a tensor; that stream is then ordered after the work, and after what receivers have done to the tensor since.
+When it gives one, the sender's stream is ordered after its work first, and the mark follows.
 """
 
 from __future__ import annotations
@@ -31,13 +32,19 @@ class Emitted:
         mark = self._mark
         return None if mark.followers else mark.stream.handle
 
-    def order(self, stream: int) -> None:
-        """Have a stream wait for the work, unless it does already."""
+    def order(self, stream: int) -> bool:
+        """Have a stream wait for the work, unless it does already; return whether it did not."""
         mark = self._mark
         followers = mark.followers
         if stream == mark.stream.handle or any(stream == follower.handle for follower in followers):
-            return
+            return False
         consumer = stream_of(stream)
         consumer.wait(mark.event)
         for follower in followers:
             consumer.wait(follower.stream)
+        return True
+
+    def renew(self) -> None:
+        """Move the mark to where the stream is now; nobody waits for it yet."""
+        mark = self._mark
+        mark.stream.record(mark.event)

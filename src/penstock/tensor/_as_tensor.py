@@ -54,10 +54,18 @@ def as_tensor(obj: Any, *, stream: int | None = None) -> Tensor:
     return _convert(obj, None if stream is None else OnStream(stream), True)
 
 
-def as_ready(obj: Any, ready: Ready | None) -> Tensor:
-    """Describe an array as a tensor behind which there is that work and no other; orders nothing."""
+def as_ready(obj: Any, ready: Ready) -> Tensor:
+    """Describe an array as a tensor behind which there is that work.
+
+    CuPy and PyTorch have done theirs on the stream of that work, where they were told to. What is said to be made
+    elsewhere is ordered before its end.
+    """
     if type(obj) is Tensor:
-        return obj._after(ready) if obj.device.is_cuda else obj
+        if not obj.device.is_cuda:
+            return obj
+        if obj._ready is not None and obj._ready.order(ready.stream or LEGACY_DEFAULT):
+            ready.renew()
+        return obj._after(ready)
     return _convert(obj, ready, False)
 
 
@@ -87,14 +95,14 @@ def _convert(obj: Any, ready: Ready | None, handshake: bool) -> Tensor:
 
 def _from_dlpack(obj: Any, ready: Ready | None, handshake: bool) -> Tensor:
     place, index = obj.__dlpack_device__()
+    kind: type = type(obj)
     if place not in CUDA_TYPES:
         ready, named = None, None
-    elif not handshake:
+    elif ready is not None and not handshake and _current_stream_of(kind) is not None:
         named = -1
     elif ready is not None:
         named = ready.stream
     else:
-        kind: type = type(obj)
         current = _current_stream_of(kind)
         if current is not None:
             ready, named = OnStream(current(index)), -1
@@ -102,6 +110,8 @@ def _from_dlpack(obj: Any, ready: Ready | None, handshake: bool) -> Tensor:
             ready = OnStream(gpu.current_stream() or LEGACY_DEFAULT)
             named = ready.stream
     capsule = request_capsule(obj, named, _capsule.VERSION)
+    if ready is not None and named != -1:
+        ready.renew()
     # The capsule is kept too: should an owner export something else than it keeps, that lives on.
     return Tensor._of(_capsule.read(capsule), obj, obj, ready, capsule)
 
@@ -112,11 +122,11 @@ def _from_cuda_array_interface(obj: Any, ready: Ready | None, handshake: bool) -
     stream = interface.get("stream") if _SYNC else None
     if stream == 0:
         raise TensorError("its stream entry is 0, which names no stream: 1 is the legacy default stream")
-    if handshake and stream is not None:
+    if stream is not None:
         if ready is None:
             ready = OnStream(stream)
-        else:
-            OnStream(stream).order(ready.stream or LEGACY_DEFAULT)
+        elif OnStream(stream).order(ready.stream or LEGACY_DEFAULT):
+            ready.renew()
     return Tensor._of(description, obj, exporter, ready)
 
 

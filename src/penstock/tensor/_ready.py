@@ -17,8 +17,11 @@ class Ready(Protocol):
     def stream(self) -> int | None:
         """The stream to be waited for by a consumer that does not say where it works; None if there is none."""
 
-    def order(self, stream: int) -> None:
-        """Have a stream wait for the work."""
+    def order(self, stream: int) -> bool:
+        """Have a stream wait for the work; return whether there was any to wait for."""
+
+    def renew(self) -> None:
+        """Count as part of the work what its stream has been ordered after since."""
 
 
 class OnStream:
@@ -30,10 +33,15 @@ class OnStream:
         # The protocols say 1 for the legacy default stream; 0 is not a name for any.
         self.stream = int(stream) or LEGACY_DEFAULT
 
-    def order(self, stream: int) -> None:
-        """Have a stream wait for what has been submitted to this one."""
-        if stream != self.stream:
-            stream_of(stream).wait(stream_of(self.stream))
+    def order(self, stream: int) -> bool:
+        """Have a stream wait for what has been submitted to this one; return whether it is another."""
+        if stream == self.stream:
+            return False
+        stream_of(stream).wait(stream_of(self.stream))
+        return True
+
+    def renew(self) -> None:
+        """Do nothing: it is all that has been submitted."""
 
 
 def stream_of(handle: int) -> Any:
