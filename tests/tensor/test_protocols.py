@@ -16,7 +16,7 @@ import pytest
 
 from penstock import as_tensor, gpu
 from penstock.gpu import sim
-from penstock.tensor import DLDevice, TensorError, _as_tensor
+from penstock.tensor import DLDevice, TensorError, _as_tensor, _export
 
 HOST = np.arange(24, dtype=np.float32)
 
@@ -267,3 +267,32 @@ def test_numba_reads_an_array(ours: Any) -> None:
     assert interface["version"] == 3
     assert interface.get("mask") is None
     assert interface["stream"] is None
+
+
+def test_numpy_refuses_what_it_cannot_read(ours: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"NumPy cannot take it: a tensor on cuda:0 has no __array_interface__"
+    ):
+        np.asarray(ours)
+    host = as_tensor(np.arange(3.0))
+    assert np.shares_memory(host.__array__(), np.asarray(host))
+    assert not np.shares_memory(host.__array__(copy=True), np.asarray(host))
+    assert host.__array__(np.int8).dtype == np.int8
+
+
+def test_jax_is_never_given_a_number_that_is_no_stream() -> None:
+    class ArrayImpl:
+        told: list[Any] = []  # noqa: RUF012
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 0)
+
+        def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
+            self.told.append(stream)
+            return HOST.__dlpack__(max_version=max_version)
+
+    ArrayImpl.__module__ = "jaxlib._jax"
+    array = ArrayImpl()
+    _export.request_capsule(array, -1, (1, 0))
+    _export.request_capsule(array, 0x1234, (1, 0))
+    assert array.told == [None, 0x1234]

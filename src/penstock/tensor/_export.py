@@ -1,5 +1,6 @@
 """Asking an array for a DLPack capsule, in the form it understands."""
 
+from functools import cache
 from typing import Any
 
 # Types whose `__dlpack__` takes a stream and nothing else, as it was before DLPack 1.0.
@@ -8,7 +9,10 @@ _old_style: set[type] = set()
 
 def request_capsule(array: Any, stream: int | None, max_version: tuple[int, int] | None) -> Any:
     """Return a capsule of an array; of a type that knows only the old form, that one."""
-    if type(array) in _old_style:
+    kind: type = type(array)
+    if stream == -1 and _takes_all_for_handles(kind):
+        stream = None
+    if kind in _old_style:
         return array.__dlpack__(stream=stream)
     try:
         return array.__dlpack__(stream=stream, max_version=max_version)
@@ -17,8 +21,14 @@ def request_capsule(array: Any, stream: int | None, max_version: tuple[int, int]
             capsule = array.__dlpack__(stream=stream)  # if the form was not the reason, this says what was
         except Warning:  # unless it only says that the form is old, where warnings are errors
             raise refused from None
-        _old_style.add(type(array))
+        _old_style.add(kind)
         return capsule
+
+
+@cache
+def _takes_all_for_handles(kind: type) -> bool:
+    """Return whether a type takes even -1 for a stream's handle, and None for no stream: JAX's arrays do."""
+    return kind.__module__.partition(".")[0] in ("jax", "jaxlib")
 
 
 def request_elsewhere(
@@ -29,6 +39,9 @@ def request_elsewhere(
     copy: bool | None,
 ) -> Any:
     """Return a capsule of an array, or of a copy of it, as its owner decides."""
+    kind: type = type(array)
+    if stream == -1 and _takes_all_for_handles(kind):
+        stream = None
     asked: dict[str, Any] = {"stream": stream, "max_version": max_version}
     if dl_device is not None:
         asked["dl_device"] = dl_device
@@ -37,7 +50,6 @@ def request_elsewhere(
     try:
         return array.__dlpack__(**asked)
     except TypeError as error:
-        kind = type(array)
         raise BufferError(
             f"{kind.__module__}.{kind.__qualname__} cannot copy or change device for DLPack"
         ) from error

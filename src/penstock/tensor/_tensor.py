@@ -218,3 +218,13 @@ class Tensor:
                 f"a tensor on {self.device} has no __array_interface__: the host cannot read it"
             )
         return _interface.write(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Answer NumPy where there is no array interface: it would make an array of one object."""
+        import numpy as np
+
+        try:
+            _ = self.__array_interface__
+        except AttributeError as error:
+            raise TypeError(f"NumPy cannot take it: {error}") from None
+        return np.array(self, dtype=dtype) if copy else np.asarray(self, dtype=dtype)
