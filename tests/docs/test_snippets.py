@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.snippets import DOCS, PAGES, ROOT, Block, blocks, has, needs_of, run_page
+from tests.docs.snippets import DOCS, FENCE, PAGES, ROOT, Block, blocks, has, needs_of, run_page
 
 NAMES = [str(page.relative_to(DOCS)) for page in PAGES]
 LIBRARIES = [(page, need) for page in PAGES for need in sorted(needs_of(page))]
@@ -30,9 +30,15 @@ def test_what_a_page_needs_is_here(page: Path, need: str) -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=[*NAMES, "README"])
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text())):
+        if "://" in target:
+            continue
+        name, _, section = target.partition("#")
+        assert (page.parent / name).exists(), target
+        if section:
+            headings = re.findall(r"^#+ (.*)$", FENCE.sub("", (page.parent / name).read_text()), re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+            assert section in anchors, target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -101,7 +101,7 @@ def _from_dlpack(obj: Any, ready: Ready | None, handshake: bool) -> Tensor:
     elif ready is not None and not handshake and _current_stream_of(kind) is not None:
         named = -1
     elif ready is not None:
-        named = ready.stream
+        named = int(ready.stream or LEGACY_DEFAULT)
     else:
         current = _current_stream_of(kind)
         if current is not None:
