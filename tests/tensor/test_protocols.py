@@ -280,19 +280,25 @@ def test_numpy_refuses_what_it_cannot_read(ours: Any) -> None:
     assert host.__array__(np.int8).dtype == np.int8
 
 
-def test_jax_is_never_given_a_number_that_is_no_stream() -> None:
-    class ArrayImpl:
-        told: list[Any] = []  # noqa: RUF012
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [("jaxlib._jax", [None, 0x1234]), ("tensorflow.python", [None, None]), ("other", [-1, 0x1234])],
+)
+def test_a_library_is_told_of_streams_as_it_understands_them(module: str, told: list[Any]) -> None:
+    heard: list[Any] = []
 
+    class Array:
         def __dlpack_device__(self) -> tuple[int, int]:
             return (2, 0)
 
-        def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
-            self.told.append(stream)
+        def __dlpack__(self, *, stream: Any = None, max_version: Any = None, copy: Any = None) -> Any:
+            heard.append(stream)
             return HOST.__dlpack__(max_version=max_version)
 
-    ArrayImpl.__module__ = "jaxlib._jax"
-    array = ArrayImpl()
-    _export.request_capsule(array, -1, (1, 0))
-    _export.request_capsule(array, 0x1234, (1, 0))
-    assert array.told == [None, 0x1234]
+    Array.__module__ = module
+    for stream in (-1, 0x1234):
+        _export.request_capsule(Array(), stream, (1, 0))
+    assert heard == told
+    for stream in (-1, 0x1234):
+        _export.request_elsewhere(Array(), stream, (1, 0), None, False)
+    assert heard == told * 2

@@ -10,8 +10,8 @@ _old_style: set[type] = set()
 def request_capsule(array: Any, stream: int | None, max_version: tuple[int, int] | None) -> Any:
     """Return a capsule of an array; of a type that knows only the old form, that one."""
     kind: type = type(array)
-    if stream == -1 and _takes_all_for_handles(kind):
-        stream = None
+    if stream is not None:
+        stream = _as_told(kind, stream)
     if kind in _old_style:
         return array.__dlpack__(stream=stream)
     try:
@@ -25,10 +25,22 @@ def request_capsule(array: Any, stream: int | None, max_version: tuple[int, int]
         return capsule
 
 
+def _as_told(kind: type, stream: int) -> int | None:
+    """Return how the library that a type is of is told of a stream."""
+    library = _library_of(kind)
+    if library in _JAX and stream == -1:
+        return None  # it takes every number for a handle
+    if library == "tensorflow":
+        return None  # it refuses to be told, and gives what is complete
+    return stream
+
+
+_JAX = ("jax", "jaxlib")
+
+
 @cache
-def _takes_all_for_handles(kind: type) -> bool:
-    """Return whether a type takes even -1 for a stream's handle, and None for no stream: JAX's arrays do."""
-    return kind.__module__.partition(".")[0] in ("jax", "jaxlib")
+def _library_of(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
 
 
 def request_elsewhere(
@@ -40,8 +52,8 @@ def request_elsewhere(
 ) -> Any:
     """Return a capsule of an array, or of a copy of it, as its owner decides."""
     kind: type = type(array)
-    if stream == -1 and _takes_all_for_handles(kind):
-        stream = None
+    if stream is not None:
+        stream = _as_told(kind, stream)
     asked: dict[str, Any] = {"stream": stream, "max_version": max_version}
     if dl_device is not None:
         asked["dl_device"] = dl_device
