@@ -1,67 +1,87 @@
 """Every page in docs/ does what it says: its python blocks run, in order, as one program.
 
-A block fenced as ``output`` right after a python block is what that block prints, word for word. A block
-fenced as ``python skip`` is shown and not run.
+Blocks that need a library run where it is installed; those that need a GPU, in tests/gpu/test_docs.py.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted(DOCS.glob("**/*.md"))
-FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
-MARK = "--- end of block {} ---"
+from tests.docs.snippets import DOCS, FENCE, PAGES, ROOT, Block, blocks, has, needs_of, run_page
+
+NAMES = [str(page.relative_to(DOCS)) for page in PAGES]
+LIBRARIES = [(page, need) for page in PAGES for need in sorted(needs_of(page))]
 
 
-def blocks(text: str) -> list[tuple[int, str, str | None]]:
-    """Give the line, the code and the expected output of each python block of a page."""
-    found: list[tuple[int, str, str | None]] = []
-    for match in FENCE.finditer(text):
-        language = match[1].strip()
-        if language == "python":
-            found.append((text.count("\n", 0, match.start(2)), match[2], None))
-        elif language == "output" and found:
-            line, code, _ = found[-1]
-            found[-1] = (line, code, match[2])
-    return found
-
-
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(DOCS)) for page in PAGES])
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    parts = blocks(page.read_text())
-    if not parts:
-        return
-    program = ["import sys as _sys"]
-    for number, (line, code, _) in enumerate(parts):
-        # Compiled with blank lines before it, so that a traceback shows the line of the page.
-        source = "\n" * line + code
-        program.append(f"exec(compile({source!r}, {str(page)!r}, 'exec'))")
-        program.append(f"print({MARK.format(number)!r}, flush=True)")
-    script = tmp_path / "page.py"
-    script.write_text("\n".join(program))
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env={**os.environ, "PENSTOCK_DEVICE": "sim"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rest = done.stdout
-    for number, (line, _, expected) in enumerate(parts):
-        printed, _, rest = rest.partition(MARK.format(number) + "\n")
-        if expected is not None:
-            assert printed == expected, f"{page.name}, the block at line {line} printed something else"
+    run_page(page, tmp_path, gpu=False)
+
+
+@pytest.mark.parametrize(("page", "need"), LIBRARIES, ids=[f"{page.name}-{need}" for page, need in LIBRARIES])
+def test_what_a_page_needs_is_here(page: Path, need: str) -> None:
+    """Show, among what was skipped, which blocks were."""
+    if not has(need, gpu=False):
+        pytest.skip(f"{page.name}: {needs_of(page)[need]} blocks need {need}")
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=[*NAMES, "README"])
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text())):
+        if "://" in target:
+            continue
+        name, _, section = target.partition("#")
+        assert (page.parent / name).exists(), target
+        if section:
+            headings = re.findall(r"^#+ (.*)$", FENCE.sub("", (page.parent / name).read_text()), re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+            assert section in anchors, target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_a_reader_can_find_a_page(page: Path) -> None:
+    assert f"docs/{page.relative_to(DOCS)}" in (ROOT / "README.md").read_text()
 
 
 def test_a_page_is_read_as_meant() -> None:
-    page = "x\n```python\na = 1\n```\n\n```output\n1\n```\n```python skip\nb\n```\n```text\nc\n```\n"
-    assert blocks(page) == [(2, "a = 1\n", "1\n")]
+    page = (
+        "x\n```python\na = 1\n```\n\n```output\n1\n```\n"
+        "```python skip\nb\n```\n```output\n2\n```\n```text\nc\n```\n"
+        "```python needs=cupy,gpu\nd\n```\n"
+    )
+    assert blocks(page) == [
+        Block(2, "a = 1\n", "1\n"),
+        Block(18, "d\n", needs=frozenset({"cupy", "gpu"})),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("```python\nprint(1)\nwrong\n```\n", "page.md.*line 3.*NameError"),
+        (
+            "```python\nprint(1)\n```\n```output\n2\n```\n",
+            "page.md, the block at line 1 printed something else",
+        ),
+        ("```python needs=os,json\nraise ValueError('broken')\n```\n", "line 2.*broken"),
+    ],
+)
+def test_a_page_that_is_wrong_fails(tmp_path: Path, text: str, what: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(AssertionError, match=f"(?s){what}"):
+        run_page(page, tmp_path, gpu=False)
+
+
+def test_what_cannot_be_had_is_left_out(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python needs=os,no_such_module\nwrong\n```\n```python needs=gpu\nwrong\n```\n```python\n1\n```\n"
+    )
+    run_page(page, tmp_path, gpu=False)
+    assert needs_of(page) == {"os": 1, "no_such_module": 1, "gpu": 1}
+    assert has("os", gpu=False)
+    assert not has("no_such_module", gpu=False)

@@ -508,6 +508,16 @@ class _DefaultStreamHandle(gpu.StreamHandle):
 
         return torch.cuda.default_stream()
 
+    def numba(self) -> Any:
+        from numba import cuda
+
+        return cuda.default_stream()
+
+    def cvcuda(self) -> Any:
+        import cvcuda
+
+        return cvcuda.Stream.default
+
     def __repr__(self) -> str:
         return "StreamHandle(default)"
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock import gpu
 from penstock.tensor import _capsule, _interface
+from penstock.tensor._description import Description
 from penstock.tensor._errors import TensorError
 from penstock.tensor._export import request_capsule
 from penstock.tensor._libraries import library_of
@@ -21,6 +22,7 @@ from penstock.tensor._ready import LEGACY_DEFAULT, OnStream, Ready
 from penstock.tensor._tensor import Tensor
 from penstock.tensor._types import CPU, CUDA_TYPES, DLDevice, DLDeviceType
 
+_SOME_GPU = DLDevice(DLDeviceType.CUDA, 0)
 _SYNC = os.environ.get("PENSTOCK_ARRAY_INTERFACE_SYNC", "1") != "0"
 
 
@@ -97,14 +99,15 @@ def _from_dlpack(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
         ready = None
     else:
         kind: type = type(obj)
-        current, unordered, describe = library_of(kind)
+        library = library_of(kind)
+        current, describe = library.current_stream, library.describe
         if current is not None and ready is None:
             ready = OnStream(current(place[1]))
             is_there = True
         if describe is not None and (is_there or current is None):
             return Tensor._of(describe(obj, place), obj, obj, ready)
         if current is not None and is_there:
-            named = unordered
+            named = -1
         else:
             if ready is None:
                 ready = OnStream(gpu.current_stream() or LEGACY_DEFAULT)
@@ -116,8 +119,7 @@ def _from_dlpack(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
 
 def _from_cuda_array_interface(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
     interface = obj.__cuda_array_interface__
-    device, exporter = _place(obj, interface)
-    description = _interface.read(interface, device)
+    description, exporter = _place(_interface.read(interface, _SOME_GPU), obj)
     stream = interface.get("stream") if _SYNC else None
     if stream == 0:
         raise TensorError("its stream entry is 0, which names no stream: 1 is the legacy default stream")
@@ -157,15 +159,18 @@ def _from_capsule(capsule: Any, ready: Ready | None) -> Tensor:
     return Tensor._of(taken.description, capsule, exporter, ready, bare)
 
 
-def _place(obj: Any, interface: Any) -> tuple[DLDevice, Any]:
-    """Return where the memory behind a CUDA array interface is, and what can export it through DLPack."""
+def _place(description: Description, obj: Any) -> tuple[Description, Any]:
+    """Ask the driver where memory behind a CUDA array interface is; give also what exports it through DLPack."""
     if gpu.backend() != "cuda":
-        return DLDevice(DLDeviceType.CUDA, 0), None
+        return description, None
+    # Viewed through a tensor, which says it all anew: cuda.core reads version 3 only, and RMM and DALI write older
+    # ones.
     try:
-        view = _cuda_view(obj)
+        view = _cuda_view(Tensor._of(description, obj, None, None))
     except Exception as error:
-        raise TensorError(f"no CUDA device knows the pointer {interface.get('data')!r} ({error})") from error
-    return DLDevice(*view.__dlpack_device__()), view
+        raise TensorError(f"no CUDA device knows the pointer {description[0]:#x} ({error})") from error
+    device = DLDevice(*view.__dlpack_device__())
+    return (*description[:4], device, description[5]), view
 
 
 def _numpy_view(obj: Any) -> Any:

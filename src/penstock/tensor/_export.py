@@ -2,19 +2,26 @@
 
 from typing import Any
 
+from penstock.tensor._libraries import library_of
+
 # Types whose `__dlpack__` takes a stream and nothing else, as it was before DLPack 1.0.
 _old_style: set[type] = set()
 
 
 def request_capsule(array: Any, stream: int | None, max_version: tuple[int, int] | None) -> Any:
     """Return a capsule of an array; of a type that knows only the old form, that one."""
-    if type(array) in _old_style:
+    kind: type = type(array)
+    stream = library_of(kind).told(stream)
+    if kind in _old_style:
         return array.__dlpack__(stream=stream)
     try:
         return array.__dlpack__(stream=stream, max_version=max_version)
-    except TypeError:
-        capsule = array.__dlpack__(stream=stream)  # if the form was not the reason, this says what was
-        _old_style.add(type(array))
+    except TypeError as refused:
+        try:
+            capsule = array.__dlpack__(stream=stream)  # if the form was not the reason, this says what was
+        except Warning:  # unless it only says that the form is old, where warnings are errors
+            raise refused from None
+        _old_style.add(kind)
         return capsule
 
 
@@ -26,6 +33,8 @@ def request_elsewhere(
     copy: bool | None,
 ) -> Any:
     """Return a capsule of an array, or of a copy of it, as its owner decides."""
+    kind: type = type(array)
+    stream = library_of(kind).told(stream)
     asked: dict[str, Any] = {"stream": stream, "max_version": max_version}
     if dl_device is not None:
         asked["dl_device"] = dl_device
@@ -34,7 +43,6 @@ def request_elsewhere(
     try:
         return array.__dlpack__(**asked)
     except TypeError as error:
-        kind = type(array)
         raise BufferError(
             f"{kind.__module__}.{kind.__qualname__} cannot copy or change device for DLPack"
         ) from error

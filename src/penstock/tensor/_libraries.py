@@ -4,7 +4,8 @@
 array is made, so they are asked. Every other library is told instead: DLPack's handshake names a stream of ours,
 and the library orders that behind its own work.
 
-**How to ask for no order.** The standard says -1; JAX knows only None for it.
+**How to ask for no order.** The standard says -1; JAX takes every number for a handle, and None for that.
+TensorFlow refuses to be told of any stream, and gives what is complete.
 
 **How an array is laid out.** A capsule tells it, and is the one way for all; but CuPy's arrays have attributes that
 tell the same in half the time, and they are what is converted in every frame. A buffer of a simulated device makes
@@ -27,8 +28,16 @@ class Library(NamedTuple):
     current_stream: Callable[[int], int] | None = None
     # What is said in place of a stream to have nothing ordered.
     unordered: int | None = -1
+    # Whether it may be told of a stream at all.
+    takes_stream: bool = True
     # Gives the description of an array, where there is a quicker way than to read it from a capsule.
     describe: Callable[[Any, tuple[int, int]], Description] | None = None
+
+    def told(self, stream: int | None) -> int | None:
+        """Return how the library is told of a stream, or of none (-1)."""
+        if not self.takes_stream:
+            return None
+        return self.unordered if stream == -1 else stream
 
 
 _of: dict[type, Library] = {}
@@ -55,6 +64,8 @@ def _find(kind: type) -> Library:
         return Library(lambda device: of_torch(device).cuda_stream)
     if names & {"jax", "jaxlib"}:
         return Library(unordered=None)
+    if "tensorflow" in names:
+        return Library(takes_stream=False)
     if "penstock" in names:
         return Library(describe=_describe_simulated)
     return Library()

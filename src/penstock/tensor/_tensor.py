@@ -7,7 +7,6 @@ from penstock import gpu
 from penstock.tensor import _interface
 from penstock.tensor._description import Description
 from penstock.tensor._export import request_capsule, request_elsewhere
-from penstock.tensor._libraries import library_of
 from penstock.tensor._ready import LEGACY_DEFAULT, Ready, stream_of
 from penstock.tensor._types import DLDataType, DLDevice
 
@@ -169,7 +168,7 @@ class Tensor:
         if not self.device.is_cuda:
             return request_capsule(exporter, stream, max_version)
         self._order(stream)
-        return request_capsule(exporter, library_of(type(exporter)).unordered, max_version)
+        return request_capsule(exporter, -1, max_version)
 
     def _order(self, stream: int | None) -> None:
         """Have a consumer's stream, as DLPack names it, wait for the work on the tensor."""
@@ -193,8 +192,7 @@ class Tensor:
         self._order(stream)
         stays = dl_device is None or tuple(dl_device) == self.__dlpack_device__()
         if stays and not copy:
-            unordered = library_of(type(self._exporter)).unordered
-            return request_elsewhere(self._exporter, unordered, max_version, dl_device, copy)
+            return request_elsewhere(self._exporter, -1, max_version, dl_device, copy)
         if self.stream is None:
             return request_elsewhere(self._exporter, stream, max_version, dl_device, copy)
         with gpu.use_stream(stream_of(self.stream)):
@@ -220,3 +218,13 @@ class Tensor:
                 f"a tensor on {self.device} has no __array_interface__: the host cannot read it"
             )
         return _interface.write(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Answer NumPy where there is no array interface: it would make an array of one object."""
+        import numpy as np
+
+        try:
+            _ = self.__array_interface__
+        except AttributeError as error:
+            raise TypeError(f"NumPy cannot take it: {error}") from None
+        return np.array(self, dtype=dtype) if copy else np.asarray(self, dtype=dtype)

@@ -155,14 +155,33 @@ def element_of(typestr: str) -> DLDataType:
     TensorError
         For what is not a number or a truth value in this machine's order of bytes.
     """
-    order, letter, size = typestr[:1], typestr[1:2], typestr[2:]
-    code = _CODES.get(letter)
-    if code is None or not size.isdigit() or order not in ("|", _ORDER):
+    element = _parse(typestr)
+    if element is None:
+        element = _parse(_as_numpy_spells(typestr))
+    if element is None:
         raise TensorError(
             f"unsupported dtype {typestr!r}: a tensor holds booleans, integers, floats or complex numbers, "
             "in this machine's byte order"
         )
+    return element
+
+
+def _parse(typestr: str) -> DLDataType | None:
+    order, letter, size = typestr[:1], typestr[1:2], typestr[2:]
+    code = _CODES.get(letter)
+    if code is None or not size.isdigit() or order not in ("|", _ORDER):
+        return None
     return DLDataType(code, 8 * int(size))
+
+
+def _as_numpy_spells(typestr: str) -> str:
+    """Return a typestr as it should be, of one that NumPy understands: DALI writes ``=f`` for ``<f4``."""
+    import numpy as np
+
+    try:
+        return np.dtype(typestr).str
+    except TypeError:
+        return ""
 
 
 def element_named(name: str) -> DLDataType:

@@ -1,0 +1,112 @@
+"""Running the python blocks of a page, in order, as one program.
+
+A block fenced as ``output`` right after a python block is what that block prints, word for word. A block fenced as
+``python skip`` is shown and not run. One fenced as ``python needs=cupy,gpu`` is run where those can be had: each is
+a module to be imported, or ``gpu``, a real GPU, or ``opencv-cuda``, an OpenCV that finds one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("**/*.md"))
+FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+MARK = "--- end of block {} ---"
+
+
+@dataclass
+class Block:
+    """A python block of a page."""
+
+    line: int
+    code: str
+    output: str | None = None
+    needs: frozenset[str] = frozenset()
+
+
+def blocks(text: str) -> list[Block]:
+    """Give the python blocks of a page that are to be run."""
+    found: list[Block] = []
+    shown = False  # whether the last python block was one that is only shown
+    for match in FENCE.finditer(text):
+        language, *options = match[1].split()
+        if language == "python":
+            shown = "skip" in options
+            if not shown:
+                needs = frozenset(
+                    need
+                    for option in options
+                    if option.startswith("needs=")
+                    for need in option.removeprefix("needs=").split(",")
+                )
+                found.append(Block(text.count("\n", 0, match.start(2)), match[2], needs=needs))
+        elif language == "output" and found and not shown:
+            found[-1].output = match[2]
+    return found
+
+
+def needs_of(page: Path) -> dict[str, int]:
+    """Give what the blocks of a page need, and how many of them do."""
+    counted: dict[str, int] = {}
+    for block in blocks(page.read_text()):
+        for need in block.needs:
+            counted[need] = counted.get(need, 0) + 1
+    return counted
+
+
+@cache
+def has(need: str, gpu: bool) -> bool:
+    """Return whether what a block needs can be had."""
+    if need == "gpu":
+        return gpu
+    code = f"import {need}"
+    if need == "opencv-cuda":
+        code = "import cv2; assert cv2.cuda.getCudaEnabledDeviceCount() > 0"
+    tried = subprocess.run(
+        [sys.executable, "-c", code], env=_environment(gpu), capture_output=True, timeout=120
+    )
+    return tried.returncode == 0
+
+
+def run_page(page: Path, folder: Path, gpu: bool) -> None:
+    """Run a page's blocks, in a folder, as far as what they need is there; raise what is wrong with them."""
+    parts = [block for block in blocks(page.read_text()) if all(has(need, gpu) for need in block.needs)]
+    if not parts:
+        return
+    program = []
+    for number, block in enumerate(parts):
+        # Compiled with blank lines before it, so that a traceback shows the line of the page.
+        source = "\n" * block.line + block.code
+        program.append(f"exec(compile({source!r}, {str(page)!r}, 'exec'))")
+        program.append(f"print({MARK.format(number)!r}, flush=True)")
+    script = folder / "page.py"
+    script.write_text("\n".join(program))
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=folder,
+        env=_environment(gpu),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rest = done.stdout
+    for number, block in enumerate(parts):
+        printed, _, rest = rest.partition(MARK.format(number) + "\n")
+        if block.output is not None:
+            assert printed == block.output, (
+                f"{page.name}, the block at line {block.line} printed something else"
+            )
+
+
+def _environment(gpu: bool) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path, "PENSTOCK_DEVICE": "cuda" if gpu else "sim"}

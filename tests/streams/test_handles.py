@@ -1,0 +1,64 @@
+"""A stream as the object of each library, from stand-ins of those that are not installed."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock import gpu
+from penstock.gpu import sim
+from penstock.runtime.streams import DEFAULT_STREAM
+
+
+@pytest.fixture
+def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stand_in(name: str, **attributes: Any) -> None:
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**attributes))
+
+    stand_in(
+        "cupy",
+        cuda=SimpleNamespace(
+            Stream=SimpleNamespace(from_external=lambda stream: ("cupy", int(stream)), null="cupy's default")
+        ),
+    )
+    stand_in(
+        "torch",
+        cuda=SimpleNamespace(
+            ExternalStream=lambda stream: ("torch", int(stream)), default_stream=lambda: "torch's default"
+        ),
+    )
+    stand_in(
+        "numba",
+        cuda=SimpleNamespace(
+            external_stream=lambda address: ("numba", address), default_stream=lambda: "numba's default"
+        ),
+    )
+    stand_in(
+        "cvcuda",
+        as_stream=lambda address: ("cvcuda", address),
+        Stream=SimpleNamespace(default="cvcuda's default"),
+    )
+
+
+LIBRARIES = ["cupy", "torch", "numba", "cvcuda"]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.usefixtures("libraries")
+def test_a_handle_gives_the_librarys_own_object_once(library: str) -> None:
+    with sim.Machine("h200"):
+        device = sim.Device(0)
+        device.set_current()
+        handle = gpu.StreamHandle(device.create_stream())
+        found = getattr(handle, library)()
+        assert found == (library, int(handle))
+        assert getattr(handle, library)() is found
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.usefixtures("libraries")
+def test_the_default_stream_is_the_librarys_default(library: str) -> None:
+    assert getattr(DEFAULT_STREAM, library)() == f"{library}'s default"
