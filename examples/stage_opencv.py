@@ -11,6 +11,7 @@ from example import Example
 from frames import Transmit
 from needs import needs
 from penstock import CountCondition, Operator, OperatorSpec, Tensor, gpu
+from penstock.tensor import gpumat_to_tensor, tensor_to_gpumat
 
 needs("cv2")
 import cv2
@@ -37,8 +38,6 @@ class Mirror(Operator):
 
 def mirror_on_gpu(frame: Tensor, stream: gpu.StreamHandle) -> Tensor:
     """Mirror a frame on a stream; OpenCV's GpuMat speaks no protocol, so there is a function each way."""
-    from penstock.tensor import gpumat_to_tensor, tensor_to_gpumat
-
     wrapped = cv2.cuda.wrapStream(int(stream))
     mirrored = cv2.cuda.flip(tensor_to_gpumat(frame), LEFT_TO_RIGHT, stream=wrapped)
     return gpumat_to_tensor(mirrored, stream=stream)

@@ -16,9 +16,10 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def run(example: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    paths = [str(EXAMPLES.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.run(
         [sys.executable, str(EXAMPLES / example), *arguments],
-        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent / "src"), **environment},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
         capture_output=True,
         text=True,
         timeout=300,
