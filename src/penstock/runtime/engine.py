@@ -178,7 +178,7 @@ class Engine:
                 queue.affordable = len(queue) <= queue.room
                 node.blockers += not queue.affordable and node in queue.producers
             node.guarded = bool(node.asked or node.shared)
-            node.special = bool(node.guarded or node.after)
+            node.settle()
         for node in self.nodes:
             if node.remaining == 0:
                 self.retire(node)
@@ -283,7 +283,7 @@ class Engine:
             if node.shared:
                 self.unreserve(node)
             gate = node.gate
-            if gate is not None and gate.in_flight >= gate.limit and gate.is_full:
+            if gate is not None and gate.full is not None:
                 self.shut(node)
         node.remaining -= 1
         if node.remaining == 0:
@@ -334,10 +334,11 @@ class Engine:
     def reopen(self, node: Node) -> None:
         """Let a node go on if the device has caught up, else wait on."""
         assert node.gate is not None
-        if node.gate.is_full:
+        if node.gate.is_still_full():
             node.gate.tell(node.announce)
             return
         node.shut = False
+        node.settle()
         node.blockers -= 1
         self.pending -= 1
 
