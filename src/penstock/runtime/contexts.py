@@ -49,9 +49,14 @@ class InputContext:
         """Have producers told of the room that a receive makes at once, not when compute is over.
 
         With one thread there would be no one to make use of it; with several, it is what lets the next
-        message be made while this one is being worked on.
+        message be made while this one is being worked on. Nor is there anyone while this compute has its lane to
+        itself: producers in that lane are told when it is over, or by the worker that stands by, when it turns
+        out to take longer (`Engine.overtake`).
         """
         self._tells = True
+        for inlet in self.inlets:
+            producers = [producer for queue in inlet.queues for producer in queue.producers]
+            inlet.serves_others = any(producer.lane is not self._node.lane for producer in producers)
         self._is_watched = True
 
     def watch(self, streams: NodeStreams | None, own: ManagedStream | None = None) -> None:
@@ -78,7 +83,9 @@ class InputContext:
             raise self._unknown(name) from None
         if self._is_watched:
             if self._tells:
-                self._tell_room(inlet)
+                lane = self._node.lane
+                if lane.quick is not self._node or lane.standby is None or inlet.serves_others:
+                    self._tell_room(inlet)
             if self._streams is not None:
                 if inlet.item is NOTHING:
                     inlet.item = item

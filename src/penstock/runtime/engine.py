@@ -64,7 +64,6 @@ class Engine:
         "progress",
         "running",
         "scheduler",
-        "steps",
         "stopping",
         "streams",
         "timed",
@@ -91,8 +90,6 @@ class Engine:
         self.pending = 0
         self.alive = 0
         self.running = 0
-        # Computes that workers have finished; a worker that stands by sees from it that others get on.
-        self.steps = 0
         self.stopping = False
         self.error: BaseException | None = None
         self.deadlock_at: int | None = None
@@ -139,7 +136,7 @@ class Engine:
             if lane.asleep and (lane.now or lane.later):
                 if lane.quick is None:
                     lane.wake()
-                else:
+                elif lane.standby is None:
                     lane.call_standby()
         if self.timed and self.clock.passes:
             self._find_keeper()
@@ -300,6 +297,13 @@ class Engine:
         with self.lock:
             self._retell(queue)
             self.wake_lanes()
+
+    def overtake(self, lane: Lane, node: Node | None) -> None:
+        """Open a lane to all its workers again, if a node still has it to itself that should have been quick."""
+        if node is not None and node is lane.quick:
+            lane.quick = None
+            for queue in node.inputs:
+                self._retell(queue)  # which it did not do as it received
 
     def candidate(self, node: Node, soon: bool = False) -> None:
         """Put a node in its lane, in this sweep if `soon`, if nothing that is counted blocks it."""

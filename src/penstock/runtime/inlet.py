@@ -24,9 +24,11 @@ class Inlet:
         Gives the next message, or raises IndexError when there is none.
     item
         What was received in this compute, or `NOTHING`.
+    serves_others
+        Whether any of its producers is run by other workers than its consumer is.
     """
 
-    __slots__ = ("item", "name", "queues", "take")
+    __slots__ = ("item", "name", "queues", "serves_others", "take")
 
     def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
         self.name = port.name
@@ -39,6 +41,7 @@ class Inlet:
         else:
             self.take = queues[0].popleft
         self.item: Any = NOTHING
+        self.serves_others = False
 
     def note(self, item: Any) -> None:
         """Take note of what was received, beside what was before."""
