@@ -282,8 +282,8 @@ class Engine:
             gate = node.gate
             if gate is not None and gate.full is not None:
                 self.shut(node)
-        node.remaining -= 1
-        if node.remaining == 0:
+        node.remaining = remaining = node.remaining - 1
+        if not remaining:
             self.retire(node)
         if node.blockers:
             node.busy = False

@@ -165,7 +165,8 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
                     if node.special:
                         engine.compute_special(node)
                     else:
-                        node.compute(node.input, node.output, node.context)
+                        compute = node.compute  # as in the greedy scheduler
+                        compute(node.input, node.output, node.context)
                 except BaseException as error:
                     note(error, "compute", node.operator)
                     raise
