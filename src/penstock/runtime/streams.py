@@ -194,7 +194,7 @@ class NodeStreams:
         for trail in self._readers:
             if trail.is_full:
                 self._look(trail)
-        return self.full is not None
+        return any(trail.is_full for trail in self._readers)
 
     def tell(self, announce: Callable[[], None]) -> None:
         """Call a function, from another thread, when the oldest unfinished compute may be done."""
