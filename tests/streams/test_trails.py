@@ -98,6 +98,19 @@ def test_an_event_is_recorded_again_only_when_it_is_done(behind: int) -> None:
     assert len(device.made) <= 16
 
 
+def test_a_device_that_stands_still_is_given_new_events() -> None:
+    device = Device()
+    trail = device.trail(limit=100)
+    for n in range(10):
+        trail.message(n)
+        trail.keep(n)
+    device.done = 4
+    trail.look()
+    for n in range(40):
+        trail.message(n)  # `record` sees to it that none of the six that are not done is among them
+    assert len(device.made) == 46
+
+
 def test_events_are_used_again_where_nothing_is_kept() -> None:
     device = Device()
     trail = device.trail()
