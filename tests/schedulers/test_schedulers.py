@@ -14,7 +14,7 @@ import pytest
 from pipelines import SCHEDULERS, App, Body, Make, event_based, multi_thread, run, sink, source, through
 
 from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
-from penstock.conditions import AsynchronousCondition, AsynchronousEventState
+from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from penstock.resources import ManualClock, SyntheticClock
 from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 
@@ -472,6 +472,60 @@ def test_an_operator_that_was_quick_and_is_not_any_more_keeps_nobody_from_runnin
         app.add_operator(
             Body(app, CountCondition(app, 400), body=lambda op, i, o: others.set(), name="other")
         )
+
+    run(compose, make)
+    assert seen == [True]
+
+
+@threaded
+def test_what_gets_done_in_a_pool_is_not_taken_for_the_operator_that_was_to_be_quick(make: Make) -> None:
+    others = threading.Event()
+    is_over = threading.Event()
+    seen: list[bool] = []
+
+    def compose(app: App) -> None:
+        def sometimes_slow(op: Body, i: Any, o: Any) -> None:
+            stands_by = op._node.lane.standby is not None  # type: ignore[union-attr]
+            if stands_by and not seen:
+                others.clear()
+                seen.append(others.wait(5))  # only the other operator ends this
+                is_over.set()
+
+        app.add_operator(Body(app, CountCondition(app, 20_000), body=sometimes_slow, name="sometimes_slow"))
+        app.add_operator(
+            Body(app, CountCondition(app, 20_000), body=lambda op, i, o: others.set(), name="other")
+        )
+        goes_on = BooleanCondition(app)
+        busy = Body(
+            app, goes_on, body=lambda op, i, o: is_over.is_set() and goes_on.disable_tick(), name="busy"
+        )
+        app.make_thread_pool("pool").add(busy, True)
+        app.add_operator(busy)
+
+    run(compose, make)
+    assert seen == [True]
+
+
+@threaded
+def test_an_operator_that_was_quick_and_is_not_any_more_does_not_hold_up_its_producer(make: Make) -> None:
+    """What is done in a moment does not tell of the room it made; the worker that stands by does, if need be."""
+    made = threading.Event()
+    seen: list[bool] = []
+
+    def compose(app: App) -> None:
+        def make_one(op: Body, i: Any, o: Any) -> None:
+            o.emit(op.ticks)
+            made.set()
+
+        def sometimes_slow(op: Body, i: Any, o: Any) -> None:
+            made.clear()
+            stands_by = op._node.lane.standby is not None  # type: ignore[union-attr]
+            i.receive()
+            if stands_by and not seen:
+                seen.append(made.wait(10))  # only the producer ends this
+
+        producer = Body(app, CountCondition(app, 20_000), outputs=["out"], body=make_one, name="producer")
+        app.add_flow(producer, Body(app, inputs=["in"], body=sometimes_slow, name="sometimes_slow"))
 
     run(compose, make)
     assert seen == [True]

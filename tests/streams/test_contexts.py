@@ -408,11 +408,10 @@ def done_when_run(*conditions: Any, scheduler: str, **step: Any) -> list[bool]:
 
     def compose(app: Any) -> None:
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            waiting = [message for queue in self._node.inputs for message in queue]
+            found.append(all(message.is_done for message in waiting))
             for port in self.spec.inputs:
                 op_input.receive(port)
-            items = self._node.streams.received.values()
-            flat = [part for item in items for part in (item if isinstance(item, list) else [item])]
-            found.append(all(part.mark.event.is_done for part in flat))
 
         taker = Step(app, *(make(app) for make in conditions), body=take, name="taker", **step)
         for n in range(2 if len(step["inputs"]) == 2 or step["inputs"][0][0] == "all" else 1):

@@ -11,7 +11,6 @@ from penstock.runtime.message import Message
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
-    from penstock.runtime.managed_stream import Mark
     from penstock.runtime.node import Node
     from penstock.runtime.queue import Queue
 
@@ -46,7 +45,7 @@ class CudaStreamCondition(Condition):
         super().__init__(fragment, name=name)
         self.ports = (*([receiver] if receiver is not None else []), *receivers)
         self._queues: tuple[Queue, ...] = ()
-        self._awaited: Mark | None = None
+        self._awaited: Message | None = None
 
     def join(self, node: Node) -> None:
         """Find the inputs' queues."""
@@ -60,19 +59,25 @@ class CudaStreamCondition(Condition):
         for queue in self._queues:
             # A queue is emptied by one receive, whatever its length, and has one message where it has length 1.
             for item in tuple(queue):
-                mark = item.mark if type(item) is Message else None
-                if mark is not None and not mark.event.is_done:
-                    self._ask_to_be_told(mark)
+                if type(item) is Message and not self._is_done(item):
                     return SchedulingStatusType.WAIT_EVENT, None
         self._awaited = None
         return SchedulingStatusType.READY, None
 
-    def _ask_to_be_told(self, mark: Mark) -> None:
-        if mark is not self._awaited:
-            self._awaited = mark
+    def _is_done(self, message: Message) -> bool:
+        """Say whether the device is done with a message, and if not, see to it that it is told when it is."""
+        trail = message.trail
+        if trail is None or message.is_done:
+            return True
+        if message is not self._awaited:
+            trail.lend(message.event)
+            if message.number <= trail.passed:  # so late that the event may be another mark's by now
+                return True
+            self._awaited = message
 
             def told(error: Exception | None) -> None:
                 self._awaited = None
                 self.notify_scheduler()
 
-            gpu.when_done(mark.stream.stream, told, event=mark.event)
+            gpu.when_done(trail.stream.stream, told, event=message.event)
+        return False

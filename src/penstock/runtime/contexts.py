@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PortError, choices
 from penstock.runtime.emitted import Emitted
-from penstock.runtime.message import Message
+from penstock.runtime.inlet import NOTHING, Batch, Inlet
+from penstock.runtime.message import Details, Message
 from penstock.tensor import Tensor, TensorError, TensorMap, as_message
 
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
     from penstock.gpu import StreamHandle
-    from penstock.runtime.managed_stream import ManagedStream, Mark
+    from penstock.runtime.managed_stream import ManagedStream
     from penstock.runtime.node import Node
     from penstock.runtime.queue import Queue
     from penstock.runtime.streams import NodeStreams
@@ -31,25 +32,21 @@ _OF_TENSORS = frozenset((dict, Tensor, TensorMap))
 class InputContext:
     """What `compute` receives from."""
 
-    __slots__ = ("_names", "_node", "_own", "_sources", "_streams", "_take", "notes")
+    __slots__ = ("_is_watched", "_named", "_names", "_node", "_own", "_streams", "_tells", "inlets", "notes")
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._names = tuple(node.input_queues)
-        # For each port a callable that gives the next message or raises IndexError when there is none.
-        self._sources: dict[str, Callable[[], Any]] = {}
-        for name, port in node.operator.spec.inputs.items():
-            queues = node.input_queues[name]
-            if port.is_receivers:
-                self._sources[name] = _each(queues)
-            elif port.gives_tuple:
-                self._sources[name] = _all(queues[0])
-            else:
-                self._sources[name] = queues[0].popleft
+        inputs = node.operator.spec.inputs
+        self.inlets = [Inlet(inputs[name], queues) for name, queues in node.input_queues.items()]
+        self._named = {inlet.name: inlet for inlet in self.inlets}
+        if len(self.inlets) == 1:
+            self._named[""] = self.inlets[0]
+        # Whether there is more to a receive than to take the message: it tells producers, or is noted for streams.
+        self._is_watched = False
+        self._tells = False
         self._streams: NodeStreams | None = None
         self._own: ManagedStream | None = None
-        self._take: dict[str, Callable[[], Any]] = {}
-        self._connect()
         # The messages of this compute that carried more than their data, by port.
         self.notes: dict[str, list[Message]] = {}
 
@@ -57,25 +54,21 @@ class InputContext:
         """Have producers told of the room that a receive makes at once, not when compute is over.
 
         With one thread there would be no one to make use of it; with several, it is what lets the next
-        message be made while this one is being worked on.
+        message be made while this one is being worked on. Nor is there anyone while this compute has its lane to
+        itself: producers in that lane are told when it is over, or by the worker that stands by, when it turns
+        out to take longer (`Engine.overtake`).
         """
-        node = self._node
-        for name, queues in node.input_queues.items():
-            self._sources[name] = _telling(self._sources[name], queues, node.engine.tell_room)
-        self._connect()
+        self._tells = True
+        for inlet in self.inlets:
+            producers = [producer for queue in inlet.queues for producer in queue.producers]
+            inlet.serves_others = any(producer.lane is not self._node.lane for producer in producers)
+        self._is_watched = True
 
     def watch(self, streams: NodeStreams | None, own: ManagedStream | None = None) -> None:
-        """Have every receive noted in `streams.received`, and `own` ordered after it at once; None ends it."""
+        """Have every receive noted, for `streams`, and `own` ordered after it at once; None ends it."""
         self._streams = streams
         self._own = own
-        self._connect()
-
-    def _connect(self) -> None:
-        streams = self._streams
-        for name, source in self._sources.items():
-            self._take[name] = source if streams is None else _noting(source, name, streams, self._own)
-        if len(self._sources) == 1:
-            self._take[""] = self._take[self._names[0]]
+        self._is_watched = self._tells or streams is not None
 
     def receive(self, name: str = "", *, kind: str = "") -> Any:
         """Take what waits at an input.
@@ -84,24 +77,49 @@ class InputContext:
         ``ANY_SIZE`` port a tuple with one of each connection; None where nothing waits.
         """
         try:
-            item = self._take[name]()
+            inlet = self._named[name]
+            take = inlet.take
+            item = take()
         except IndexError:
+            if inlet.item is NOTHING:
+                inlet.item = None  # it was asked, and that is known
             return None
         except KeyError:
             raise self._unknown(name) from None
+        if self._is_watched:
+            if self._tells:
+                lane = self._node.lane
+                if lane.quick is not self._node or lane.standby is None or inlet.serves_others:
+                    self._tell_room(inlet)
+            if self._streams is not None:
+                if inlet.item is NOTHING:
+                    inlet.item = item
+                else:
+                    inlet.note(item)
+                if self._own is not None:
+                    self._streams.order(inlet)
+                # What carries nothing but a mark is opened here: that is most of what streams carry.
+                if type(item) is Message and item.details is None:
+                    return item.data
         if type(item) is Message:
-            return self._open(name, item)
+            return self._open(inlet.name, item)
         if type(item) is Batch:
-            return tuple([self._open(name, part) if type(part) is Message else part for part in item])
+            return tuple([self._open(inlet.name, part) if type(part) is Message else part for part in item])
         return item
+
+    def _tell_room(self, inlet: Inlet) -> None:
+        for queue in inlet.queues:
+            if not queue.affordable:
+                self._node.engine.tell_room(queue)
 
     def _open(self, name: str, message: Message) -> Any:
         node = self._node
         # From here on the node forgets its notes and metadata after each compute.
         node.special = node.gathered = True
-        self.notes.setdefault(name or self._names[0], []).append(message)
-        if message.metadata is not None and node.operator.is_metadata_enabled:
-            node.metadata.update(message.metadata)
+        self.notes.setdefault(name, []).append(message)
+        metadata = message.metadata
+        if metadata is not None and node.operator.is_metadata_enabled:
+            node.metadata.update(metadata)
         return message.data
 
     def receive_cuda_stream(
@@ -128,13 +146,19 @@ class InputContext:
         StreamHandle
             An int that also has ``__cuda_stream__``, so that every library takes it.
         """
-        streams = self._streams or self._node.streams
-        handle: StreamHandle = streams.receive(input_port_name, allocate, sync_to_default)
+        try:
+            inlet = self._named[input_port_name]
+        except KeyError:
+            raise self._unknown(input_port_name) from None
+        handle: StreamHandle = self._node.streams.receive(inlet, allocate, sync_to_default)
         return handle
 
     def receive_cuda_streams(self, input_port_name: str = "") -> list[StreamHandle | None]:
         """Give the stream of each message received at a port, None where it has none; orders nothing."""
-        return self._node.streams.received_streams(input_port_name)
+        inlet = self._named.get(input_port_name)
+        if inlet is None:
+            raise self._unknown(input_port_name)
+        return self._node.streams.received_streams(inlet)
 
     def get_acquisition_timestamp(self, input_port_name: str = "") -> int | None:
         """Give the timestamp of the first message received at a port in this compute, or None."""
@@ -142,12 +166,11 @@ class InputContext:
 
     def get_acquisition_timestamps(self, input_port_name: str = "") -> list[int | None]:
         """Give the timestamps of the messages received at a port in this compute that carried one."""
-        name = input_port_name or (self._names[0] if len(self._names) == 1 else "")
-        if name not in self._take:
-            raise self._unknown(name)
-        return [
-            message.acq_timestamp for message in self.notes.get(name, ()) if message.acq_timestamp is not None
-        ]
+        inlet = self._named.get(input_port_name)
+        if inlet is None:
+            raise self._unknown(input_port_name)
+        timestamps = [message.acq_timestamp for message in self.notes.get(inlet.name, ())]
+        return [timestamp for timestamp in timestamps if timestamp is not None]
 
     def _unknown(self, name: str) -> PortError:
         operator = self._node.name
@@ -156,21 +179,30 @@ class InputContext:
         return PortError(f"operator {operator!r} has no input {name!r}; it has {choices(self._names)}")
 
 
+class Outlet:
+    """An output port: the queues behind it, its stream, if it emits one, and what marks that."""
+
+    __slots__ = ("queues", "stamp", "stream")
+
+    def __init__(self, queues: tuple[Queue, ...]) -> None:
+        self.queues = queues
+        self.stream: ManagedStream | None = None
+        # Gives what is sent for an emitted object.
+        self.stamp: Callable[[Any], Any] | None = None
+
+
 class OutputContext:
     """What `compute` emits to."""
 
-    __slots__ = ("_metadata", "_names", "_node", "_queues", "marks", "streams")
+    __slots__ = ("_metadata", "_names", "_node", "outlets")
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._names = tuple(node.output_queues)
-        self._queues: dict[str, tuple[Queue, ...]] = dict(node.output_queues)
+        self.outlets = {name: Outlet(queues) for name, queues in node.output_queues.items()}
         if len(self._names) == 1:
-            self._queues[""] = self._queues[self._names[0]]
+            self.outlets[""] = self.outlets[self._names[0]]
         self._metadata: dict[str, Any] = node.metadata if node.operator.is_metadata_enabled else {}
-        # For each port that emits a stream, what marks that stream, and the stream; "" where there is one port.
-        self.marks: dict[str, Callable[[], Mark | None]] = {}
-        self.streams: dict[str, ManagedStream] = {}
 
     def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: int = -1) -> None:
         """Send an object to everything connected to an output.
@@ -187,20 +219,18 @@ class OutputContext:
         acq_timestamp
             When the data was acquired, in nanoseconds; travels with it.
         """
-        leave_mark = self.marks.get(name) if self.marks else None
-        if type(data) in _OF_TENSORS:
-            data, mark = self._as_tensors(data, name, leave_mark)
-        else:
-            mark = None if leave_mark is None else leave_mark()
-        if acq_timestamp != -1 or self._metadata:
-            data = self._stamped(data, mark, acq_timestamp)
-        elif mark is not None:
-            data = Message(data, mark)
         try:
-            queues = self._queues[name]
+            outlet = self.outlets[name]
         except KeyError:
             raise self._unknown(name) from None
-        for queue in queues:
+        stamp = outlet.stamp
+        if type(data) in _OF_TENSORS:
+            data = self._as_tensors(data, name, outlet)
+        elif stamp is not None:
+            data = stamp(data)
+        if acq_timestamp != -1 or self._metadata:
+            data = self._detailed(data, acq_timestamp)
+        for queue in outlet.queues:
             if len(queue) < queue.capacity:
                 queue.append(data)
             else:
@@ -213,30 +243,32 @@ class OutputContext:
         """
         self._node.streams.set_output(stream, output_port_name)
 
-    def _as_tensors(
-        self, data: Any, name: str, leave_mark: Callable[[], Mark | None] | None
-    ) -> tuple[Any, Mark | None]:
-        """Give what is sent of a dict of arrays or a tensor, and the mark left behind it."""
-        stream = self.streams.get(name)
-        emitted = None if stream is None else Emitted(stream)
+    def _as_tensors(self, data: Any, name: str, outlet: Outlet) -> Any:
+        """Give what is sent for a dict of arrays or a tensor."""
+        emitted = None if outlet.stream is None else Emitted(outlet.stream)
         try:
             data = as_message(data, emitted)
         except TensorError as error:
             port = name or self._names[0]
             raise TensorError(f"operator {self._node.name!r}, output {port!r}: {error}") from error
-        mark = None if leave_mark is None else leave_mark()
+        if outlet.stamp is not None:
+            data = outlet.stamp(data)  # after all of it has been put in the stream's order
         if emitted is not None:
-            emitted.mark = mark
-        return data, mark
+            emitted.mark(data)
+        return data
 
-    def _stamped(self, data: Any, mark: Mark | None, acq_timestamp: int) -> Message:
-        message = Message(data, mark)
-        if acq_timestamp != -1:
-            message.acq_timestamp = acq_timestamp
-            message.is_plain = False
-        if self._metadata:
-            message.metadata = dict(self._metadata)
-            message.is_plain = False
+    def _detailed(self, data: Any, acq_timestamp: int) -> Message:
+        """Give a message with a timestamp and metadata, of an object or of a message without them."""
+        if type(data) is Message:
+            message = data
+        else:
+            message = Message()
+            message.data = data
+            message.trail = message.event = message.emitted = None
+            message.number = 0
+        message.details = Details(
+            None if acq_timestamp == -1 else acq_timestamp, dict(self._metadata) if self._metadata else None
+        )
         return message
 
     def _unknown(self, name: str) -> PortError:
@@ -289,64 +321,3 @@ class ExecutionContext:
     def timestamp(self) -> int:
         """The time of the run's clock in nanoseconds."""
         return self._node.engine.clock.timestamp()
-
-
-class Batch(list[Any]):
-    """Several messages taken at once; a type of its own so that an emitted list is not mistaken for it."""
-
-    __slots__ = ()
-
-
-def _noting(
-    take: Callable[[], Any], name: str, streams: NodeStreams, own: ManagedStream | None
-) -> Callable[[], Any]:
-    def take_and_note() -> Any:
-        try:
-            item = take()
-        except IndexError:
-            streams.received.setdefault(name, None)
-            raise
-        received = streams.received
-        if name in received:
-            streams.note_again(name, item)
-        else:
-            received[name] = item
-        # What carries nothing but a mark, which has been noted, is opened here: that is most of what streams carry.
-        return item.data if type(item) is Message and item.is_plain else item
-
-    def take_note_and_order() -> Any:
-        item = take_and_note()
-        streams.order(name)
-        return item
-
-    return take_and_note if own is None else take_note_and_order
-
-
-def _telling(
-    take: Callable[[], Any], queues: tuple[Queue, ...], tell_room: Callable[[Queue], None]
-) -> Callable[[], Any]:
-    def take_and_tell() -> Any:
-        item = take()
-        for queue in queues:
-            if not queue.affordable:
-                tell_room(queue)
-        return item
-
-    return take_and_tell
-
-
-def _each(queues: tuple[Queue, ...]) -> Callable[[], Batch]:
-    def take() -> Batch:
-        return Batch([queue.popleft() for queue in queues if queue])
-
-    return take
-
-
-def _all(queue: Queue) -> Callable[[], Batch]:
-    def take() -> Batch:
-        waiting = len(queue)
-        if not waiting:
-            raise IndexError
-        return Batch([queue.popleft() for _ in range(waiting)])
-
-    return take

@@ -7,24 +7,40 @@ takes a tensor; that stream is then ordered after the work, and after what recei
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.tensor import stream_of
 
 if TYPE_CHECKING:
-    from penstock.runtime.managed_stream import ManagedStream, Mark
+    from penstock.runtime.managed_stream import ManagedStream
+    from penstock.runtime.message import Message
+    from penstock.runtime.trail import Trail
 
 __all__ = ["Emitted"]
 
 
 class Emitted:
-    """The work on a stream up to the mark that an `emit` leaves, once everything it sends has been converted."""
+    """The work on a stream up to the mark that an `emit` leaves, once all that it sends has been converted.
 
-    __slots__ = ("_stream", "mark")
+    Attributes
+    ----------
+    followers
+        The streams that receivers have ordered after the mark.
+    """
+
+    __slots__ = ("_event", "_number", "_stream", "_trail", "followers")
 
     def __init__(self, stream: ManagedStream) -> None:
         self._stream = stream
-        self.mark: Mark | None = None
+        self._trail: Trail | None = None
+        self._number = 0
+        self._event: Any = None
+        self.followers: tuple[ManagedStream, ...] = ()
+
+    def mark(self, message: Message) -> None:
+        """Take the mark of the message that carries the tensors, not the message, which keeps them."""
+        self._trail, self._number, self._event = message.trail, message.number, message.event
+        message.emitted = self
 
     @property
     def place(self) -> int:
@@ -34,15 +50,15 @@ class Emitted:
     @property
     def stream(self) -> int | None:
         """The sender's stream, until a receiver has been ordered after the mark."""
-        return None if self.mark is not None and self.mark.followers else self._stream.handle
+        return None if self.followers else self._stream.handle
 
     def order(self, stream: int) -> None:
         """Have a stream wait for the work, unless it does already."""
-        mark = self.mark
-        followers = () if mark is None else mark.followers
+        followers = self.followers
         if stream == self._stream.handle or any(stream == follower.handle for follower in followers):
             return
         consumer = stream_of(stream)
-        consumer.wait(self._stream.stream if mark is None else mark.event)
+        if self._trail is None or self._number > self._trail.passed:
+            consumer.wait(self._stream.stream if self._event is None else self._event)
         for follower in followers:
             consumer.wait(follower.stream)

@@ -64,7 +64,6 @@ class Engine:
         "progress",
         "running",
         "scheduler",
-        "steps",
         "stopping",
         "streams",
         "timed",
@@ -91,8 +90,6 @@ class Engine:
         self.pending = 0
         self.alive = 0
         self.running = 0
-        # Computes that workers have finished; a worker that stands by sees from it that others get on.
-        self.steps = 0
         self.stopping = False
         self.error: BaseException | None = None
         self.deadlock_at: int | None = None
@@ -139,7 +136,7 @@ class Engine:
             if lane.asleep and (lane.now or lane.later):
                 if lane.quick is None:
                     lane.wake()
-                else:
+                elif lane.standby is None:
                     lane.call_standby()
         if self.timed and self.clock.passes:
             self._find_keeper()
@@ -178,7 +175,7 @@ class Engine:
                 queue.affordable = len(queue) <= queue.room
                 node.blockers += not queue.affordable and node in queue.producers
             node.guarded = bool(node.asked or node.shared)
-            node.special = bool(node.guarded or node.after)
+            node.settle()
         for node in self.nodes:
             if node.remaining == 0:
                 self.retire(node)
@@ -283,10 +280,10 @@ class Engine:
             if node.shared:
                 self.unreserve(node)
             gate = node.gate
-            if gate is not None and gate.in_flight >= gate.limit and gate.is_full:
+            if gate is not None and gate.full is not None:
                 self.shut(node)
-        node.remaining -= 1
-        if node.remaining == 0:
+        node.remaining = remaining = node.remaining - 1
+        if not remaining:
             self.retire(node)
         if node.blockers:
             node.busy = False
@@ -300,6 +297,13 @@ class Engine:
         with self.lock:
             self._retell(queue)
             self.wake_lanes()
+
+    def overtake(self, lane: Lane, node: Node | None) -> None:
+        """Open a lane to all its workers again, if a node still has it to itself that should have been quick."""
+        if node is not None and node is lane.quick:
+            lane.quick = None
+            for queue in node.inputs:
+                self._retell(queue)  # which it did not do as it received
 
     def candidate(self, node: Node, soon: bool = False) -> None:
         """Put a node in its lane, in this sweep if `soon`, if nothing that is counted blocks it."""
@@ -334,10 +338,11 @@ class Engine:
     def reopen(self, node: Node) -> None:
         """Let a node go on if the device has caught up, else wait on."""
         assert node.gate is not None
-        if node.gate.is_full:
+        if node.gate.is_still_full():
             node.gate.tell(node.announce)
             return
         node.shut = False
+        node.settle()
         node.blockers -= 1
         self.pending -= 1
 

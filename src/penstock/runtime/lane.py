@@ -62,14 +62,13 @@ class Lane:
         self.standby: Seat | None = None
 
     def call_standby(self) -> None:
-        """Have a sleeping worker watch over this lane, if there is something to be done and nobody does yet."""
-        if self.standby is None and (self.now or self.later):
-            try:
-                seat = self.asleep.pop()
-            except IndexError:
-                return
-            self.standby = seat
-            seat.wake()
+        """Have a sleeping worker watch over this lane."""
+        try:
+            seat = self.asleep.pop()
+        except IndexError:
+            return
+        self.standby = seat
+        seat.wake()
 
     def wake(self) -> bool:
         """Wake one sleeping worker and say whether there was one; may be called from any thread."""

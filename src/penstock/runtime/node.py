@@ -96,6 +96,7 @@ class Node:
         self.sweep = -1
         # Whether its conditions are asked, or room is reserved for it, before it runs.
         self.guarded = False
+        # Whether there is more to a step of it than its compute.
         self.special = False
         # Whether it has metadata, or notes on what it received, to let go of after its compute.
         self.gathered = False
@@ -181,6 +182,10 @@ class Node:
             if _RANK[status] > _RANK[combined]:
                 combined = status
         return combined, until
+
+    def settle(self) -> None:
+        """See whether there is more to its steps than its compute."""
+        self.special = bool(self.guarded or self.after or self.gathered)
 
     def forget(self) -> None:
         """Let go of what one compute gathered: metadata, and notes on what it received."""

@@ -90,9 +90,15 @@ def _sleep(engine: Engine, seat: Seat, until: int | None, lock: threading.Lock |
                 if not at_once:
                     woken = engine.clock.park(seat, seconds)
                 if lane.standby is seat:
-                    woken = _stand_by(engine, seat, is_listed=at_once)
+                    if not at_once:
+                        if not woken:
+                            seat.sleep(None)  # chosen as its time was up: the wake-up that comes with that
+                        lane.asleep.append(seat)
+                    woken = _stand_by(engine, seat, lock)
             finally:
                 lock.acquire()
+                if lane.standby is seat:
+                    lane.standby = None
     if engine.keeper is seat:
         engine.keeper = None
     if not woken:
@@ -103,19 +109,16 @@ def _sleep(engine: Engine, seat: Seat, until: int | None, lock: threading.Lock |
             seat.sleep(None)
 
 
-def _stand_by(engine: Engine, seat: Seat, is_listed: bool) -> bool:
-    """Watch over a lane until woken (True), or until nothing gets done there any more (False)."""
+def _stand_by(engine: Engine, seat: Seat, lock: threading.Lock) -> bool:
+    """Watch over a lane until woken (True), or until one compute takes too long there or there is none (False)."""
     lane = seat.lane
-    if not is_listed:  # it was taken from among the sleepers to be told
-        lane.asleep.append(seat)
     while True:
-        steps = engine.steps
-        woken = engine.clock.park(seat, _PATIENCE)
-        if woken:
-            break
-        if engine.steps == steps or not engine.running:
+        node = lane.quick
+        remaining = None if node is None else node.remaining
+        if engine.clock.park(seat, _PATIENCE):
+            return True
+        if node is lane.quick and (node is None or node.remaining == remaining):
             # Whatever the other worker is at, it is not done in a moment.
-            lane.quick = None
-            break
-    lane.standby = None
-    return woken
+            with lock:
+                engine.overtake(lane, node)
+            return False

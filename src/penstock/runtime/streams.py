@@ -7,8 +7,8 @@ on the device, never waited for by the host.
 **Lifetimes.** CuPy and PyTorch give a freed block out again at once to the stream it was allocated on. They
 cannot know that another stream still reads it. So what an operator received is kept until its streams have
 passed a mark that comes after the end of its compute: the one that the next `emit` leaves anyway, or, for an
-operator that emits nothing, one that is left for the purpose after every other compute. Marks are looked at
-when the operator runs: asking whether an event is done costs less than being told.
+operator that emits nothing, one that is left for the purpose after every other compute (`Trail`). Marks are
+looked at when the operator runs, every few computes: asking whether an event is done costs less than being told.
 
 **How far the host runs ahead.** An operator with so many unfinished computes (`Operator.max_in_flight`) is
 not ready until the oldest is done; then, and only then, it asks to be told.
@@ -23,17 +23,17 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock.core.errors import PortError, StreamError, UnorderedStreamWarning, choices
-from penstock.runtime.contexts import Batch
-from penstock.runtime.managed_stream import ManagedStream, Mark
+from penstock.runtime.inlet import NOTHING, Batch, Inlet
+from penstock.runtime.managed_stream import ManagedStream
 from penstock.runtime.message import Message
 from penstock.runtime.run_streams import source_of
+from penstock.runtime.trail import Trail
 
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
@@ -44,12 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["NodeStreams"]
 
 
-# With so many unfinished computes an operator looks whether the device has finished some: each look is a call into
-# the driver, and every one of them frees what is kept a little sooner.
-_EAGER = 4
-_NOTHING = object()
-
-
 class NodeStreams:
     """The streams of one operator in a run."""
 
@@ -57,21 +51,22 @@ class NodeStreams:
         "_ambient",
         "_asked",
         "_checks",
+        "_compute",
         "_current_on",
+        "_inlets",
+        "_late",
+        "_limit",
         "_named",
         "_opened",
         "_ordered",
         "_outputs",
         "_own",
         "_prepared",
-        "_streams",
-        "_unfinished",
-        "_unmarked",
+        "_readers",
+        "_trails",
         "_watching",
-        "in_flight",
-        "limit",
+        "full",
         "node",
-        "received",
         "run",
     )
 
@@ -79,9 +74,12 @@ class NodeStreams:
         self.run = run
         self.node = node
         self._checks = run.checks
+        self._compute: Callable[..., None] = node.operator.compute
         self._current_on = -1  # the thread on which its device is known to be current
-        # Every stream whose work may read what the operator received.
-        self._streams: list[ManagedStream] = []
+        # The operator's marks, on every stream that it uses or emits.
+        self._trails: dict[ManagedStream, Trail] = {}
+        # Those on the streams whose work may read what the operator receives.
+        self._readers: list[Trail] = []
         self._own: ManagedStream | None = None
         self._opened = False  # whether the pool has been asked for the own stream
         self._prepared = False  # whether receive_cuda_stream has nothing left to find out
@@ -89,18 +87,18 @@ class NodeStreams:
         self._named: dict[str, ManagedStream | None] = {}
         self._outputs: dict[str, ManagedStream] = {}
         self._ambient: gpu.use_stream | None = None
-        # Of this compute: what was received, by port, and (for the checker) where it is ordered after that.
-        self.received: dict[str, Any] = {}
+        # What notes what a compute receives.
+        self._inlets = node.input.inlets
+        # The variables of a compute that asked for its first stream after it had been left alone.
+        self._late: Any = None
+        # For the checker: the ports where this compute is ordered after what it received.
         self._ordered: set[str] = set()
-        # Marks that come after the ends of computes the device may not have finished, and keep what those received;
-        # and what the last compute received, if no mark comes after its end yet.
-        self._unfinished: deque[Mark] = deque()
-        self._unmarked: dict[str, Any] | None = None
-        self.in_flight = 0
         limit = node.operator.max_in_flight
-        self.limit = run.fragment.max_in_flight if limit is None else limit
-        if self.limit < 1:
-            raise ValueError(f"operator {node.name!r}: max_in_flight must be at least 1, not {self.limit}")
+        self._limit = run.fragment.max_in_flight if limit is None else limit
+        if self._limit < 1:
+            raise ValueError(f"operator {node.name!r}: max_in_flight must be at least 1, not {self._limit}")
+        # Where there are as many unfinished computes as there may be; the engine holds the node back for it.
+        self.full: Trail | None = None
         self._watching = False
         self._watch()
 
@@ -112,10 +110,14 @@ class NodeStreams:
     # The compute, from outside.
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
-        """Give the compute to run: where the operator wants its stream to be the current one, with that."""
+        """Give the compute to run, and what is done here before and after it."""
         operator = self.node.operator
-        if not (operator.spec.is_ambient or (operator.is_function and _gpu_is_in_sight(operator))):
-            return compute
+        is_ambient = operator.spec.is_ambient or (operator.is_function and _gpu_is_in_sight(operator))
+        self._compute = self._on_stream(compute) if is_ambient else compute
+        return self._compute_and_keep if self._watching else self._compute
+
+    def _on_stream(self, compute: Callable[..., None]) -> Callable[..., None]:
+        """Give a compute that has the operator's stream for the current one."""
 
         def compute_on_stream(op_input: Any, op_output: Any, context: Any) -> None:
             ambient = self._ambient
@@ -135,133 +137,110 @@ class NodeStreams:
 
         return compute_on_stream
 
-    def order(self, port: str) -> None:
+    def order(self, inlet: Inlet) -> None:
         """Order the operator's own stream after what it has just received."""
         assert self._own is not None
-        self._ordered.add(port)
-        order(self.received[port], self._own)
+        self._ordered.add(inlet.name)
+        order(inlet.item, self._own)
 
-    def note_again(self, port: str, item: Any) -> None:
-        """Take note of a second receive at a port in one compute."""
-        earlier = self.received[port]
-        self.received[port] = Batch([*(earlier if type(earlier) is Batch else [earlier]), item])
-
-    def after_compute(self, node: Node) -> None:
-        """Keep what a compute received until its streams have passed its end."""
+    def _compute_and_keep(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Run a compute, and keep what it received until its streams have passed its end."""
+        self._compute(op_input, op_output, context)
         if self._checks:
             self._check("finished")
-        received, self.received = self.received, {}
-        streams = self._streams
-        if not streams:
-            if not (self._asked or self._checks):
-                self._unwatch()
-            return
-        self.in_flight += 1
-        if self._unmarked is None and len(streams) == 1:
-            self._unmarked = received  # the next emit leaves a mark after it
-        else:
-            # Nothing was emitted since the compute before, or a mark on one stream says nothing of the others.
-            self._mark_end(received)
-        if self.in_flight > _EAGER:
-            self._let_go()
+        inlets = self._inlets
+        received: Any = None
+        if len(inlets) == 1:
+            (inlet,) = inlets
+            received, inlet.item = inlet.item, NOTHING
+        elif inlets:
+            received = [inlet.item for inlet in inlets]
+            for inlet in inlets:
+                inlet.item = NOTHING
+        if self._late is not None:
+            received, self._late = [received, self._late], None
+        for trail in self._readers:
+            if trail.keep(received) >= trail.look_at:
+                self._look(trail)
+        if not (self._readers or self._asked or self._checks):
+            self._unwatch()
 
     def forget(self) -> None:
         """Let go of everything; the streams are done."""
-        self._unmarked = None
-        self.received = {}
-        while self._unfinished:
-            self._unfinished.popleft().kept = None
+        self._late = None
+        for inlet in self._inlets:
+            inlet.item = NOTHING
+        for trail in self._readers:
+            trail.forget()
 
     def _watch(self) -> None:
         self._watching = True
         self.node.input.watch(self)
-        self.node.after = [*self.node.after, self.after_compute]
+        self.node.compute = self._compute_and_keep
         if self._checks:
             self._mark_outputs()
 
     def _unwatch(self) -> None:
         """Leave an operator alone that has nothing to do with streams."""
-        node = self.node
         self._watching = False
-        node.input.watch(None)
-        node.after = [hook for hook in node.after if hook != self.after_compute]
-        node.special = bool(node.guarded or node.after or node.gathered)
+        self.node.input.watch(None)
+        self.node.compute = self._compute
 
-    # What is kept, and the bound.
+    # The bound.
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there are as many unfinished computes as there may be."""
-        if self.in_flight < self.limit:
-            return False
-        if self._unmarked is not None:
-            self._mark_end(None)
-        self._let_go()
-        return self.in_flight >= self.limit
+    def is_still_full(self) -> bool:
+        """Look again whether there are as many unfinished computes as there may be."""
+        self.full = None
+        for trail in self._readers:
+            if trail.is_full:
+                self._look(trail)
+        return any(trail.is_full for trail in self._readers)
 
     def tell(self, announce: Callable[[], None]) -> None:
         """Call a function, from another thread, when the oldest unfinished compute may be done."""
-        mark = self._unfinished[0]
-        gpu.when_done(mark.stream.stream, lambda error, held=mark: announce(), event=mark.event)  # type: ignore[misc]
+        assert self.full is not None
+        gpu.when_done(self.full.stream.stream, lambda error: announce(), event=self.full.oldest())
 
-    def _mark_end(self, received: dict[str, Any] | None) -> None:
-        """Mark all streams now; what was received so far is kept until they have passed that."""
-        earlier, self._unmarked = self._unmarked, None
-        kept = [part for part in (earlier, received) if part is not None]
-        for managed in self._streams:
-            mark = managed.mark()
-            mark.kept = kept
-            self._unfinished.append(mark)
-        # Counted at the last one: they are let go of in this order.
-        mark.computes = len(kept)
-
-    def _let_go(self) -> None:
-        """Drop what finished computes received; a mark that has been passed speaks for those before it.
-
-        One look is enough where the device keeps up: at the last mark but one.
-        """
-        unfinished = self._unfinished
-        count = len(unfinished)
-        if len(self._streams) > 1:  # their marks are not passed in the order they stand in
-            passed = next((n for n, mark in enumerate(unfinished) if not mark.event.is_done), count)
-        elif count > 1 and unfinished[-2].event.is_done:
-            passed = count - 1
-        elif count > 3 and unfinished[count // 2].event.is_done:
-            passed = count // 2 + 1
-        else:
-            passed = 1 if count and unfinished[0].event.is_done else 0
-        for _ in range(passed):
-            mark = unfinished.popleft()
-            mark.kept = None  # a message may still hold the mark
-            self.in_flight -= mark.computes
+    def _look(self, trail: Trail) -> None:
+        trail.look()
+        if trail.is_full:
+            self.full = trail
+            self.node.special = True  # for the engine to see
 
     # What compute asks for.
 
-    def receive(self, port: str, allocate: bool, sync_to_default: bool) -> Any:
+    def receive(self, inlet: Inlet, allocate: bool, sync_to_default: bool) -> Any:
         """Order the operator's stream after what came in at a port, and give its handle."""
-        item = self.received.get(port, _NOTHING)
-        if item is _NOTHING:
-            port = self._received_port(port, "receive_cuda_stream")
-            item = self.received.get(port)
-        own = self._own if self._prepared else self._prepare(port, allocate)
+        own = self._own
+        if not self._prepared or inlet.item is NOTHING:
+            self._must_have_received(inlet, "receive_cuda_stream")
+            own = self._prepare(inlet, allocate)
         if own is None:
             return DEFAULT_STREAM
         if get_ident() != self._current_on:
             self._make_current(own.device_id)
-        order(item, own)
+        item = inlet.item
+        if type(item) is Message:  # as `order`, without the call
+            trail = item.trail
+            if trail is not None and trail.stream is not own and item.number > trail.passed:
+                own.wait(item.event)
+            if item.emitted is not None:
+                item.emitted.followers += (own,)
+        else:
+            order(item, own)
         if self._checks:
-            self._ordered.add(port)
+            self._ordered.add(inlet.name)
         if sync_to_default:
-            self.run.default_stream(own.device_id).wait(own.mark().event)
+            self.run.default_stream(own.device_id).wait(self._trail(own).mark())
         return own.handle
 
-    def _prepare(self, port: str, allocate: bool) -> ManagedStream | None:
+    def _prepare(self, inlet: Inlet, allocate: bool) -> ManagedStream | None:
         """Find the operator a stream: of its pool, or one that it received, or none."""
         if not self.is_gpu_available:
             return None
         own = self._open() if allocate else self._own
         if own is None:
-            own = self._borrow(port)
+            own = self._borrow(inlet)
         if own is None:
             self._add(self.run.default_stream())  # whatever it launches, it launches there
             return None
@@ -269,13 +248,13 @@ class NodeStreams:
         self._prepared = self._opened
         return own
 
-    def received_streams(self, port: str) -> list[Any]:
+    def received_streams(self, inlet: Inlet) -> list[Any]:
         """Give the stream of each message received at a port, None where it has none."""
-        name = self._received_port(port, "receive_cuda_streams")
-        self._ordered.add(name)  # the operator has taken the ordering into its own hands
+        self._must_have_received(inlet, "receive_cuda_streams")
+        self._ordered.add(inlet.name)  # the operator has taken the ordering into its own hands
         return [
-            None if message is None or message.mark is None else message.mark.stream.handle
-            for message in _messages(self.received.get(name))
+            None if message is None or message.trail is None else message.trail.stream.handle
+            for message in _messages(inlet.item)
         ]
 
     def allocate(self, name: str) -> Any:
@@ -307,6 +286,9 @@ class NodeStreams:
 
     def set_output(self, stream: Any, port: str) -> None:
         """Emit a stream with what is sent from a port."""
+        current = self._outputs.get(port)
+        if current is not None and current.handle is stream:
+            return
         outputs = self.node.output_queues
         name = port or (next(iter(outputs)) if len(outputs) == 1 else "")
         if name not in outputs:
@@ -327,11 +309,11 @@ class NodeStreams:
                 self._add(self._own)
         return self._own
 
-    def _borrow(self, port: str) -> ManagedStream | None:
+    def _borrow(self, inlet: Inlet) -> ManagedStream | None:
         """Make the first stream found at a port the operator's own, for want of another."""
-        for message in _messages(self.received.get(port)):
-            if message is not None and message.mark is not None:
-                self._own = message.mark.stream
+        for message in _messages(inlet.item):
+            if message is not None and message.trail is not None:
+                self._own = message.trail.stream
                 self._add(self._own)
                 return self._own
         return None
@@ -346,14 +328,14 @@ class NodeStreams:
         return self.run.default_source() if source is None else self.run.use(source)
 
     def _add(self, managed: ManagedStream) -> None:
-        if managed in self._streams:
+        trail = self._trail(managed)
+        if trail in self._readers:
             return
-        self._streams.append(managed)
+        self._readers.append(trail)
         self.run.manage(managed)
         self.node.gate = self
         if not self._watching:
-            self.node.special = True
-            self.received[""] = _variables_of_compute()
+            self._late = _variables_of_compute()
             self._watch()
 
     def _emit_on_all(self, own: ManagedStream) -> None:
@@ -363,60 +345,39 @@ class NodeStreams:
 
     def _mark_outputs(self) -> None:
         """Have what is emitted carry a mark of its port's stream."""
-        marks = self.node.output.marks
         for port in self.node.output_queues:
             managed = self._outputs.get(port)
-            if managed is not None or self._checks:
-                marks[port] = self._marking(port, managed)
-        streams = self.node.output.streams
-        streams.update(self._outputs)
-        if len(self.node.output_queues) == 1:
-            (port,) = self.node.output_queues
-            if port in marks:
-                marks[""] = marks[port]
-            if port in streams:
-                streams[""] = streams[port]
+            stamp = None if managed is None else self._trail(managed).message
+            outlet = self.node.output.outlets[port]
+            outlet.stream = managed
+            outlet.stamp = self._checking(port, stamp) if self._checks else stamp
 
-    def _marking(self, port: str, managed: ManagedStream | None) -> Callable[[], Mark | None]:
-        """Give what marks a port's stream at each emit."""
-        if managed is None or self._checks:
+    def _checking(self, port: str, stamp: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+        """Give what checks the order at each emit, then marks it."""
 
-            def mark_and_check() -> Mark | None:
-                self._check(f"emitted on {port!r}")
-                return None if managed is None else managed.mark()
+        def check_and_stamp(data: Any) -> Any:
+            self._check(f"emitted on {port!r}")
+            return data if stamp is None else stamp(data)
 
-            return mark_and_check
-        spare, create, record = managed.spare, managed.create_event, managed.record
+        return check_and_stamp
 
-        def mark_emit() -> Mark:
-            # What ManagedStream.mark does, without the call: this is in every step of every GPU operator.
-            event = spare.pop() if spare else create()
-            record(event)
-            mark = Mark(managed, event, spare)
-            unmarked = self._unmarked
-            if unmarked is not None and self._streams[0] is managed:
-                mark.kept, mark.computes = unmarked, 1  # it comes after the end of the compute before
-                self._unmarked = None
-                self._unfinished.append(mark)
-            return mark
+    def _trail(self, managed: ManagedStream) -> Trail:
+        """Give the operator's marks on a stream."""
+        if managed not in self._trails:
+            self._trails[managed] = Trail(managed, self._limit)
+        return self._trails[managed]
 
-        return mark_emit
-
-    def _received_port(self, port: str, caller: str) -> str:
-        inputs = self.node.input_queues
-        name = port or (next(iter(inputs)) if len(inputs) == 1 else "")
-        if name not in inputs:
-            raise PortError(f"operator {self.node.name!r} has no input {port!r}; it has {choices(inputs)}")
+    def _must_have_received(self, inlet: Inlet, caller: str) -> None:
         self._asked = True
         if not self._watching:
             # Left alone since its first compute: of what it received, what came with a stream is known still.
-            self.received = {port: Batch(notes) for port, notes in self.node.input.notes.items()}
-        elif name not in self.received:
+            for each in self._inlets:
+                each.item = Batch(self.node.input.notes.get(each.name, ()))
+        elif inlet.item is NOTHING:
             raise StreamError(
-                f"operator {self.node.name!r}: {caller}({name!r}) before receive({name!r}); receive first: the "
-                "streams to be ordered after come with the messages"
+                f"operator {self.node.name!r}: {caller}({inlet.name!r}) before receive({inlet.name!r}); receive "
+                "first: the streams to be ordered after come with the messages"
             )
-        return name
 
     def _managed(self, stream: Any, caller: str) -> ManagedStream:
         managed = self.run.find(stream)
@@ -429,12 +390,14 @@ class NodeStreams:
 
     def _check(self, did: str) -> None:
         """Report what was received and is still being worked on, and not ordered before what was done."""
-        for port, item in self.received.items():
+        for inlet in self._inlets:
+            port = inlet.name
             if port in self._ordered:
                 continue
-            for message in _messages(item):
-                mark = None if message is None else message.mark
-                if mark is None or mark.stream in self._streams or mark.event.is_done:
+            for message in _messages(inlet.item):
+                if message is None or message.trail is None or message.is_done:
+                    continue
+                if any(message.trail.stream is trail.stream for trail in self._readers):
                     continue
                 self._ordered.add(port)  # said once
                 warnings.warn(
@@ -471,11 +434,11 @@ def _messages(item: Any) -> Iterator[Message | None]:
 def order(item: Any, own: ManagedStream) -> None:
     """Have a stream wait for the work behind what was received, except its own."""
     if type(item) is Message:
-        mark = item.mark
-        if mark is not None:
-            mark.followers += (own,)
-            if mark.stream is not own:
-                own.wait(mark.event)
+        trail = item.trail
+        if trail is not None and trail.stream is not own and item.number > trail.passed:
+            own.wait(item.event)
+        if item.emitted is not None:
+            item.emitted.followers += (own,)
     elif type(item) is Batch:
         for part in item:
             order(part, own)

@@ -9,7 +9,7 @@ Nor is it woken for what this worker will get to in a moment. Two threads that e
 release the GIL (a kernel launch is one) hand it to and fro at every call, and both get slower by far: a chain
 of CuPy operators took 65 µs a compute on four workers and 20 on one. So a node whose computes take less than
 `_QUICK` is run with its lane to itself. In case it does not come back after all, one sleeping worker stands
-by: it looks every millisecond whether anything got done, and takes over if nothing did.
+by: it looks every millisecond whether the same compute still runs, and takes over if it does.
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ def _pin(cores: tuple[int, ...]) -> None:
 def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
     lock = engine.lock
     lane = seat.lane
+    several = len(engine.lanes) > 1
     node = None
     try:
         if cores:
@@ -153,7 +154,9 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
                 engine.running += 1
                 if node.pace < _QUICK:
                     lane.quick = node
-                engine.wake_lanes()
+                # While it has the only lane to itself, and one stands by, there is nobody to wake.
+                if lane.quick is None or lane.standby is None or several or engine.timed:
+                    engine.wake_lanes()
                 lock.release()
                 # Timed now and then: looking at the clock twice costs a tenth of the whole step.
                 timed = not node.remaining & 7
@@ -162,7 +165,8 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
                     if node.special:
                         engine.compute_special(node)
                     else:
-                        node.compute(node.input, node.output, node.context)
+                        compute = node.compute  # as in the greedy scheduler
+                        compute(node.input, node.output, node.context)
                 except BaseException as error:
                     note(error, "compute", node.operator)
                     raise
@@ -171,7 +175,6 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
                         node.pace = _pace(node.pace, perf_counter_ns() - began)
                     lock.acquire()
                     engine.running -= 1
-                    engine.steps += 1
                     if lane.quick is node:
                         lane.quick = None
                 engine.finish(node)
