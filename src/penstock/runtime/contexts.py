@@ -218,6 +218,8 @@ class OutputContext:
         try:
             return as_message(data, None if mark is None else Emitted(mark))
         except TensorError as error:
+            if name not in self._queues:
+                raise self._unknown(name) from None
             port = name or self._names[0]
             raise TensorError(f"operator {self._node.name!r}, output {port!r}: {error}") from error
 

@@ -35,9 +35,10 @@ class Emitted:
         """Have a stream wait for the work, unless it does already."""
         mark = self._mark
         followers = mark.followers
-        if stream == mark.stream.handle or any(stream == follower.handle for follower in followers):
+        if any(stream == follower.handle for follower in followers):
             return
         consumer = stream_of(stream)
-        consumer.wait(mark.event)
+        if stream != mark.stream.handle:
+            consumer.wait(mark.event)
         for follower in followers:
             consumer.wait(follower.stream)

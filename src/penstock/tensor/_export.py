@@ -8,11 +8,13 @@ _old_style: set[type] = set()
 
 def request_capsule(array: Any, stream: int | None, max_version: tuple[int, int] | None) -> Any:
     """Return a capsule of an array; of a type that knows only the old form, that one."""
-    if type(array) in _old_style:
+    if max_version is None or type(array) in _old_style:
         return array.__dlpack__(stream=stream)
     try:
         return array.__dlpack__(stream=stream, max_version=max_version)
     except TypeError:
+        if not (isinstance(max_version, tuple) and len(max_version) == 2):
+            raise  # the consumer's fault, from which nothing follows for the type
         capsule = array.__dlpack__(stream=stream)  # if the form was not the reason, this says what was
         _old_style.add(type(array))
         return capsule

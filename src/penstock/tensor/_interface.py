@@ -12,18 +12,23 @@ if TYPE_CHECKING:
 
 def read(interface: Any, device: DLDevice) -> Description:
     """Return what the dictionary of an array interface says."""
+    check(interface)
     try:
         shape = tuple(interface["shape"])
         typestr = interface["typestr"]
         data, is_readonly = interface["data"]
     except (KeyError, TypeError, ValueError) as error:
         raise TensorError(f"it has no usable shape, typestr and data ({error!r})") from error
-    if interface.get("mask") is not None:
-        raise TensorError("it has a mask; a tensor has none")
     element = element_of(typestr)
     strides = interface.get("strides")
     strides = row_major(shape, element.itemsize) if strides is None else tuple(strides)
     return (int(data), shape, strides, element, device, bool(is_readonly))
+
+
+def check(interface: Any) -> None:
+    """Refuse what a tensor cannot say."""
+    if interface.get("mask") is not None:
+        raise TensorError("it has a mask; a tensor has none")
 
 
 def write(tensor: "Tensor") -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from penstock import gpu
 
-LEGACY_DEFAULT, PER_THREAD_DEFAULT = 1, 2  # how the protocols name the default streams
+LEGACY_DEFAULT = 1  # how the protocols name the default stream
 
 
 class Ready(Protocol):
@@ -24,16 +24,17 @@ class Ready(Protocol):
 class OnStream:
     """Work on a stream: all that has been submitted to it when someone asks."""
 
-    __slots__ = ("stream",)
+    __slots__ = ("_handle", "stream")
 
     def __init__(self, stream: int) -> None:
+        self._handle = stream  # one of penstock's keeps its stream alive
         # The protocols say 1 for the legacy default stream; 0 is not a name for any.
         self.stream = int(stream) or LEGACY_DEFAULT
 
     def order(self, stream: int) -> None:
         """Have a stream wait for what has been submitted to this one."""
         if stream != self.stream:
-            stream_of(stream).wait(stream_of(self.stream))
+            stream_of(stream).wait(stream_of(self._handle))
 
 
 def stream_of(handle: int) -> Any:
