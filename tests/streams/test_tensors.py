@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,29 @@ def test_every_receiver_gets_the_same_memory(scheduler: str) -> None:
     array = np.arange(3)
     got = passing([{"frame": array}], receivers=3, scheduler=scheduler)
     assert [message["frame"].data for [message] in got] == 3 * [array.ctypes.data]
+
+
+@pytest.mark.parametrize("stamp", [-1, 5])
+@pytest.mark.parametrize("size", [1, 2, IOSpec.ANY_SIZE])
+def test_what_a_receiver_does_to_its_map_is_its_own_business(size: Any, stamp: int, scheduler: str) -> None:
+    left: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit({"a": np.zeros(1), "b": np.ones(1)}, "out", acq_timestamp=stamp)
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            message = op_input.receive("in")
+            for one in message if isinstance(message, tuple) else [message]:
+                left.append(sorted(one))
+                one.clear()
+
+        source = Step(app, CountCondition(app, 2), outputs=("out",), body=send, name="send")
+        for n in range(3):
+            app.add_flow(source, Step(app, inputs=(("in", {"size": size}),), body=take, name=f"take{n}"))
+
+    run(compose, scheduler)
+    assert left == 6 * [["a", "b"]]
 
 
 def test_an_array_that_cannot_be_a_tensor_is_refused_by_operator_port_and_entry() -> None:
@@ -277,6 +301,7 @@ def test_a_foreign_stream_waits_for_the_work_behind_a_tensor(follows: bool) -> N
 
 def test_a_tensor_emitted_by_itself_is_waited_for_too() -> None:
     def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        assert tensor.stream == frames.sender
         stream = foreign()
         tensor.__dlpack__(stream=int(stream))
         frames.read(tensor.owner, stream)
@@ -381,6 +406,26 @@ def test_a_frame_that_is_passed_on_comes_after_the_last_operator_that_had_it() -
     run(compose)
     finish()
     assert seen == [32] * FRAMES
+
+
+def test_a_frame_that_was_taken_out_of_its_map_is_alive_while_it_is_read() -> None:
+    alive: list[bool] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
+            op_output.emit({"frame": Library()}, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            array = weakref.ref(op_input.receive("in").pop("frame").owner)
+            stream = op_input.receive_cuda_stream("in")
+            launch(stream, MS, lambda: alive.append(array() is not None))
+
+        source = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="send")
+        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    assert alive == [True] * FRAMES
 
 
 def test_arrays_of_the_host_have_no_stream_whoever_sends_them() -> None:

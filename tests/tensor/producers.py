@@ -46,7 +46,7 @@ class ManagedVersioned(ctypes.Structure):
     ]
 
 
-_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
 )
 _name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
@@ -97,7 +97,7 @@ class Made:
             self.managed = ManagedVersioned(*version, None, deleter, flags, tensor)
             self._name = b"dltensor_versioned"
         self._name = name.encode() or self._name
-        self.capsule = _new_capsule(ctypes.addressof(self.managed), self._name, None)
+        self.capsule = new_capsule(ctypes.addressof(self.managed), self._name, None)
 
 
 class Library:

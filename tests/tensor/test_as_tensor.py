@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,6 +40,25 @@ def test_the_owner_lives_as_long_as_the_tensor() -> None:
     assert sys.getrefcount(array) > start
     del tensor
     assert sys.getrefcount(array) == start
+
+
+def test_what_was_exported_lives_as_long_as_the_tensor_whoever_owns_it() -> None:
+    made: list[Any] = []
+
+    class Fresh:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return CPU
+
+        def __dlpack__(self, **asked: Any) -> Any:
+            array = np.arange(4.0)
+            made.append(weakref.ref(array))
+            return array.__dlpack__(**asked)
+
+    tensor = as_tensor(Fresh())
+    assert made[0]() is not None
+    assert np.asarray(tensor).tolist() == [0, 1, 2, 3]
+    del tensor
+    assert made[0]() is None
 
 
 @pytest.mark.parametrize(
@@ -140,6 +160,15 @@ def test_a_producer_of_the_old_form_is_asked_in_the_old_form_from_then_on() -> N
     assert Old in _export._old_style
     assert as_tensor(second).shape == (2, 3)
     assert second.asked == [{"stream": None}]
+
+
+def test_a_producer_of_the_old_form_is_asked_for_the_old_form_as_it_wants() -> None:
+    class Old(OldLibrary):
+        pass
+
+    array = Old(CPU, None)
+    _export.request_capsule(array, None, None)
+    assert array.asked == [{"stream": None}]
 
 
 def test_a_type_error_that_is_not_about_the_form_is_told() -> None:

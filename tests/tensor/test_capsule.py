@@ -7,7 +7,6 @@ import ctypes
 import gc
 import subprocess
 import sys
-import textwrap
 import threading
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from penstock import Tensor, as_tensor
-from penstock.tensor import DLDataType, TensorError
+from penstock.tensor import DLDataType, TensorError, _capsule
 from tests.tensor.producers import (
     BF16,
     CUDA,
@@ -44,14 +43,14 @@ def test_every_field_of_a_capsule_is_read(version: Any) -> None:
 
 
 @both_forms
-@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 4), (2, 0, 4), tuple(range(1, 13))])
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 4), (2, 0, 4), (1, 2, 1, 3, 1, 2, 1, 2, 1, 3)])
 def test_a_capsule_without_strides_is_row_major(version: Any, shape: tuple[int, ...]) -> None:
-    made = Made(shape, None, version=version)
+    made = Made(shape, None, DLDataType(0, 8), version=version)
     tensor = as_tensor(made.capsule)
     assert tensor.shape == shape
     assert tensor.is_contiguous()
-    if tensor.size and len(shape) < 10:
-        assert tensor.strides == np.empty(shape, np.float32).strides
+    # An axis without elements counts as one of one element, as in PyTorch.
+    assert tensor.strides == np.empty([max(extent, 1) for extent in shape], "b").strides
 
 
 def test_a_versioned_capsule_says_whether_it_may_be_written_to() -> None:
@@ -136,6 +135,7 @@ def test_a_capsule_of_a_dtype_that_numpy_lacks_is_a_tensor_that_says_why_it_cann
         with pytest.raises(BufferError, match=f"have no name for {dtype.name}"):
             tensor.__dlpack__()
         assert not hasattr(tensor, "__array_interface__")
+        assert made.freed == []
         del tensor
         assert len(made.freed) == 1
 
@@ -185,6 +185,31 @@ def test_of_many_threads_one_takes_a_capsule() -> None:
         assert len(made.freed) == 1
 
 
+def test_between_reading_a_capsule_and_taking_it_nobody_else_takes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, taken = Made(), []
+    both_are_here = threading.Barrier(2, timeout=0.2)
+    set_name = _capsule._set_name
+
+    def slowly(capsule: Any, name: bytes) -> int:
+        with contextlib.suppress(threading.BrokenBarrierError):  # as is right, the other one never comes
+            both_are_here.wait()
+        return set_name(capsule, name)
+
+    def take() -> None:
+        with contextlib.suppress(TensorError):
+            taken.append(as_tensor(made.capsule))
+
+    monkeypatch.setattr(_capsule, "_set_name", slowly)
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == 1
+
+
 def test_a_capsule_of_numpy_is_freed_by_whoever_has_it() -> None:
     array = np.arange(6.0)
     start = sys.getrefcount(array)
@@ -197,18 +222,24 @@ def test_a_capsule_of_numpy_is_freed_by_whoever_has_it() -> None:
     assert sys.getrefcount(array) == start
 
 
-def test_a_tensor_may_outlive_everything_at_the_end_of_the_interpreter() -> None:
-    program = """
-        import builtins, numpy as np
+def test_a_tensor_and_the_name_of_its_capsule_last_to_the_end_of_the_interpreter() -> None:
+    program = """if True:
+        import sys
+        import numpy as np
         from penstock import as_tensor
-        capsule = np.arange(6.0).__dlpack__(max_version=(1, 0))
-        builtins.capsule, builtins.tensor = capsule, as_tensor(capsule)
-        builtins.other = as_tensor(np.arange(3))
+
+        class Last:  # what sys holds goes when the modules are gone
+            def __init__(self, capsule):
+                self.capsule, self.tensor, self.write = capsule, as_tensor(capsule), sys.stdout.write
+
+            def __del__(self):
+                self.write(f"{self.capsule!r} {self.tensor.shape}")
+
+        sys.last = Last(np.arange(6.0).__dlpack__(max_version=(1, 0)))
     """
-    ended = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    # CPython's own check: what is freed is overwritten.
+    environment = {"PYTHONMALLOC": "debug", "PENSTOCK_DEVICE": "sim", "PYTHONPATH": ":".join(sys.path)}
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b'"used_dltensor_versioned"' in ended.stdout
+    assert ended.stdout.endswith(b" (6,)")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,36 @@ from tests.tensor.producers import Interface, Made
 
 ROUNDS = 100_000
 
-# One object of Python kept in each round would be 100,000 blocks; the smallest block of C, 2 MB and more.
+# One object of Python kept in each round would be 100,000 blocks. The smallest block of C would be 16 bytes a
+# round, in each part of the rounds; what allocators set aside for later comes in some parts and not in others.
 FEW_BLOCKS = 500
-FEW_BYTES = 1_500_000
+PARTS = 5
+BYTES_A_ROUND = 4
 
 
 def resident() -> int:
     """Return the bytes of memory that the process has."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class _MallInfo(ctypes.Structure):
+    # arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost
+    _fields_ = [("unused", ctypes.c_size_t * 4), ("mapped", ctypes.c_size_t)]
+    _fields_ += [
+        ("unused_too", ctypes.c_size_t * 2),
+        ("in_use", ctypes.c_size_t),
+        ("rest", ctypes.c_size_t * 2),
+    ]
+
+
+def allocated() -> int:
+    """Return the bytes that malloc has given out, where the C library tells."""
+    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if ask is None:
+        return 0
+    ask.restype = _MallInfo
+    told = ask()
+    return int(told.in_use + told.mapped)
 
 
 def check_nothing_is_left(
@@ -37,15 +61,18 @@ def check_nothing_is_left(
         turn()
     gc.collect()
     references, objects = sys.getrefcount(owner), len(gc.get_objects())
-    blocks, memory = sys.getallocatedblocks(), resident()
-    for _ in range(rounds):
-        turn()
+    blocks, memory = sys.getallocatedblocks(), [(resident(), allocated())]
+    for _ in range(PARTS):
+        for _ in range(rounds // PARTS):
+            turn()
+        memory.append((resident(), allocated()))
     assert sys.getrefcount(owner) - references <= late  # before any collection: nothing is in a cycle
     more_blocks = sys.getallocatedblocks() - blocks
     gc.collect()
     assert len(gc.get_objects()) - objects < FEW_BLOCKS
     assert more_blocks < FEW_BLOCKS
-    assert resident() - memory < FEW_BYTES
+    for measured in zip(*memory, strict=True):
+        assert min(after - before for before, after in pairwise(measured)) <= BYTES_A_ROUND * rounds // PARTS
 
 
 def fallible(turn: Callable[[], object], error: type[Exception]) -> Callable[[], None]:
@@ -124,3 +151,23 @@ def test_pyarrow_leaves_nothing() -> None:
     check_nothing_is_left(whole, lambda: as_tensor(pa.array(np.asarray(as_tensor(whole)))))
     owned = pa.array(range(10))
     check_nothing_is_left(owned, lambda: np.from_dlpack(as_tensor(owned)), ROUNDS // 20)
+
+
+@pytest.mark.parametrize("kept", ["block of C", "object", "reference", "cycle"])
+def test_what_is_left_would_be_noticed(kept: str) -> None:
+    # The test of the tests.
+    owner, left = np.zeros(3), []
+
+    def turn() -> None:
+        if kept == "block of C":
+            ctypes.pythonapi.PyMem_RawMalloc(16)
+        elif kept == "object":
+            left.append(object())
+        elif kept == "reference":
+            left.append(owner)
+        else:
+            circle: list[Any] = [owner]
+            circle.append(circle)
+
+    with pytest.raises(AssertionError):
+        check_nothing_is_left(owner, turn, ROUNDS // 5)

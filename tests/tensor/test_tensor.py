@@ -252,6 +252,18 @@ def test_only_dlpack_orders(machine: Any) -> None:
     assert work.ordered == []
 
 
+def test_the_default_stream_of_a_thread_is_the_default_stream_of_a_simulated_device(machine: Any) -> None:
+    from tests.streams.frames import MS, launch
+
+    theirs = sim.Device(0).create_stream()
+    seen: list[str] = []
+    launch(gpu.StreamHandle(theirs), MS, lambda: seen.append("made"))
+    as_tensor(Library(), stream=theirs.handle).__dlpack__(stream=2)
+    launch(gpu.StreamHandle(sim.Stream.from_handle(2)), MS / 10, lambda: seen.append("read"))
+    sim.LEGACY_DEFAULT_STREAM.sync()
+    assert seen == ["made", "read"]
+
+
 def test_a_stream_is_ordered_after_work_on_another(machine: Any) -> None:
     from tests.streams.frames import MS, launch
 

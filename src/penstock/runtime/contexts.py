@@ -92,8 +92,8 @@ class InputContext:
         if type(item) is Message:
             return self._open(name, item)
         if type(item) is Batch:
-            return tuple([self._open(name, part) if type(part) is Message else part for part in item])
-        return item
+            return tuple([self._open(name, part) if type(part) is Message else _own(part) for part in item])
+        return item.copy() if type(item) is TensorMap else item
 
     def _open(self, name: str, message: Message) -> Any:
         node = self._node
@@ -102,7 +102,7 @@ class InputContext:
         self.notes.setdefault(name or self._names[0], []).append(message)
         if message.metadata is not None and node.operator.is_metadata_enabled:
             node.metadata.update(message.metadata)
-        return message.data
+        return _own(message.data)
 
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
@@ -289,6 +289,11 @@ class Batch(list[Any]):
     """Several messages taken at once; a type of its own so that an emitted list is not mistaken for it."""
 
     __slots__ = ()
+
+
+def _own(data: Any) -> Any:
+    """Give a receiver a map of its own: what it takes out is still there for the others, and is kept alive."""
+    return data.copy() if type(data) is TensorMap else data
 
 
 def _noting(
