@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+READY_ALL := $(VENV)/.ready-all
 
 # Where there is an NVIDIA driver, cuda-core comes along, so that the demo measures instead of simulating: the
 # one for CUDA 13 from driver 580 on, else the one for CUDA 12.
@@ -10,7 +11,7 @@ NVIDIA ?= /proc/driver/nvidia/version
 DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' $(NVIDIA) 2>/dev/null)
 EXTRAS := dev$(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
 
-.PHONY: demo test lint gpu-test soak bench clean
+.PHONY: demo test test-all sanitize lint gpu-test soak bench clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml
@@ -19,11 +20,23 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
+# Where the package index has only the build of PyTorch that brings CUDA along, PIP_EXTRA_INDEX_URL can name one
+# that has the build for the CPU.
+$(READY_ALL): $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),all-cpu]'
+	@touch $@
+
 demo: $(READY)  ## a critical flow beside a noisy one, with and without partitions: a table and a plot
 	$(BIN)/python examples/noisy_neighbour.py
 
-test: $(READY)  ## the tests that need no GPU
+test: $(READY)  ## the tests that need no GPU, with the array libraries that are installed
 	$(BIN)/python -m pytest
+
+test-all: $(READY_ALL)  ## the same, with every array library that runs without a GPU
+	$(BIN)/python -m pytest
+
+sanitize: $(READY_ALL)  ## tensors under the checks of CPython's allocator, AddressSanitizer and Valgrind
+	$(BIN)/python -m tests.tensor.sanitize
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .
@@ -31,7 +44,7 @@ lint: $(READY)  ## style and types
 	$(BIN)/mypy
 
 gpu-test:  ## the tests of tests/gpu on a real GPU, from the source tree, with the interpreter given in PYTHON
-	PYTHONPATH=src PENSTOCK_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider
+	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} PENSTOCK_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider
 
 soak: $(READY)  ## minutes of random graphs with faults injected; not part of the checks
 	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),5)

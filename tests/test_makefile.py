@@ -32,3 +32,16 @@ def test_a_machine_with_a_driver_gets_cuda_core_to_match(tmp_path, module, extra
         check=True,
     )
     assert f"--editable '.[{extras}]'" in told.stdout
+
+
+@pytest.mark.parametrize("target", ["test-all", "sanitize"])
+def test_what_needs_every_array_library_installs_them(tmp_path, target):
+    told = subprocess.run(
+        ["make", "--dry-run", f"NVIDIA={tmp_path}/none", f"VENV={tmp_path}/venv", target],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "--editable '.[dev]'" in told.stdout
+    assert "--editable '.[dev,all-cpu]'" in told.stdout

@@ -100,12 +100,14 @@ class InputContext:
                     self._streams.order(inlet)
                 # What carries nothing but a mark is opened here: that is most of what streams carry.
                 if type(item) is Message and item.details is None:
-                    return item.data
+                    return _own(item.data)
         if type(item) is Message:
             return self._open(inlet.name, item)
         if type(item) is Batch:
-            return tuple([self._open(inlet.name, part) if type(part) is Message else part for part in item])
-        return item
+            return tuple(
+                [self._open(inlet.name, part) if type(part) is Message else _own(part) for part in item]
+            )
+        return _own(item)
 
     def _tell_room(self, inlet: Inlet) -> None:
         for queue in inlet.queues:
@@ -120,7 +122,7 @@ class InputContext:
         metadata = message.metadata
         if metadata is not None and node.operator.is_metadata_enabled:
             node.metadata.update(metadata)
-        return message.data
+        return _own(message.data)
 
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
@@ -177,6 +179,11 @@ class InputContext:
         if not name:
             return PortError(f"operator {operator!r} has the inputs {choices(self._names)}: name one")
         return PortError(f"operator {operator!r} has no input {name!r}; it has {choices(self._names)}")
+
+
+def _own(data: Any) -> Any:
+    """Give a receiver a map of its own: what it takes out is still there for the others, and is kept alive."""
+    return data.copy() if type(data) is TensorMap else data
 
 
 class Outlet:

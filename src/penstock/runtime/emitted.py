@@ -55,10 +55,11 @@ class Emitted:
     def order(self, stream: int) -> None:
         """Have a stream wait for the work, unless it does already."""
         followers = self.followers
-        if stream == self._stream.handle or any(stream == follower.handle for follower in followers):
+        if any(stream == follower.handle for follower in followers):
             return
         consumer = stream_of(stream)
-        if self._trail is None or self._number > self._trail.passed:
+        is_passed = self._trail is not None and self._number <= self._trail.passed
+        if stream != self._stream.handle and not is_passed:
             consumer.wait(self._stream.stream if self._event is None else self._event)
         for follower in followers:
             consumer.wait(follower.stream)

@@ -44,7 +44,7 @@ def as_tensor(obj: Any, *, stream: int | None = None) -> Tensor:
         If it speaks none of the protocols, or what it says cannot be a tensor.
     """
     if type(obj) is Tensor:
-        if stream is None:
+        if stream is None or not obj.device.is_cuda:
             return obj
         if obj._ready is not None:
             obj._ready.order(stream)
@@ -68,9 +68,15 @@ def as_ready(obj: Any, ready: Ready) -> Tensor:
 
 
 def is_array(obj: Any) -> bool:
-    """Return whether an object speaks one of the protocols; a scalar of NumPy, which does, is no array."""
-    if not any(hasattr(obj, name) for name, _ in _PROTOCOLS):
-        return False
+    """Return whether an object speaks one of the protocols.
+
+    A scalar of NumPy and the class of an array, which have the names, are no arrays.
+    """
+    try:
+        if not any(hasattr(obj, name) for name, _ in _PROTOCOLS) or isinstance(obj, type):
+            return False
+    except Exception:  # it has one, and will not tell: what that is comes out when it is converted
+        return True
     numpy = sys.modules.get("numpy")
     return numpy is None or not isinstance(obj, numpy.generic)
 
@@ -79,13 +85,12 @@ def _convert(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
     """Describe an array; its work is to be behind `ready`, and, if it is a current stream's, is there already."""
     tried = []
     for name, read in _PROTOCOLS:
-        if not hasattr(obj, name):
-            tried.append(f"{name}: it has none")
-            continue
         try:
-            return read(obj, ready, is_there)
+            if hasattr(obj, name):
+                return read(obj, ready, is_there)
+            tried.append(f"{name}: it has none")
         except Exception as error:  # whatever a library raises when it will not export
-            tried.append(f"{name}: {error or type(error).__name__}")
+            tried.append(f"{name}: {str(error) or type(error).__name__}")
     kind = type(obj)
     if kind.__name__ == "PyCapsule":
         return _from_capsule(obj, ready)
@@ -133,8 +138,10 @@ def _from_cuda_array_interface(obj: Any, ready: Ready | None, is_there: bool) ->
 
 
 def _from_array_interface(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
-    description = _interface.read(obj.__array_interface__, CPU)
-    return Tensor._of(description, obj, _numpy_view(obj), None)
+    _interface.check(obj.__array_interface__)
+    # What NumPy makes of it is described: of a scalar, the interface names memory that is gone with the answer.
+    view = _numpy_view(obj)
+    return Tensor._of(_interface.read(view.__array_interface__, CPU), obj, view, None)
 
 
 _PROTOCOLS: tuple[tuple[str, Callable[[Any, Ready | None, bool], Tensor]], ...] = (

@@ -10,6 +10,7 @@ Reading costs 1 µs, of the 2 that `as_tensor` takes (benchmarks/tensor.py).
 
 import ctypes
 import struct
+import threading
 from functools import cache
 from typing import Any
 
@@ -41,6 +42,10 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", ctypes.pythonapi)
 )
+# A capsule refers to its name, and may outlive this module when the interpreter ends: the names are never freed.
+for _name in _USED.values():
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_name))
+_taking = threading.Lock()  # between seeing that a capsule is not used yet and saying that it is
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -78,11 +83,13 @@ class Taken:
     __slots__ = ("_address", "_deleter", "description")
 
     def __init__(self, capsule: Any) -> None:
-        self.description = read(capsule)
-        self._address, name = _open(capsule)
-        deleter = ctypes.c_void_p.from_address(self._address + _deleter_at[name]).value
-        _set_name(capsule, _USED[name])  # from now on it frees nothing itself, and no one else may take it
-        self._deleter = _Deleter(deleter) if deleter else None
+        with _taking:
+            self.description = read(capsule)
+            self._address, name = _open(capsule)
+            deleter = ctypes.c_void_p.from_address(self._address + _deleter_at[name]).value
+            # From now on it frees nothing itself, and no one else may take it.
+            _set_name(capsule, _USED[name])
+            self._deleter = _Deleter(deleter) if deleter else None
 
     def __del__(self) -> None:
         deleter = getattr(self, "_deleter", None)

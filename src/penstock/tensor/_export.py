@@ -12,11 +12,13 @@ def request_capsule(array: Any, stream: int | None, max_version: tuple[int, int]
     """Return a capsule of an array; of a type that knows only the old form, that one."""
     kind: type = type(array)
     stream = library_of(kind).told(stream)
-    if kind in _old_style:
+    if max_version is None or kind in _old_style:
         return array.__dlpack__(stream=stream)
     try:
         return array.__dlpack__(stream=stream, max_version=max_version)
     except TypeError as refused:
+        if not (isinstance(max_version, tuple) and len(max_version) == 2):
+            raise  # the consumer's fault, from which nothing follows for the type
         try:
             capsule = array.__dlpack__(stream=stream)  # if the form was not the reason, this says what was
         except Warning:  # unless it only says that the form is old, where warnings are errors

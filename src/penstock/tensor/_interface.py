@@ -12,18 +12,23 @@ if TYPE_CHECKING:
 
 def read(interface: Any, device: DLDevice) -> Description:
     """Return what the dictionary of an array interface says."""
+    check(interface)
     try:
         shape = tuple(interface["shape"])
         typestr = interface["typestr"]
         data, is_readonly = interface["data"]
     except (KeyError, TypeError, ValueError) as error:
         raise TensorError(f"it has no usable shape, typestr and data ({error!r})") from error
-    if interface.get("mask") is not None:
-        raise TensorError("it has a mask; a tensor has none")
     element = element_of(typestr)
     strides = interface.get("strides")
     strides = row_major(shape, element.itemsize) if strides is None else tuple(strides)
     return (int(data), shape, strides, element, device, bool(is_readonly))
+
+
+def check(interface: Any) -> None:
+    """Refuse what a tensor cannot say."""
+    if interface.get("mask") is not None:
+        raise TensorError("it has a mask; a tensor has none")
 
 
 def write(tensor: "Tensor") -> dict[str, Any]:
@@ -32,11 +37,12 @@ def write(tensor: "Tensor") -> dict[str, Any]:
     typestr = element.typestr
     if typestr is None:
         raise AttributeError(f"the array interfaces have no name for {element.name}; use DLPack")
+    is_row_major = strides == row_major(shape, element.itemsize)  # nearly always, and soon known
     return {
         "shape": shape,
         "typestr": typestr,
         "data": (0 if 0 in shape else tensor.data, tensor.is_readonly),
         # None where it can be: CuPy takes 0.8 µs more for the same strides written out.
-        "strides": None if strides == row_major(shape, element.itemsize) else strides,
+        "strides": None if is_row_major or tensor.is_contiguous() else strides,
         "version": 3,
     }

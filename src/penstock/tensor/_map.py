@@ -47,7 +47,9 @@ class TensorMap(dict[str, Tensor]):
 
     def copy(self) -> "TensorMap":
         """Return another map of the same tensors."""
-        return TensorMap(self)
+        other = TensorMap.__new__(TensorMap)
+        dict.update(other, self)  # which are tensors already
+        return other
 
     def add(self, array: Any, name: str = "") -> None:
         """Add an array, under a name that is not taken."""
@@ -59,7 +61,7 @@ class TensorMap(dict[str, Tensor]):
 
     def get(self, name: str = "", default: Any = None) -> Any:
         """Return a tensor by name; without a name the only one. None, or the default, where there is none."""
-        if not name and name not in self and len(self) == 1:
+        if not name and len(self) == 1:
             return next(iter(self.values()))
         return super().get(name, default)
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from penstock import gpu
 
-LEGACY_DEFAULT, PER_THREAD_DEFAULT = 1, 2  # how the protocols name the default streams
+LEGACY_DEFAULT = 1  # how the protocols name the default stream
 
 
 class Ready(Protocol):
@@ -28,9 +28,10 @@ class Ready(Protocol):
 class OnStream:
     """Work on a stream: all that has been submitted to it when someone asks."""
 
-    __slots__ = ("place",)
+    __slots__ = ("_handle", "place")
 
     def __init__(self, stream: int) -> None:
+        self._handle = stream  # one of penstock's keeps its stream alive
         self.place = int(stream) or LEGACY_DEFAULT  # the protocols have no stream 0
 
     @property
@@ -41,7 +42,7 @@ class OnStream:
     def order(self, stream: int) -> None:
         """Have a stream wait for what has been submitted to this one."""
         if stream != self.place:
-            stream_of(stream).wait(stream_of(self.place))
+            stream_of(stream).wait(stream_of(self._handle))
 
 
 def stream_of(handle: int) -> Any:

@@ -199,9 +199,13 @@ class Tensor:
             return request_elsewhere(self._exporter, stream, max_version, dl_device, copy)
 
     def _why_not(self) -> str:
+        if self.dl_dtype.typestr is None:
+            return (
+                f"it was taken from a capsule, and the array interfaces have no name for {self.dl_dtype.name}"
+            )
         if self.device.is_cuda:
-            return "it came through an array interface, and cuda-core, which would export it, finds no GPU"
-        return f"it was taken from a capsule, and NumPy has no dtype for {self.dl_dtype.name}"
+            return "its owner has no DLPack, and cuda-core, which would export it, finds no GPU"
+        return f"it was taken from a capsule, and nothing here exports memory on {self.device}"
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

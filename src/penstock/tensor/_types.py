@@ -79,7 +79,7 @@ class DLDataType(_DLDataType):
     def typestr(self) -> str | None:
         """The array interfaces' name for it, or None where they have none."""
         letter = _LETTERS.get(self.code)
-        if letter is None or self.lanes != 1 or self.bits % 8:
+        if letter is None or self.lanes != 1 or self.bits not in _SIZES[letter]:
             return None
         size = self.bits // 8
         return f"{'|' if size == 1 else _ORDER}{letter}{size}"
@@ -120,6 +120,8 @@ _NAMES = {
 _SIZED_BY_NAME = frozenset(range(6, 18))  # their names say their bits
 _LETTERS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _CODES = {letter: code for code, letter in _LETTERS.items()}
+# The bits with which the array interfaces have them. Of a float of 8 bits they could not say which of many it is.
+_SIZES = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64, 128), "c": (64, 128, 256), "b": (8,)}
 
 
 @cache
@@ -169,9 +171,10 @@ def element_of(typestr: str) -> DLDataType:
 def _parse(typestr: str) -> DLDataType | None:
     order, letter, size = typestr[:1], typestr[1:2], typestr[2:]
     code = _CODES.get(letter)
-    if code is None or not size.isdigit() or order not in ("|", _ORDER):
+    bits = 8 * int(size) if size.isdigit() else 0
+    if code is None or bits not in _SIZES[letter] or order not in ("|", _ORDER):
         return None
-    return DLDataType(code, 8 * int(size))
+    return DLDataType(code, bits)
 
 
 def _as_numpy_spells(typestr: str) -> str:

@@ -38,6 +38,8 @@ DEFAULT_DRIVER = (13, 0)
 
 # The driver's handle of the default stream of whichever context is current (CU_STREAM_LEGACY).
 DEFAULT_STREAM = 1
+# A thread's own default stream (CU_STREAM_PER_THREAD), which here is the default stream too.
+PER_THREAD_DEFAULT_STREAM = 2
 
 
 class Machine:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.gpu.sim.event import Event, EventOptions
 from penstock.gpu.sim.lanes import Lane, Wait
-from penstock.gpu.sim.machine import DEFAULT_STREAM, ContextState, current_machine
+from penstock.gpu.sim.machine import DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, ContextState, current_machine
 from penstock.gpu.sim.options import options_of
 from penstock.gpu.sim.resources import DeviceResources
 
@@ -66,8 +66,8 @@ class Stream:
 
     @staticmethod
     def from_handle(handle: int) -> "Stream":
-        """Return the stream of that handle; 0 and 1 stand for the default stream."""
-        if int(handle) in (0, DEFAULT_STREAM):
+        """Return the stream of that handle; 0 and 1 stand for the default stream, and so does 2, a thread's own."""
+        if int(handle) in (0, DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM):
             return LEGACY_DEFAULT_STREAM
         lane = current_machine().lanes.get(int(handle))
         if lane is None:

@@ -1,0 +1,180 @@
+"""TensorMap is a dict of tensors by name, whatever arrays are put in; as_message makes one of a dict of arrays."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import Tensor, TensorMap, as_tensor
+from penstock.tensor import TensorError, _ready, as_message
+from tests.tensor.producers import CUDA, Interface, Library, Work
+
+a, b, c = np.zeros(1), np.zeros((2, 2)), np.arange(3)
+
+
+def owners(tensors: TensorMap) -> dict[str, Any]:
+    assert all(type(tensor) is Tensor for tensor in tensors.values())
+    return {name: tensor.owner for name, tensor in tensors.items()}
+
+
+def test_whatever_way_arrays_come_in_they_are_tensors() -> None:
+    ways: list[TensorMap] = [TensorMap(a=a, b=b), TensorMap({"a": a}, b=b), TensorMap([("a", a), ("b", b)])]
+    ways += [TensorMap(ways[0]), ways[0].copy(), TensorMap(), TensorMap(), TensorMap(a=a), TensorMap()]
+    ways[5].update({"a": a}, b=b)
+    ways[6]["a"] = a
+    ways[6].add(b, "b")
+    ways[7] |= {"b": b}
+    assert ways[8].setdefault("a", a).owner is a
+    assert ways[8].setdefault("a", b).owner is a
+    ways[8].setdefault("b", b)
+    for way in ways:
+        assert type(way) is TensorMap
+        assert isinstance(way, dict)
+        assert owners(way) == {"a": a, "b": b}
+    assert owners(TensorMap.fromkeys("ab", a)) == {"a": a, "b": a}
+
+
+def test_a_tensor_goes_in_as_it_is() -> None:
+    tensor = as_tensor(a)
+    assert TensorMap(x=tensor)["x"] is tensor
+    assert TensorMap(x=tensor).copy()["x"] is tensor
+
+
+def test_what_is_no_array_does_not_go_in() -> None:
+    tensors = TensorMap(a=a)
+    for put in (
+        lambda: TensorMap(x=3),
+        lambda: tensors.update(x="text"),
+        lambda: tensors.setdefault("x"),
+        lambda: tensors.add(None, "x"),
+        lambda: tensors.__setitem__("x", [1]),
+    ):
+        with pytest.raises(TensorError, match="cannot be a tensor"):
+            put()
+    assert owners(tensors) == {"a": a}
+
+
+def test_a_name_is_added_once() -> None:
+    tensors = TensorMap(a=a, b=b)
+    with pytest.raises(ValueError, match=r"there is a tensor 'a' already; the names are 'a', 'b'"):
+        tensors.add(c, "a")
+    tensors.add(c)
+    assert owners(tensors) == {"a": a, "b": b, "": c}
+
+
+def test_the_only_tensor_needs_no_name() -> None:
+    assert TensorMap(x=a).get().owner is a
+    assert TensorMap(x=a).get("").owner is a
+    assert TensorMap(x=a).get("y") is None
+    assert TensorMap().get() is None
+    assert TensorMap(x=a, y=b).get() is None
+    assert TensorMap(x=a, y=b).get("y").owner is b
+    assert TensorMap(x=a, y=b).get("z", 5) == 5
+    unnamed = TensorMap({"": a, "x": b})
+    assert unnamed.get().owner is a
+
+
+def test_its_text() -> None:
+    assert repr(TensorMap(x=a)) == f"TensorMap({{'x': {as_tensor(a)!r}}})"
+    assert repr(TensorMap()) == "TensorMap({})"
+
+
+# -- as_message --------------------------------------------------------------------------------------
+
+
+def test_a_dict_of_arrays_is_sent_as_a_map_of_tensors() -> None:
+    message = as_message({"a": a, "b": as_tensor(b), "c": Interface()})
+    assert type(message) is TensorMap
+    assert list(message) == ["a", "b", "c"]
+    assert message["b"].owner is b
+
+
+class Lazy:
+    @property
+    def __array_interface__(self) -> Any:
+        raise RuntimeError("not loaded")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"a": a, "n": 2},
+        {"a": a, "text": "x"},
+        {"a": a, "none": None},
+        {1: a},
+        {"a": a, 1: b},
+        {("a",): a},
+        {"a": a, "scalar": np.float32(1)},
+        {"mean": np.float64(1), "count": np.int64(3)},
+        {"kind": np.ndarray},
+        {"nested": {"a": a}},
+        {"list": [a]},
+    ],
+    ids=str,
+)
+def test_a_dict_with_anything_else_in_it_is_sent_as_it_is(data: Any) -> None:
+    assert as_message(data) is data
+    assert as_message(data, Work()) is data
+
+
+def test_an_array_that_cannot_be_a_tensor_is_told_by_its_entry() -> None:
+    with pytest.raises(TensorError, match=r"^'labels': numpy\.ndarray cannot be a tensor"):
+        as_message({"a": a, "labels": np.array(["x"])})
+    with pytest.raises(TensorError, match=r"^'lazy': .*Lazy cannot be a tensor .*not loaded"):
+        as_message({"lazy": Lazy()})
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Which stream was made to wait for which."""
+    found: list[tuple[int, int]] = []
+
+    def stream_of(handle: int) -> Any:
+        return SimpleNamespace(handle=handle, wait=lambda other: found.append((handle, other.handle)))
+
+    monkeypatch.setattr(_ready, "stream_of", stream_of)
+    return found
+
+
+def test_the_senders_stream_is_ordered_behind_what_is_made_elsewhere(waits: list[tuple[int, int]]) -> None:
+    work, library = Work(), Library()
+    interface = Interface(stream=0x44)
+    tensor = as_tensor(Interface(stream=0x45))
+    message = as_message({"host": a, "library": library, "interface": interface, "tensor": tensor}, work)
+    assert library.asked == [{"stream": 7, "max_version": (1, 1)}]  # it does the ordering itself
+    assert waits == [(7, 0x44), (7, 0x45)]
+    assert message["host"].stream is None
+    for name in ("library", "interface", "tensor"):
+        assert message[name].device == CUDA
+        assert message[name].stream == 7
+        assert message[name]._ready is work
+    assert tensor.stream == 0x45  # the sender's own is as it was
+    assert work.ordered == []
+
+
+def test_what_is_on_the_senders_stream_already_is_not_ordered(waits: list[tuple[int, int]]) -> None:
+    as_message({"interface": Interface(stream=7), "tensor": as_tensor(Interface(stream=7))}, Work())
+    assert waits == []
+
+
+def test_a_tensor_is_sent_as_one(waits: list[tuple[int, int]]) -> None:
+    host, device = as_tensor(a), as_tensor(Interface(stream=0x45))
+    assert as_message(host) is host
+    assert as_message(host, Work()) is host
+    assert as_message(device) is device
+    sent = as_message(device, Work())
+    assert (sent.stream, sent.data, sent.owner) == (7, device.data, device.owner)
+    assert waits == [(7, 0x45)]
+
+
+def test_a_map_is_sent_as_another_so_that_the_senders_may_change() -> None:
+    tensors = TensorMap(a=a)
+    message = as_message(tensors)
+    assert type(message) is TensorMap
+    assert message is not tensors
+    assert message["a"] is tensors["a"]
+    assert type(as_message(TensorMap())) is TensorMap

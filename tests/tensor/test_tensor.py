@@ -1,0 +1,339 @@
+"""A Tensor says what it is, and exports as every protocol wants, after the work behind it."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import Tensor, as_tensor, gpu
+from penstock.gpu import sim
+from tests.tensor.producers import (
+    CPU,
+    CUDA,
+    CUDA_HOST,
+    READ_ONLY,
+    Interface,
+    Library,
+    Made,
+    OldLibrary,
+    Work,
+    name_of,
+)
+
+NUMBERS = (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
+)
+
+
+@pytest.mark.parametrize("name", NUMBERS.split())
+def test_what_numpy_calls_it_a_tensor_calls_it(name: str) -> None:
+    array = np.ones((2, 3), name)
+    tensor = as_tensor(array)
+    assert tensor.dtype == array.dtype
+    assert tensor.dl_dtype.name == name
+    assert (tensor.itemsize, tensor.nbytes) == (array.itemsize, array.nbytes)
+    assert (tensor.ndim, tensor.size) == (2, 6)
+    assert tensor.__array_interface__["typestr"] == array.dtype.str
+
+
+@pytest.mark.parametrize(
+    ("array", "is_contiguous"),
+    [
+        (np.zeros(()), True),
+        (np.zeros((0,)), True),
+        (np.zeros((3, 0, 2))[::-1], True),
+        (np.zeros((2, 3)), True),
+        (np.zeros((2, 3)).T, False),
+        (np.zeros((1, 3)).T, True),
+        (np.zeros((4, 3))[::2], False),
+        (np.zeros((4, 3))[:, ::-1], False),
+        (np.zeros((4, 3))[2:], True),
+        (np.zeros((4, 3))[:1, ::-1], False),
+        (np.broadcast_to(np.zeros(3), (4, 3)), False),
+        (np.broadcast_to(np.zeros(3), (1, 3)), True),
+    ],
+    ids=lambda value: f"{value.shape}{value.strides}" if isinstance(value, np.ndarray) else "",
+)
+def test_contiguous_is_row_major_without_gaps(array: Any, is_contiguous: bool) -> None:
+    tensor = as_tensor(array)
+    assert tensor.is_contiguous() is is_contiguous is array.flags.c_contiguous
+    assert (tensor.__array_interface__["strides"] is None) is is_contiguous
+    assert np.array_equal(np.asarray(tensor), array)
+    assert np.asarray(tensor).shape == array.shape
+
+
+def test_a_scalar_is_a_tensor_without_dimensions() -> None:
+    array = np.array(2.5)
+    tensor = as_tensor(array)
+    assert (tensor.shape, tensor.strides, tensor.ndim, tensor.size, tensor.nbytes) == ((), (), 0, 1, 8)
+    assert np.asarray(tensor) == np.from_dlpack(tensor) == 2.5
+
+
+def test_an_empty_tensor_has_no_address_in_the_array_interfaces() -> None:
+    tensor = as_tensor(np.zeros((2, 0, 3)))
+    assert (tensor.size, tensor.nbytes) == (0, 0)
+    assert tensor.__array_interface__["data"] == (0, False)
+    assert np.asarray(tensor).shape == np.from_dlpack(tensor).shape == (2, 0, 3)
+    assert as_tensor(Interface(shape=(0,), data=(0, False))).__cuda_array_interface__["data"] == (0, False)
+
+
+def test_its_text_says_what_matters() -> None:
+    array = np.zeros((2, 3), np.float32)
+    assert repr(as_tensor(array)) == "Tensor(shape=(2, 3), dtype=float32, device=cpu, of numpy.ndarray)"
+    turned = array.T
+    turned.flags.writeable = False
+    assert repr(as_tensor(turned)) == (
+        "Tensor(shape=(3, 2), dtype=float32, device=cpu, strides=(4, 12), read-only, of numpy.ndarray)"
+    )
+    made = Made(device=(2, 3))
+    assert repr(as_tensor(made.capsule, stream=0x5100)) == (
+        "Tensor(shape=(2, 3), dtype=float32, device=cuda:3, stream=0x5100, of builtins.PyCapsule)"
+    )
+
+
+def test_it_can_be_referred_to_weakly_copied_and_hashed() -> None:
+    tensor = as_tensor(np.zeros(3))
+    assert weakref.ref(tensor)() is tensor
+    assert copy.copy(tensor).data == tensor.data
+    assert len({tensor, as_tensor(tensor)}) == 1
+
+
+# -- the forms of a capsule --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("max_version", "name"),
+    [
+        (None, "dltensor"),
+        ((0, 8), "dltensor"),
+        ((1, 0), "dltensor_versioned"),
+        ((1, 9), "dltensor_versioned"),
+    ],
+)
+def test_the_consumer_gets_the_form_it_reads(max_version: Any, name: str) -> None:
+    tensor = as_tensor(np.arange(3))
+    assert name_of(tensor.__dlpack__(max_version=max_version)) == name
+    assert name_of(as_tensor(np.arange(3).__dlpack__()).__dlpack__(max_version=max_version)) == name
+
+
+def test_an_owner_of_the_old_form_gives_the_old_form() -> None:
+    array = OldLibrary(CPU, None)
+    assert name_of(as_tensor(array).__dlpack__(max_version=(1, 0))) == "dltensor"
+
+
+def test_read_only_memory_stays_read_only_on_every_way() -> None:
+    array = np.arange(6.0)
+    array.flags.writeable = False
+    for tensor in (
+        as_tensor(array),
+        as_tensor(array.__dlpack__(max_version=(1, 0))),
+        as_tensor(Library(CPU, flags=READ_ONLY)),
+    ):
+        assert tensor.is_readonly
+        assert not np.asarray(tensor).flags.writeable
+        assert tensor.__array_interface__["data"][1] is True
+        assert as_tensor(tensor.__dlpack__(max_version=(1, 0))).is_readonly
+    for tensor in (as_tensor(array), as_tensor(array.__dlpack__(max_version=(1, 0)))):
+        assert not np.from_dlpack(tensor).flags.writeable
+        for old in (None, (0, 8)):  # a form that could not say so is not made
+            with pytest.raises(BufferError, match="readonly"):
+                tensor.__dlpack__(max_version=old)
+
+
+def test_writing_through_any_view_is_seen_through_all() -> None:
+    array = np.zeros(4)
+    tensor = as_tensor(array)
+    np.asarray(tensor)[0] = 1
+    np.from_dlpack(tensor)[1] = 2
+    np.asarray(as_tensor(tensor.__dlpack__()))[2] = 3
+    assert array.tolist() == [1, 2, 3, 0]
+
+
+def test_the_tensor_says_where_it_is() -> None:
+    assert as_tensor(np.zeros(3)).__dlpack_device__() == CPU
+    made = [Made(device=(kind, 2)) for kind in (2, 3, 13, 8, 99)]
+    tensors = [as_tensor(one.capsule) for one in made]
+    assert [str(tensor.device) for tensor in tensors] == [
+        "cuda:2",
+        "cuda_host:2",
+        "cuda_managed:2",
+        "metal:2",
+        "device type 99:2",
+    ]
+    assert [tensor.__dlpack_device__() for tensor in tensors] == [(kind, 2) for kind in (2, 3, 13, 8, 99)]
+    assert [tensor.device.is_cuda for tensor in tensors] == [True, True, True, False, False]
+    assert [tensor.device.is_host for tensor in tensors] == [False, True, True, False, False]
+
+
+# -- the array interfaces ----------------------------------------------------------------------------
+
+
+def test_each_array_interface_is_there_where_the_memory_is() -> None:
+    host, device, pinned = as_tensor(np.zeros(3)), as_tensor(Interface()), as_tensor(Library(CUDA_HOST))
+    assert hasattr(host, "__array_interface__")
+    with pytest.raises(AttributeError, match="a tensor on cpu has no __cuda_array_interface__"):
+        _ = host.__cuda_array_interface__
+    assert hasattr(device, "__cuda_array_interface__")
+    with pytest.raises(
+        AttributeError, match="a tensor on cuda:0 has no __array_interface__: the host cannot read it"
+    ):
+        _ = device.__array_interface__
+    assert hasattr(pinned, "__array_interface__")
+    assert hasattr(pinned, "__cuda_array_interface__")
+
+
+def test_the_cuda_array_interface_is_complete() -> None:
+    array = Interface(shape=(2, 3), typestr="<f8", strides=(64, 8), stream=0x99)
+    assert as_tensor(array).__cuda_array_interface__ == {
+        "shape": (2, 3),
+        "typestr": "<f8",
+        "data": (array.address, False),
+        "strides": (64, 8),
+        "version": 3,
+        "stream": 0x99,
+    }
+
+
+# -- ordering on export ------------------------------------------------------------------------------
+
+
+def behind(work: Any, owner: Any) -> Tensor:
+    """A tensor of an array, with that work behind it."""
+    return as_tensor(owner)._after(work)
+
+
+@pytest.mark.parametrize(("asked", "ordered"), [(0x77, [0x77]), (1, [1]), (2, [2]), (None, [1]), (-1, [])])
+@pytest.mark.parametrize("kind", [Library, OldLibrary])
+def test_the_consumers_stream_is_ordered_after_the_work_and_nothing_else_is(
+    asked: int | None, ordered: list[int], kind: Any
+) -> None:
+    work, owner = Work(), kind(version=None)
+    tensor = behind(work, owner)
+    owner.asked.clear()
+    tensor.__dlpack__(stream=asked)
+    assert work.ordered == ordered
+    assert [request["stream"] for request in owner.asked] == [-1]  # its owner need order nothing
+
+
+def test_a_tensor_without_work_behind_it_orders_nothing(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sim.Stream, "wait", lambda *_: pytest.fail("nothing is to be waited for"))
+    owner = Library()
+    behind(None, owner).__dlpack__(stream=sim.Device(0).create_stream().handle)
+    assert owner.asked[-1]["stream"] == -1
+
+
+def test_stream_0_names_no_stream() -> None:
+    work, owner = Work(), Library()
+    tensor = behind(work, owner)
+    for asked in ({}, {"copy": True}, {"dl_device": CPU}):
+        with pytest.raises(
+            BufferError, match=r"stream 0 names no stream in DLPack; 1 is the legacy default stream, 2"
+        ):
+            tensor.__dlpack__(stream=0, **asked)  # type: ignore[arg-type]
+    assert work.ordered == []
+    with pytest.raises(BufferError, match="stream 0"):
+        behind(None, owner).__dlpack__(stream=0)
+
+
+def test_only_dlpack_orders(machine: Any) -> None:
+    work = Work(0x31)
+    tensor = behind(work, Library(CUDA_HOST))
+    assert tensor.stream == 0x31
+    assert tensor.__cuda_array_interface__["stream"] == 0x31
+    assert tensor.__array_interface__["version"] == 3
+    assert tensor.__dlpack_device__() == CUDA_HOST
+    assert work.ordered == []
+
+
+def test_the_default_stream_of_a_thread_is_the_default_stream_of_a_simulated_device(machine: Any) -> None:
+    from tests.streams.frames import MS, launch
+
+    theirs = sim.Device(0).create_stream()
+    seen: list[str] = []
+    launch(gpu.StreamHandle(theirs), MS, lambda: seen.append("made"))
+    as_tensor(Library(), stream=theirs.handle).__dlpack__(stream=2)
+    launch(gpu.StreamHandle(sim.Stream.from_handle(2)), MS / 10, lambda: seen.append("read"))
+    sim.LEGACY_DEFAULT_STREAM.sync()
+    assert seen == ["made", "read"]
+
+
+def test_a_stream_is_ordered_after_work_on_another(machine: Any) -> None:
+    from tests.streams.frames import MS, launch
+
+    theirs, ours = (sim.Device(0).create_stream() for _ in range(2))
+    done: list[str] = []
+    seen: list[list[str]] = []
+    launch(gpu.StreamHandle(theirs), MS, lambda: done.append("made"))
+    tensor = as_tensor(Library(), stream=theirs.handle)
+    tensor.__dlpack__(stream=ours.handle)
+    launch(gpu.StreamHandle(ours), MS / 10, lambda: seen.append(list(done)))
+    ours.sync()
+    assert seen == [["made"]]
+
+
+# -- a copy, or another device -----------------------------------------------------------------------
+
+
+def test_a_copy_is_made_by_the_owner() -> None:
+    array = np.arange(4.0)
+    tensor = as_tensor(array)
+    copied = np.from_dlpack(tensor, copy=True)
+    assert np.array_equal(copied, array)
+    assert not np.shares_memory(copied, array)
+    assert np.shares_memory(np.from_dlpack(tensor, copy=False), array)
+    assert np.shares_memory(np.from_dlpack(tensor, device="cpu"), array)
+
+
+def test_an_owner_that_cannot_copy_says_so() -> None:
+    tensor = as_tensor(OldLibrary(CPU, None))
+    with pytest.raises(BufferError, match=r"producers\.OldLibrary cannot copy or change device for DLPack"):
+        tensor.__dlpack__(copy=True)
+
+
+@pytest.mark.parametrize("asked", [{"copy": False}, {"dl_device": CUDA}, {"dl_device": CUDA, "copy": False}])
+def test_what_stays_where_it_is_is_exported_as_ever(asked: Any) -> None:
+    work, owner = Work(), Library()
+    behind(work, owner).__dlpack__(stream=0x77, **asked)
+    assert work.ordered == [0x77]
+    assert owner.asked[-1] == {"stream": -1, "max_version": None, **asked}
+
+
+@pytest.mark.parametrize("asked", [{"copy": True}, {"dl_device": CPU}, {"dl_device": CPU, "copy": True}])
+def test_a_copy_is_made_on_the_stream_of_the_data(machine: Any, asked: Any) -> None:
+    stream = sim.Device(0).create_stream()
+    current: list[Any] = []
+
+    class Copying(Library):
+        def __dlpack__(self, **asked: Any) -> Any:
+            current.append(gpu.current_stream())
+            return super().__dlpack__(**asked)
+
+    owner = Copying()
+    work = Work(stream.handle)
+    behind(work, owner).__dlpack__(stream=0x77, **asked)
+    assert work.ordered == [0x77]
+    assert current[-1] == stream.handle
+    assert owner.asked[-1] == {"stream": 0x77, "max_version": None, **asked}
+    assert gpu.current_stream() is None
+    behind(None, owner).__dlpack__(stream=0x77, **asked)
+    assert current[-1] is None
+
+
+def test_an_export_keeps_the_owner_alive_without_the_tensor() -> None:
+    array = np.zeros(4)
+    start = sys.getrefcount(array)
+    capsule = as_tensor(array).__dlpack__()
+    assert sys.getrefcount(array) == start + 1
+    del capsule
+    assert sys.getrefcount(array) == start
+    tensor = as_tensor(Library(CPU))
+    memory = np.asarray(tensor)
+    del tensor
+    assert memory.sum() == 0

@@ -1,0 +1,121 @@
+"""Element types and devices have one name in DLPack, NumPy and ml_dtypes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import as_tensor
+from penstock.tensor import DLDataType, DLDevice, DLDeviceType, TensorError
+from penstock.tensor._types import element_of
+from tests.tensor.producers import Made
+
+NARROW = {
+    4: "bfloat16",
+    7: "float8_e3m4",
+    8: "float8_e4m3",
+    9: "float8_e4m3b11fnuz",
+    10: "float8_e4m3fn",
+    11: "float8_e4m3fnuz",
+    12: "float8_e5m2",
+    13: "float8_e5m2fnuz",
+    14: "float8_e8m0fnu",
+}
+
+
+@pytest.mark.parametrize("code", NARROW)
+def test_the_narrow_floats_are_those_of_ml_dtypes(code: int) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    element = DLDataType(code, 16 if code == 4 else 8)
+    assert element.name == NARROW[code]
+    assert element.typestr is None
+    assert element.numpy() == np.dtype(getattr(ml_dtypes, NARROW[code]))
+    assert element.itemsize == element.numpy().itemsize
+    made = Made(dtype=element)
+    assert as_tensor(made.capsule).dtype == element.numpy()
+
+
+@pytest.mark.parametrize(("code", "bits"), [(15, 6), (16, 6), (17, 4)])
+def test_floats_of_less_than_a_byte_have_a_byte_each_if_they_are_padded(code: int, bits: int) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    made = Made(dtype=DLDataType(code, bits), flags=4)
+    tensor = as_tensor(made.capsule)
+    assert tensor.dtype == np.dtype(getattr(ml_dtypes, tensor.dl_dtype.name))
+    assert tensor.itemsize == 1
+
+
+@pytest.mark.parametrize("name", NARROW.values())
+def test_arrays_of_ml_dtypes_in_numpy_speak_no_protocol(name: str) -> None:
+    # NumPy exports none of them, and its array interface calls one of them a float of 8 bits.
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    with pytest.raises(TensorError, match="unsupported dtype"):
+        as_tensor(np.zeros(3, getattr(ml_dtypes, name)))
+
+
+@pytest.mark.parametrize(
+    ("element", "name"),
+    [
+        (DLDataType(2, 32, 4), "float32_x4"),
+        (DLDataType(5, 32), "complex32"),
+        (DLDataType(3, 64), "handle64"),
+        (DLDataType(99, 8), "type99_8"),
+        (DLDataType(2, 8), "float8"),
+        (DLDataType(0, 128), "int128"),
+    ],
+)
+def test_an_element_without_a_dtype_has_a_name_all_the_same(element: DLDataType, name: str) -> None:
+    assert element.name == name
+    assert element.typestr is None
+
+
+def test_an_element_that_nobody_has_a_dtype_for_says_so() -> None:
+    pytest.importorskip("ml_dtypes")
+    with pytest.raises(TensorError, match="neither NumPy nor ml_dtypes has a dtype for float32_x4"):
+        DLDataType(2, 32, 4).numpy()
+
+
+def test_without_ml_dtypes_a_narrow_tensor_can_still_be_passed_on() -> None:
+    program = """if True:
+        import sys; sys.modules["ml_dtypes"] = None
+        from penstock import as_tensor
+        from tests.tensor.producers import BF16, Library
+        tensor = as_tensor(Library((1, 0), dtype=BF16))
+        print(tensor.dl_dtype.name, tensor.itemsize, "dltensor" in repr(tensor.__dlpack__()))
+        try: tensor.dtype
+        except TypeError as error: print(error)
+    """
+    environment = {"PENSTOCK_DEVICE": "sim", "PYTHONPATH": ":".join(sys.path)}
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.splitlines() == [
+        "bfloat16 2 True",
+        (
+            "NumPy has no dtype for bfloat16: install ml_dtypes to have one; the tensor can be passed to other "
+            "libraries without"
+        ),
+    ]
+
+
+@pytest.mark.parametrize("typestr", ["|b1", "|i1", "|u1", "<i8", "<u2", "<f2", "<f4", "<c8", "<c16"])
+def test_what_an_array_interface_names_is_named_alike_again(typestr: str) -> None:
+    assert element_of(typestr).typestr == typestr
+    assert element_of(typestr).numpy() == np.dtype(typestr)
+
+
+@pytest.mark.parametrize(
+    "typestr", ["<f1", "<c4", "<i16", "|V2", "<M8[ns]", ">f4", "|O8", "<U3", "", "<b2", "<t4"]
+)
+def test_what_no_tensor_holds_is_refused(typestr: Any) -> None:
+    with pytest.raises(TensorError, match="unsupported dtype"):
+        element_of(typestr)
+
+
+def test_a_device_is_a_pair_that_prints_itself() -> None:
+    assert DLDevice(DLDeviceType.CUDA, 3) == (2, 3)
+    assert str(DLDevice(1, 0)) == "cpu"
+    assert str(DLDevice(2, 3)) == "cuda:3"
