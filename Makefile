@@ -11,7 +11,7 @@ NVIDIA ?= /proc/driver/nvidia/version
 DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' $(NVIDIA) 2>/dev/null)
 EXTRAS := dev$(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
 
-.PHONY: demo test test-all sanitize lint gpu-test soak bench clean
+.PHONY: demo test test-all sanitize lint gpu-test gpu-sanitize soak bench clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml
@@ -45,6 +45,10 @@ lint: $(READY)  ## style and types
 
 gpu-test:  ## the tests of tests/gpu on a real GPU, from the source tree, with the interpreter given in PYTHON
 	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} PENSTOCK_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider
+
+gpu-sanitize:  ## tensors on a real GPU under compute-sanitizer; PLANT=leak or use-after-free gives it something to find
+	PYTHONPATH=src compute-sanitizer --tool memcheck --leak-check full --report-api-errors no --error-exitcode 1 \
+		$(PYTHON) -m tests.gpu.sanitize $(if $(PLANT),--plant $(PLANT))
 
 soak: $(READY)  ## minutes of random graphs with faults injected; not part of the checks
 	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),5)

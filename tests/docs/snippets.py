@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.libraries import numba_works
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("**/*.md"))
@@ -65,6 +67,8 @@ def needs_of(page: Path) -> dict[str, int]:
 @cache
 def has(need: str, gpu: bool) -> bool:
     """Return whether what a block needs can be had."""
+    if need == "numba" and not numba_works():
+        return False
     if need == "gpu":
         return gpu
     code = f"import {need}"

@@ -13,6 +13,8 @@ import array_examples
 import numpy as np
 import pytest
 
+from tests.libraries import numba_works
+
 FRAMES = 100  # enough for memory to be used again and again
 
 
@@ -34,8 +36,8 @@ def need(*libraries: str) -> None:
     for library in libraries:
         if find_spec(library) is None:
             pytest.skip(f"{library} is not installed")
-    if "numba" in libraries and not hasattr(np, "row_stack"):
-        pytest.skip("this NumPy has no row_stack any more, which Numba 0.68 needs")
+    if "numba" in libraries and not numba_works():
+        pytest.skip("Numba does not work with this NumPy")
 
 
 def imported(library: str) -> Any:

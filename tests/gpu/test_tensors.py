@@ -16,6 +16,7 @@ from penstock.resources import CudaStreamPool
 from penstock.schedulers import EventBasedScheduler, GreedyScheduler
 from penstock.tensor import DLDevice, Tensor, TensorError
 from tests.gpu.kernels import spin
+from tests.libraries import numba_works
 
 cupy = pytest.importorskip("cupy")
 
@@ -48,8 +49,8 @@ def made_by(library: str) -> Any:
 
 
 def numba_cuda() -> Any:
-    if not hasattr(np, "row_stack"):
-        pytest.skip("this NumPy has no row_stack any more, which Numba 0.68 needs")
+    if not numba_works():
+        pytest.skip("Numba does not work with this NumPy")
     return pytest.importorskip("numba.cuda")
 
 

@@ -5,7 +5,7 @@ for every element type, so it is read here, with ctypes. Nothing is ever written
 is left to whoever owns the memory, so that a capsule's destructor is always compiled code. (One written with ctypes
 would run Python while an exception is on its way, which is when consumers drop a capsule they refuse.)
 
-Reading costs 1 µs, of the 2 that `as_tensor` takes (benchmarks/tensor.py).
+Reading is about half of what `as_tensor` costs where it is needed (benchmarks/tensor.py).
 """
 
 import ctypes
