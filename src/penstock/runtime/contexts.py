@@ -100,7 +100,8 @@ class InputContext:
                     self._streams.order(inlet)
                 # What carries nothing but a mark is opened here: that is most of what streams carry.
                 if type(item) is Message and item.details is None:
-                    return _own(item.data)
+                    data = item.data
+                    return data if type(data) is not TensorMap else data.copy()  # as `_own`, without the call
         if type(item) is Message:
             return self._open(inlet.name, item)
         if type(item) is Batch:
