@@ -140,7 +140,10 @@ class Trail:
         if self.is_full and numbers[0] > self.marked:
             self.mark()  # or nothing would ever tell that the oldest need not live
         if numbers and numbers[0] <= self.marked:
-            self._advance(numbers[0])
+            # It may be known already, from having looked for an event to record: those before are not there to ask.
+            least = max(numbers[0], self.passed + 1)
+            if least <= self.marked:
+                self._advance(least)
             finished = bisect_right(numbers, self.passed)
             del numbers[:finished], self._kept[:finished]
         self.look_at = min(len(numbers) + _STRIDE, self._limit)
@@ -183,10 +186,9 @@ class Trail:
 
     def _replace_lent(self) -> None:
         """Put new events in the place of those that were lent and whose marks are passed."""
-        events = self._events
+        events, lent = self._events, self._lent
         for place in range(len(events) - (self.marked - self.passed)):
-            if events[place] in self._lent:
-                self._lent.remove(events[place])
+            if events[place] in lent:
                 events[place] = self.stream.create_event()
 
     def _add_event(self) -> None:
@@ -194,5 +196,8 @@ class Trail:
         if self.marked - self.passed >= _MANY:
             self._advance(self.passed + 1)
         if self.marked == self._reach:
+        for event in tuple(lent):  # several may have been lent the same one
+            if event not in events:
+                lent.remove(event)
             self._events.appendleft(self.stream.create_event())
             self._reach += 1
