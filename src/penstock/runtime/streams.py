@@ -170,7 +170,7 @@ class NodeStreams:
         self._late = None
         for inlet in self._inlets:
             inlet.item = NOTHING
-        for trail in self._readers:
+        for trail in self._trails.values():
             trail.forget()
 
     def _watch(self) -> None:
@@ -225,7 +225,7 @@ class NodeStreams:
             if trail is not None and trail.stream is not own and item.number > trail.passed:
                 own.wait(item.event)
             if item.emitted is not None:
-                item.emitted.followers += (own,)
+                item.emitted.follow(own)
         else:
             order(item, own)
         if self._checks:
@@ -438,7 +438,7 @@ def order(item: Any, own: ManagedStream) -> None:
         if trail is not None and trail.stream is not own and item.number > trail.passed:
             own.wait(item.event)
         if item.emitted is not None:
-            item.emitted.followers += (own,)
+            item.emitted.follow(own)
     elif type(item) is Batch:
         for part in item:
             order(part, own)

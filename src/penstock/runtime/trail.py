@@ -49,6 +49,8 @@ class Trail:
         The number of the last mark, and of the last that the device is known to have passed.
     look_at
         How much is kept when it is time to look again.
+    is_over
+        Whether the run has ended: all work is done, on this stream and on every other, and they are no more.
     """
 
     __slots__ = (
@@ -60,6 +62,7 @@ class Trail:
         "_numbers",
         "_reach",
         "_record",
+        "is_over",
         "look_at",
         "marked",
         "passed",
@@ -71,6 +74,7 @@ class Trail:
         self.marked = 0
         self.passed = 0
         self.look_at = min(_STRIDE, limit)
+        self.is_over = False
         self._limit = limit
         self._record = stream.record
         # All events, in the order in which they were recorded: the last is that of the last mark.
@@ -158,6 +162,8 @@ class Trail:
 
     def forget(self) -> None:
         """Let go of everything: the device is done."""
+        self.is_over = True
+        self.passed = self.marked
         self._numbers.clear()
         self._kept.clear()
 
