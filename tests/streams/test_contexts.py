@@ -122,6 +122,54 @@ def test_a_pool_that_is_exhausted_is_as_good_as_none() -> None:
     assert run(compose).found == [(True, None)] * 2
 
 
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_stream_of_its_own_takes_the_place_of_a_borrowed_one_in_what_is_emitted(size: int) -> None:
+    """Where the pool has one to give; otherwise the borrowed one stays."""
+    from tests.streams.frames import Consumer, Doubler
+
+    class Doubling(Doubler):
+        streams: list[int]
+
+        def start(self) -> None:
+            self.streams = []
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            allocate = bool(self.streams)
+
+            class Input:
+                receive = op_input.receive
+
+                def receive_cuda_stream(self, port: str) -> Any:
+                    return op_input.receive_cuda_stream(port, allocate=allocate)
+
+            super().compute(Input(), op_output, context)
+            self.streams.append(int(op_input.receive_cuda_stream("in", allocate=allocate)))
+
+    def compose(app: Any) -> None:
+        app.consumer = Consumer(app, name="consumer")
+        app.consumer.seconds = MS / 10
+        app.doubler = Doubling(app, CudaStreamPool(app, 0, 0, 0, 0, 1), name="doubler")
+        if size == 0:
+            pool = app.doubler.resources["cuda_stream_pool"]
+            app.add_operator(
+                Step(
+                    app,
+                    CountCondition(app, 1),
+                    pool,
+                    body=lambda self, i, o, c: c.allocate_cuda_stream("the last"),
+                    name="first",
+                )
+            )
+        app.add_flow(Producer(app, CountCondition(app, 6), name="producer"), app.doubler)
+        app.add_flow(app.doubler, app.consumer)
+
+    app = run(compose)
+    assert app.consumer.seen == [2 * number for number in range(6)]
+    borrowed, *own = app.doubler.streams
+    assert len(set(own)) == 1
+    assert (borrowed in own) is (size == 0)
+
+
 def test_no_stream_at_all_means_the_default_stream_and_none_is_emitted() -> None:
     def compose(app: Any) -> None:
         app.found = []

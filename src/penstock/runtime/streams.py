@@ -145,10 +145,14 @@ class NodeStreams:
 
     def _compute_and_keep(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Run a compute, and keep what it received until its streams have passed its end."""
+        inlets = self._inlets
+        if self._late is not None:  # noted in the last compute, which nobody was there to see the end of
+            self._late = [self._late, [inlet.item for inlet in inlets]]
+            for inlet in inlets:
+                inlet.item = NOTHING
         self._compute(op_input, op_output, context)
         if self._checks:
             self._check("finished")
-        inlets = self._inlets
         received: Any = None
         if len(inlets) == 1:
             (inlet,) = inlets
@@ -179,6 +183,14 @@ class NodeStreams:
         self.node.compute = self._compute_and_keep
         if self._checks:
             self._mark_outputs()
+
+    def _watch_late(self) -> None:
+        """Watch an operator again, in the middle of a compute, that has been left alone since its first."""
+        self._late = _variables_of_compute()
+        # Of what it received, what came with a stream is known still.
+        for inlet in self._inlets:
+            inlet.item = Batch(self.node.input.notes.get(inlet.name, ()))
+        self._watch()
 
     def _unwatch(self) -> None:
         """Leave an operator alone that has nothing to do with streams."""
@@ -252,10 +264,14 @@ class NodeStreams:
         """Give the stream of each message received at a port, None where it has none."""
         self._must_have_received(inlet, "receive_cuda_streams")
         self._ordered.add(inlet.name)  # the operator has taken the ordering into its own hands
-        return [
-            None if message is None or message.trail is None else message.trail.stream.handle
+        streams = [
+            None if message is None or message.trail is None else message.trail.stream
             for message in _messages(inlet.item)
         ]
+        for managed in streams:
+            if managed is not None:
+                self._add(managed)  # it may launch what reads its input there
+        return [None if managed is None else managed.handle for managed in streams]
 
     def allocate(self, name: str) -> Any:
         """Give the operator's stream of a name, made at the first call, or None if there is none to give."""
@@ -301,12 +317,19 @@ class NodeStreams:
     # Inside.
 
     def _open(self) -> ManagedStream | None:
-        """Give the operator's own stream, from its pool at the first call; None if there is none to give."""
+        """Give the operator's own stream, from its pool at the first call; None if there is none to give.
+
+        It takes the place of one that was borrowed until then, also in what is emitted.
+        """
         if not self._opened:
             self._opened = True
-            self._own = self._source().take()
-            if self._own is not None:
-                self._add(self._own)
+            own, borrowed = self._source().take(), self._own
+            if own is not None:
+                self._own = own
+                self._add(own)
+                for port, managed in self._outputs.items():
+                    if managed is borrowed:
+                        self._outputs[port] = own
         return self._own
 
     def _borrow(self, inlet: Inlet) -> ManagedStream | None:
@@ -335,8 +358,7 @@ class NodeStreams:
         self.run.manage(managed)
         self.node.gate = self
         if not self._watching:
-            self._late = _variables_of_compute()
-            self._watch()
+            self._watch_late()
 
     def _emit_on_all(self, own: ManagedStream) -> None:
         for port in self.node.output_queues:
@@ -370,9 +392,7 @@ class NodeStreams:
     def _must_have_received(self, inlet: Inlet, caller: str) -> None:
         self._asked = True
         if not self._watching:
-            # Left alone since its first compute: of what it received, what came with a stream is known still.
-            for each in self._inlets:
-                each.item = Batch(self.node.input.notes.get(each.name, ()))
+            self._watch_late()
         elif inlet.item is NOTHING:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller}({inlet.name!r}) before receive({inlet.name!r}); receive "

@@ -196,14 +196,14 @@ class Trail:
         for place in range(len(events) - (self.marked - self.passed)):
             if events[place] in lent:
                 events[place] = self.stream.create_event()
+        for event in tuple(lent):  # several may have been lent the same one
+            if event not in events:
+                lent.remove(event)
 
     def _add_event(self) -> None:
         """See to it that an event can be recorded: one that is needed no more, or else a new one."""
         if self.marked - self.passed >= _MANY:
             self._advance(self.passed + 1)
         if self.marked == self._reach:
-        for event in tuple(lent):  # several may have been lent the same one
-            if event not in events:
-                lent.remove(event)
             self._events.appendleft(self.stream.create_event())
             self._reach += 1
