@@ -409,6 +409,35 @@ def test_an_ambient_operator_reads_right_frames_and_passes_them_on(scheduler: st
     assert run(compose, scheduler).consumer.seen == [2 * number for number in range(20)]
 
 
+def test_an_ambient_operator_for_which_no_stream_is_left_is_ordered_on_the_default_stream(
+    scheduler: str,
+) -> None:
+    class Ambient(Step):
+        def setup(self, spec: Any) -> None:
+            super().setup(spec)
+            spec.ambient_stream()
+
+    def compose(app: Any) -> None:
+        app.seen = []
+        pool = CudaStreamPool(app, stream_flags=1, max_size=1)
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            launch(
+                gpu.current_stream(),
+                MS / 10 if self.ticks % 2 else 5 * MS,
+                lambda source: app.seen.append(int(source.view("int64")[0])),
+                data,
+            )
+
+        app.add_flow(
+            Producer(app, CountCondition(app, 20), pool, name="producer"),
+            Ambient(app, pool, inputs=("in",), body=take, name="take"),
+        )
+
+    assert run(compose, scheduler).seen == list(range(20))
+
+
 def test_a_function_given_streams_has_an_ambient_one() -> None:
     import penstock
 

@@ -122,11 +122,19 @@ class NodeStreams:
         def compute_on_stream(op_input: Any, op_output: Any, context: Any) -> None:
             ambient = self._ambient
             if ambient is None:
-                own = self._open() if self.is_gpu_available else None
-                if own is None:
+                if not self.is_gpu_available:
                     compute(op_input, op_output, context)
                     return
-                ambient = self._ambient = gpu.use_stream(own.handle)
+                own = self._open()
+                if (
+                    own is None
+                ):  # then its plain code runs on the default stream, which is ordered like any other
+                    own = self._own = self.run.default_stream(self._source().dev_id)
+                    self._add(own)
+                    ambient = gpu.use_stream(DEFAULT_STREAM)
+                else:
+                    ambient = gpu.use_stream(own.handle)
+                self._ambient = ambient
                 self._emit_on_all(own)
                 self.node.input.watch(self, own)
             assert self._own is not None
