@@ -198,6 +198,80 @@ def test_no_stream_at_all_means_the_default_stream_and_none_is_emitted() -> None
     assert run(compose).found == [(0, (0, 0)), [None]]
 
 
+def test_the_default_stream_that_was_given_can_be_emitted() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def middle(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in", allocate=False)
+            op_output.set_cuda_stream(stream, "out")
+            app.found.append(context.device_from_stream(stream))
+            op_output.emit(data, "out")
+
+        def last(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            app.found += op_input.receive_cuda_streams("in")
+
+        source = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=("out",),
+            body=lambda self, i, o, c: o.emit(1, "out"),
+            name="s",
+        )
+        step = Step(app, inputs=("in",), outputs=("out",), body=middle, name="middle")
+        app.add_flow(source, step)
+        app.add_flow(step, Step(app, inputs=("in",), body=last, name="last"))
+
+    device, stream = run(compose).found
+    assert device == 0
+    assert stream.stream is gpu.LEGACY_DEFAULT_STREAM
+
+
+def test_what_stands_for_a_stream_where_there_is_no_device_can_be_emitted_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu, "backend", lambda: "none")
+
+    def compose(app: Any) -> None:
+        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            op_output.set_cuda_stream(op_input.receive_cuda_stream("in"), "out")
+            op_output.emit(data, "out")
+
+        source = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=("out",),
+            body=lambda self, i, o, c: o.emit(1, "out"),
+            name="s",
+        )
+        app.last = Step(
+            app, inputs=("in",), body=lambda self, i, o, c: setattr(self, "got", i.receive("in")), name="last"
+        )
+        step = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="step")
+        app.add_flow(source, step)
+        app.add_flow(step, app.last)
+
+    assert run(compose).last.got == 1
+
+
+def test_a_queue_that_others_add_to_can_be_looked_through() -> None:
+    from penstock.conditions.cuda_stream import _waiting
+
+    class Changing(list[int]):
+        times = 0
+
+        def __iter__(self) -> Any:
+            self.times += 1
+            if self.times < 3:
+                raise RuntimeError("deque mutated during iteration")
+            return super().__iter__()
+
+    assert _waiting(Changing([1, 2])) == (1, 2)  # type: ignore[arg-type]
+
+
 def test_the_default_stream_is_a_handle_like_any_other(machine: sim.Machine) -> None:
     done: list[float] = []
 

@@ -317,6 +317,8 @@ class NodeStreams:
         name = port or (next(iter(outputs)) if len(outputs) == 1 else "")
         if name not in outputs:
             raise PortError(f"operator {self.node.name!r} has no output {port!r}; it has {choices(outputs)}")
+        if stream is DEFAULT_STREAM and not self.is_gpu_available:
+            return  # what receive_cuda_stream gave, for want of any
         managed = self._managed(stream, "set_cuda_stream")
         if self._outputs.get(name) is not managed:
             self._outputs[name] = managed
@@ -409,6 +411,8 @@ class NodeStreams:
 
     def _managed(self, stream: Any, caller: str) -> ManagedStream:
         managed = self.run.find(stream)
+        if managed is None and stream is DEFAULT_STREAM and self.is_gpu_available:
+            return self.run.default_stream()
         if managed is None:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller} takes a stream that penstock manages (from "
