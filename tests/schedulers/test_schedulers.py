@@ -532,6 +532,32 @@ def test_an_operator_that_was_quick_and_is_not_any_more_does_not_hold_up_its_pro
 
 
 @threaded
+def test_an_operator_that_should_have_been_quick_keeps_nobody_from_what_is_announced(make: Make) -> None:
+    """It was alone when it began, so that nobody was called to stand by."""
+    waiting, done = AsynchronousEventState.EVENT_WAITING, AsynchronousEventState.EVENT_DONE
+    ran = threading.Event()
+    seen: list[bool] = []
+
+    def compose(app: App) -> None:
+        mine, other = (AsynchronousCondition(app, name=name) for name in ("mine", "other"))
+        mine.event_state = other.event_state = waiting
+
+        def slow(op: Body, i: Any, o: Any) -> None:
+            other.event_state = done
+            seen.append(ran.wait(10))  # only the other operator ends this
+
+        app.add_operator(Body(app, mine, CountCondition(app, 1), body=slow, name="slow"))
+        app.add_operator(
+            Body(app, other, CountCondition(app, 1), body=lambda op, i, o: ran.set(), name="other")
+        )
+        app.begin = threading.Timer(0.2, lambda: setattr(mine, "event_state", done))
+        app.begin.start()
+
+    run(compose, make)
+    assert seen == [True]
+
+
+@threaded
 def test_stages_of_a_pipeline_overlap(make: Make) -> None:
     """The source makes the next message while the sink is still busy with the last."""
     barrier = threading.Barrier(2, timeout=10)

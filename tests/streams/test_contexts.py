@@ -122,6 +122,54 @@ def test_a_pool_that_is_exhausted_is_as_good_as_none() -> None:
     assert run(compose).found == [(True, None)] * 2
 
 
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_stream_of_its_own_takes_the_place_of_a_borrowed_one_in_what_is_emitted(size: int) -> None:
+    """Where the pool has one to give; otherwise the borrowed one stays."""
+    from tests.streams.frames import Consumer, Doubler
+
+    class Doubling(Doubler):
+        streams: list[int]
+
+        def start(self) -> None:
+            self.streams = []
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            allocate = bool(self.streams)
+
+            class Input:
+                receive = op_input.receive
+
+                def receive_cuda_stream(self, port: str) -> Any:
+                    return op_input.receive_cuda_stream(port, allocate=allocate)
+
+            super().compute(Input(), op_output, context)
+            self.streams.append(int(op_input.receive_cuda_stream("in", allocate=allocate)))
+
+    def compose(app: Any) -> None:
+        app.consumer = Consumer(app, name="consumer")
+        app.consumer.seconds = MS / 10
+        app.doubler = Doubling(app, CudaStreamPool(app, 0, 0, 0, 0, 1), name="doubler")
+        if size == 0:
+            pool = app.doubler.resources["cuda_stream_pool"]
+            app.add_operator(
+                Step(
+                    app,
+                    CountCondition(app, 1),
+                    pool,
+                    body=lambda self, i, o, c: c.allocate_cuda_stream("the last"),
+                    name="first",
+                )
+            )
+        app.add_flow(Producer(app, CountCondition(app, 6), name="producer"), app.doubler)
+        app.add_flow(app.doubler, app.consumer)
+
+    app = run(compose)
+    assert app.consumer.seen == [2 * number for number in range(6)]
+    borrowed, *own = app.doubler.streams
+    assert len(set(own)) == 1
+    assert (borrowed in own) is (size == 0)
+
+
 def test_no_stream_at_all_means_the_default_stream_and_none_is_emitted() -> None:
     def compose(app: Any) -> None:
         app.found = []
@@ -148,6 +196,80 @@ def test_no_stream_at_all_means_the_default_stream_and_none_is_emitted() -> None
         app.add_flow(middle_step, Step(app, inputs=("in",), body=last, name="last"))
 
     assert run(compose).found == [(0, (0, 0)), [None]]
+
+
+def test_the_default_stream_that_was_given_can_be_emitted() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def middle(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in", allocate=False)
+            op_output.set_cuda_stream(stream, "out")
+            app.found.append(context.device_from_stream(stream))
+            op_output.emit(data, "out")
+
+        def last(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            app.found += op_input.receive_cuda_streams("in")
+
+        source = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=("out",),
+            body=lambda self, i, o, c: o.emit(1, "out"),
+            name="s",
+        )
+        step = Step(app, inputs=("in",), outputs=("out",), body=middle, name="middle")
+        app.add_flow(source, step)
+        app.add_flow(step, Step(app, inputs=("in",), body=last, name="last"))
+
+    device, stream = run(compose).found
+    assert device == 0
+    assert stream.stream is gpu.LEGACY_DEFAULT_STREAM
+
+
+def test_what_stands_for_a_stream_where_there_is_no_device_can_be_emitted_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu, "backend", lambda: "none")
+
+    def compose(app: Any) -> None:
+        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            op_output.set_cuda_stream(op_input.receive_cuda_stream("in"), "out")
+            op_output.emit(data, "out")
+
+        source = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=("out",),
+            body=lambda self, i, o, c: o.emit(1, "out"),
+            name="s",
+        )
+        app.last = Step(
+            app, inputs=("in",), body=lambda self, i, o, c: setattr(self, "got", i.receive("in")), name="last"
+        )
+        step = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="step")
+        app.add_flow(source, step)
+        app.add_flow(step, app.last)
+
+    assert run(compose).last.got == 1
+
+
+def test_a_queue_that_others_add_to_can_be_looked_through() -> None:
+    from penstock.conditions.cuda_stream import _waiting
+
+    class Changing(list[int]):
+        times = 0
+
+        def __iter__(self) -> Any:
+            self.times += 1
+            if self.times < 3:
+                raise RuntimeError("deque mutated during iteration")
+            return super().__iter__()
+
+    assert _waiting(Changing([1, 2])) == (1, 2)  # type: ignore[arg-type]
 
 
 def test_the_default_stream_is_a_handle_like_any_other(machine: sim.Machine) -> None:
@@ -359,6 +481,35 @@ def test_an_ambient_operator_reads_right_frames_and_passes_them_on(scheduler: st
         app.add_flow(ambient, app.consumer)
 
     assert run(compose, scheduler).consumer.seen == [2 * number for number in range(20)]
+
+
+def test_an_ambient_operator_for_which_no_stream_is_left_is_ordered_on_the_default_stream(
+    scheduler: str,
+) -> None:
+    class Ambient(Step):
+        def setup(self, spec: Any) -> None:
+            super().setup(spec)
+            spec.ambient_stream()
+
+    def compose(app: Any) -> None:
+        app.seen = []
+        pool = CudaStreamPool(app, stream_flags=1, max_size=1)
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            launch(
+                gpu.current_stream(),
+                MS / 10 if self.ticks % 2 else 5 * MS,
+                lambda source: app.seen.append(int(source.view("int64")[0])),
+                data,
+            )
+
+        app.add_flow(
+            Producer(app, CountCondition(app, 20), pool, name="producer"),
+            Ambient(app, pool, inputs=("in",), body=take, name="take"),
+        )
+
+    assert run(compose, scheduler).seen == list(range(20))
 
 
 def test_a_function_given_streams_has_an_ambient_one() -> None:

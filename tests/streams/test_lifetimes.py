@@ -105,6 +105,33 @@ def test_a_mark_on_another_stream_says_nothing_of_the_operators_own(machine: sim
     assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
 
 
+def test_what_is_read_on_the_stream_that_came_with_it_lives_as_long(scheduler: str) -> None:
+    """The middle one passes frames on that are another's; that it is done with them says nothing of the last."""
+
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            op_input.receive_cuda_stream("in")
+            op_output.emit(data, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frames = op_input.receive("in")
+            stream = op_input.receive_cuda_streams("in")[0]
+            for data in frames:
+                launch(stream, 5 * MS, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+
+        producer = Producer(app, CountCondition(app, 30), name="producer")
+        producer.seconds = MS / 10
+        middle = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="middle")
+        middle.max_in_flight = 1
+        app.add_flow(producer, middle)
+        app.add_flow(middle, Step(app, inputs=(("in", {"size": 2}),), body=take, name="last"))
+
+    assert run(compose, scheduler).seen == list(range(30))
+
+
 def test_an_operator_that_asks_for_a_stream_late_is_safe_too(machine: sim.Machine) -> None:
     deaths: list[float] = []
     ends: list[float] = []

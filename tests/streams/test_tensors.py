@@ -287,6 +287,56 @@ def test_a_tensor_names_its_senders_stream_until_its_receiver_follows_it() -> No
         assert after is interface is None
 
 
+def test_a_tensor_names_its_senders_stream_to_one_receiver_whoever_else_follows_it(scheduler: str) -> None:
+    told: dict[str, list[Any]] = {"does not": [], "follows": []}
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("own")
+            op_output.set_cuda_stream(stream, "out")
+            launch(stream, MS, lambda: None)
+            op_output.emit({"frame": Library(), "host": np.zeros(2)}, "out", acq_timestamp=self.ticks)
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            message = op_input.receive("in")
+            if self.name == "follows":
+                op_input.receive_cuda_stream("in")
+            told[self.name].append((message["frame"].stream, op_input.get_acquisition_timestamp("in")))
+            stream = foreign()
+            message["frame"].__dlpack__(stream=int(stream))
+
+        source = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="send")
+        for name in told:
+            app.add_flow(source, Step(app, inputs=("in",), body=take, name=name))
+
+    run(compose, scheduler)
+    finish()
+    assert told["follows"] == [(None, number) for number in ALL]
+    assert [number for _, number in told["does not"]] == ALL
+    assert None not in [stream for stream, _ in told["does not"]]
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_tensor_that_is_kept_beyond_the_run_has_nothing_left_to_wait_for(
+    follows: bool, waits: list[tuple[int, Any]]
+) -> None:
+    kept: list[Tensor] = []
+
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        kept.append(tensor)
+        if follows:
+            op_input.receive_cuda_stream("in")
+
+    Frames(receive)
+    waits.clear()
+    for tensor in kept:
+        assert tensor.stream is tensor.__cuda_array_interface__["stream"] is None
+        tensor.__dlpack__(stream=int(foreign()))
+    # Sent in another run too.
+    Frames(lambda *_: None, number=2, emit=lambda array: kept.pop())
+    assert not waits
+
+
 @pytest.mark.parametrize("follows", [False, True])
 def test_a_foreign_stream_waits_for_the_work_behind_a_tensor(follows: bool) -> None:
     def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:

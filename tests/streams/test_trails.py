@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -234,3 +235,77 @@ def test_an_operator_that_first_asks_which_streams_came_is_ordered_when_it_asks_
         app.add_flow(Producer(app, CountCondition(app, 10), name="producer"), app.consumer)
 
     assert run(compose).consumer.seen == list(range(2, 10))
+
+
+@pytest.mark.parametrize("limit", [1, 3, 8, 64])
+def test_any_number_of_marks_in_a_compute_and_any_pace_of_the_device(limit: int) -> None:
+    """Looking for an event to record may tell of marks that what is kept waits for, before that is looked at."""
+    for seed in range(100):
+        some = random.Random(seed)
+        device = Device()
+        trail = device.trail(limit)
+        emits, pace = some.choice([0, 1, 5, 12, 30]), some.choice([0, 1, 3, 20])
+        passed = 0
+        for n in range(60):
+            for _ in range(some.randint(0, emits)):
+                trail.message(n)
+                device.done = min(device.done + some.randint(0, pace), device.recorded)
+            if trail.keep(n) >= trail.look_at:
+                trail.look()
+            while trail.is_full:
+                device.done = max(device.done, trail.oldest().point)
+                trail.look()
+            assert passed <= trail.passed <= device.done
+            passed = trail.passed
+
+
+def test_an_event_that_was_lent_to_several_is_not_remembered_for_ever() -> None:
+    device = Device()
+    trail = device.trail()
+    for n in range(100):
+        event = trail.message(n).event
+        trail.lend(event)
+        trail.lend(event)
+        device.done = device.recorded
+        if trail.keep(n) >= trail.look_at:
+            trail.look()
+    assert len(trail._lent) <= 20
+
+
+def test_what_an_operator_received_is_told_of_its_own_compute_after_it_asked_late() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            if self.ticks == 2:
+                context.allocate_cuda_stream("more")
+                op_input.receive_cuda_stream("in")
+            elif self.ticks > 2:
+                app.found.append(len(op_input.receive_cuda_streams("in")))
+
+        producer = Producer(app, CountCondition(app, 4), name="producer")
+        app.add_flow(producer, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose).found == [1, 1]
+
+
+def test_an_operator_that_asks_late_which_streams_came_is_told_of_every_message_from_then_on() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            if self.ticks > 1:
+                app.found.append(op_input.receive_cuda_streams("in"))
+
+        source = Step(
+            app,
+            CountCondition(app, 4),
+            outputs=("out",),
+            body=lambda self, i, o, c: o.emit(1, "out"),
+            name="s",
+        )
+        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose).found[1:] == [[None], [None]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import sys
 import weakref
 from typing import Any
@@ -101,6 +102,22 @@ def test_it_can_be_referred_to_weakly_copied_and_hashed() -> None:
     assert weakref.ref(tensor)() is tensor
     assert copy.copy(tensor).data == tensor.data
     assert len({tensor, as_tensor(tensor)}) == 1
+
+
+def test_a_copy_of_its_owner_is_not_described_by_the_old_address() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.array = np.arange(4.0)
+
+        @property
+        def __array_interface__(self) -> Any:
+            return self.array.__array_interface__
+
+    tensor = as_tensor(Owner())
+    assert copy.copy(tensor).owner is tensor.owner
+    for duplicate in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="its owner may be"):
+            duplicate(tensor)
 
 
 # -- the forms of a capsule --------------------------------------------------------------------------

@@ -234,6 +234,9 @@ class OutputContext:
         stamp = outlet.stamp
         if type(data) in _OF_TENSORS:
             data = self._as_tensors(data, name, outlet)
+            if outlet.stream is not None and len(outlet.queues) > 1:
+                self._send_apart(data, outlet, acq_timestamp)
+                return
         elif stamp is not None:
             data = stamp(data)
         if acq_timestamp != -1 or self._metadata:
@@ -264,6 +267,23 @@ class OutputContext:
         if emitted is not None:
             emitted.mark(data)
         return data
+
+    def _send_apart(self, message: Message, outlet: Outlet, acq_timestamp: int) -> None:
+        """Send tensors to several receivers, to each with what it alone knows of the work behind them."""
+        if acq_timestamp != -1 or self._metadata:
+            self._detailed(message, acq_timestamp)
+        assert message.emitted is not None
+        messages = []
+        for _ in outlet.queues:
+            emitted = message.emitted.apart()
+            other = Message()
+            other.data = as_message(message.data, emitted)
+            other.trail, other.number, other.event = message.trail, message.number, message.event
+            other.details = message.details
+            emitted.mark(other)
+            messages.append(other)
+        for queue, other in zip(outlet.queues, messages, strict=True):
+            queue.offer(other)
 
     def _detailed(self, data: Any, acq_timestamp: int) -> Message:
         """Give a message with a timestamp and metadata, of an object or of a message without them."""

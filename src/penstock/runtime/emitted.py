@@ -22,25 +22,35 @@ __all__ = ["Emitted"]
 class Emitted:
     """The work on a stream up to the mark that an `emit` leaves, once all that it sends has been converted.
 
-    Attributes
-    ----------
-    followers
-        The streams that receivers have ordered after the mark.
+    Where there are several receivers, each has one of its own: that one is ordered says nothing of the others.
     """
 
-    __slots__ = ("_event", "_number", "_stream", "_trail", "followers")
+    __slots__ = ("_event", "_followers", "_is_followed", "_number", "_stream", "_trail")
 
     def __init__(self, stream: ManagedStream) -> None:
         self._stream = stream
         self._trail: Trail | None = None
         self._number = 0
         self._event: Any = None
-        self.followers: tuple[ManagedStream, ...] = ()
+        # Whether this receiver was ordered after the mark, and the streams of all receivers that were.
+        self._is_followed = False
+        self._followers: list[ManagedStream] = []
 
     def mark(self, message: Message) -> None:
         """Take the mark of the message that carries the tensors, not the message, which keeps them."""
         self._trail, self._number, self._event = message.trail, message.number, message.event
         message.emitted = self
+
+    def apart(self) -> Emitted:
+        """Give the same work, as it is for one of several receivers."""
+        other = Emitted(self._stream)
+        other._followers = self._followers
+        return other
+
+    def follow(self, stream: ManagedStream) -> None:
+        """Take note that a receiver has ordered its stream after the mark."""
+        self._is_followed = True
+        self._followers.append(stream)
 
     @property
     def place(self) -> int:
@@ -49,17 +59,22 @@ class Emitted:
 
     @property
     def stream(self) -> int | None:
-        """The sender's stream, until a receiver has been ordered after the mark."""
-        return None if self.followers else self._stream.handle
+        """The sender's stream, until the receiver has been ordered after the mark or the device has passed it."""
+        return None if self._is_followed or self._is_passed else self._stream.handle
+
+    @property
+    def _is_passed(self) -> bool:
+        return self._trail is not None and self._number <= self._trail.passed
 
     def order(self, stream: int) -> None:
         """Have a stream wait for the work, unless it does already."""
-        followers = self.followers
+        if self._trail is not None and self._trail.is_over:
+            return
+        followers = tuple(self._followers)
         if any(stream == follower.handle for follower in followers):
             return
         consumer = stream_of(stream)
-        is_passed = self._trail is not None and self._number <= self._trail.passed
-        if stream != self._stream.handle and not is_passed:
+        if stream != self._stream.handle and not self._is_passed:
             consumer.wait(self._stream.stream if self._event is None else self._event)
         for follower in followers:
             consumer.wait(follower.stream)

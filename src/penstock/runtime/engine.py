@@ -105,9 +105,12 @@ class Engine:
     def announce(self, node: Node | None) -> None:
         """Have a node looked at again; never blocks and takes no lock."""
         self.inbox.append(node)
-        # A worker that will be done in a moment looks at the inbox then: no need to wake another.
-        if node is not None and (node.lane.quick is not None or node.lane.wake()):
-            return
+        if node is not None:
+            lane = node.lane
+            # A worker that will be done in a moment looks at the inbox then, and one stands by in case it is not:
+            # no need to wake another.
+            if (lane.quick is not None and lane.standby is not None) or lane.wake():
+                return
         for lane in self.lanes:
             if lane.wake():
                 return

@@ -122,11 +122,19 @@ class NodeStreams:
         def compute_on_stream(op_input: Any, op_output: Any, context: Any) -> None:
             ambient = self._ambient
             if ambient is None:
-                own = self._open() if self.is_gpu_available else None
-                if own is None:
+                if not self.is_gpu_available:
                     compute(op_input, op_output, context)
                     return
-                ambient = self._ambient = gpu.use_stream(own.handle)
+                own = self._open()
+                if (
+                    own is None
+                ):  # then its plain code runs on the default stream, which is ordered like any other
+                    own = self._own = self.run.default_stream(self._source().dev_id)
+                    self._add(own)
+                    ambient = gpu.use_stream(DEFAULT_STREAM)
+                else:
+                    ambient = gpu.use_stream(own.handle)
+                self._ambient = ambient
                 self._emit_on_all(own)
                 self.node.input.watch(self, own)
             assert self._own is not None
@@ -145,10 +153,14 @@ class NodeStreams:
 
     def _compute_and_keep(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Run a compute, and keep what it received until its streams have passed its end."""
+        inlets = self._inlets
+        if self._late is not None:  # noted in the last compute, which nobody was there to see the end of
+            self._late = [self._late, [inlet.item for inlet in inlets]]
+            for inlet in inlets:
+                inlet.item = NOTHING
         self._compute(op_input, op_output, context)
         if self._checks:
             self._check("finished")
-        inlets = self._inlets
         received: Any = None
         if len(inlets) == 1:
             (inlet,) = inlets
@@ -170,7 +182,7 @@ class NodeStreams:
         self._late = None
         for inlet in self._inlets:
             inlet.item = NOTHING
-        for trail in self._readers:
+        for trail in self._trails.values():
             trail.forget()
 
     def _watch(self) -> None:
@@ -179,6 +191,14 @@ class NodeStreams:
         self.node.compute = self._compute_and_keep
         if self._checks:
             self._mark_outputs()
+
+    def _watch_late(self) -> None:
+        """Watch an operator again, in the middle of a compute, that has been left alone since its first."""
+        self._late = _variables_of_compute()
+        # Of what it received, what came with a stream is known still.
+        for inlet in self._inlets:
+            inlet.item = Batch(self.node.input.notes.get(inlet.name, ()))
+        self._watch()
 
     def _unwatch(self) -> None:
         """Leave an operator alone that has nothing to do with streams."""
@@ -225,7 +245,7 @@ class NodeStreams:
             if trail is not None and trail.stream is not own and item.number > trail.passed:
                 own.wait(item.event)
             if item.emitted is not None:
-                item.emitted.followers += (own,)
+                item.emitted.follow(own)
         else:
             order(item, own)
         if self._checks:
@@ -252,10 +272,14 @@ class NodeStreams:
         """Give the stream of each message received at a port, None where it has none."""
         self._must_have_received(inlet, "receive_cuda_streams")
         self._ordered.add(inlet.name)  # the operator has taken the ordering into its own hands
-        return [
-            None if message is None or message.trail is None else message.trail.stream.handle
+        streams = [
+            None if message is None or message.trail is None else message.trail.stream
             for message in _messages(inlet.item)
         ]
+        for managed in streams:
+            if managed is not None:
+                self._add(managed)  # it may launch what reads its input there
+        return [None if managed is None else managed.handle for managed in streams]
 
     def allocate(self, name: str) -> Any:
         """Give the operator's stream of a name, made at the first call, or None if there is none to give."""
@@ -293,6 +317,8 @@ class NodeStreams:
         name = port or (next(iter(outputs)) if len(outputs) == 1 else "")
         if name not in outputs:
             raise PortError(f"operator {self.node.name!r} has no output {port!r}; it has {choices(outputs)}")
+        if stream is DEFAULT_STREAM and not self.is_gpu_available:
+            return  # what receive_cuda_stream gave, for want of any
         managed = self._managed(stream, "set_cuda_stream")
         if self._outputs.get(name) is not managed:
             self._outputs[name] = managed
@@ -301,12 +327,19 @@ class NodeStreams:
     # Inside.
 
     def _open(self) -> ManagedStream | None:
-        """Give the operator's own stream, from its pool at the first call; None if there is none to give."""
+        """Give the operator's own stream, from its pool at the first call; None if there is none to give.
+
+        It takes the place of one that was borrowed until then, also in what is emitted.
+        """
         if not self._opened:
             self._opened = True
-            self._own = self._source().take()
-            if self._own is not None:
-                self._add(self._own)
+            own, borrowed = self._source().take(), self._own
+            if own is not None:
+                self._own = own
+                self._add(own)
+                for port, managed in self._outputs.items():
+                    if managed is borrowed:
+                        self._outputs[port] = own
         return self._own
 
     def _borrow(self, inlet: Inlet) -> ManagedStream | None:
@@ -335,8 +368,7 @@ class NodeStreams:
         self.run.manage(managed)
         self.node.gate = self
         if not self._watching:
-            self._late = _variables_of_compute()
-            self._watch()
+            self._watch_late()
 
     def _emit_on_all(self, own: ManagedStream) -> None:
         for port in self.node.output_queues:
@@ -370,9 +402,7 @@ class NodeStreams:
     def _must_have_received(self, inlet: Inlet, caller: str) -> None:
         self._asked = True
         if not self._watching:
-            # Left alone since its first compute: of what it received, what came with a stream is known still.
-            for each in self._inlets:
-                each.item = Batch(self.node.input.notes.get(each.name, ()))
+            self._watch_late()
         elif inlet.item is NOTHING:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller}({inlet.name!r}) before receive({inlet.name!r}); receive "
@@ -381,6 +411,8 @@ class NodeStreams:
 
     def _managed(self, stream: Any, caller: str) -> ManagedStream:
         managed = self.run.find(stream)
+        if managed is None and stream is DEFAULT_STREAM and self.is_gpu_available:
+            return self.run.default_stream()
         if managed is None:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller} takes a stream that penstock manages (from "
@@ -438,7 +470,7 @@ def order(item: Any, own: ManagedStream) -> None:
         if trail is not None and trail.stream is not own and item.number > trail.passed:
             own.wait(item.event)
         if item.emitted is not None:
-            item.emitted.followers += (own,)
+            item.emitted.follow(own)
     elif type(item) is Batch:
         for part in item:
             order(part, own)

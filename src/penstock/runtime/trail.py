@@ -49,6 +49,8 @@ class Trail:
         The number of the last mark, and of the last that the device is known to have passed.
     look_at
         How much is kept when it is time to look again.
+    is_over
+        Whether the run has ended: all work is done, on this stream and on every other, and they are no more.
     """
 
     __slots__ = (
@@ -60,6 +62,7 @@ class Trail:
         "_numbers",
         "_reach",
         "_record",
+        "is_over",
         "look_at",
         "marked",
         "passed",
@@ -71,6 +74,7 @@ class Trail:
         self.marked = 0
         self.passed = 0
         self.look_at = min(_STRIDE, limit)
+        self.is_over = False
         self._limit = limit
         self._record = stream.record
         # All events, in the order in which they were recorded: the last is that of the last mark.
@@ -140,7 +144,10 @@ class Trail:
         if self.is_full and numbers[0] > self.marked:
             self.mark()  # or nothing would ever tell that the oldest need not live
         if numbers and numbers[0] <= self.marked:
-            self._advance(numbers[0])
+            # It may be known already, from having looked for an event to record: those before are not there to ask.
+            least = max(numbers[0], self.passed + 1)
+            if least <= self.marked:
+                self._advance(least)
             finished = bisect_right(numbers, self.passed)
             del numbers[:finished], self._kept[:finished]
         self.look_at = min(len(numbers) + _STRIDE, self._limit)
@@ -155,6 +162,8 @@ class Trail:
 
     def forget(self) -> None:
         """Let go of everything: the device is done."""
+        self.is_over = True
+        self.passed = self.marked
         self._numbers.clear()
         self._kept.clear()
 
@@ -183,11 +192,13 @@ class Trail:
 
     def _replace_lent(self) -> None:
         """Put new events in the place of those that were lent and whose marks are passed."""
-        events = self._events
+        events, lent = self._events, self._lent
         for place in range(len(events) - (self.marked - self.passed)):
-            if events[place] in self._lent:
-                self._lent.remove(events[place])
+            if events[place] in lent:
                 events[place] = self.stream.create_event()
+        for event in tuple(lent):  # several may have been lent the same one
+            if event not in events:
+                lent.remove(event)
 
     def _add_event(self) -> None:
         """See to it that an event can be recorded: one that is needed no more, or else a new one."""

@@ -83,6 +83,13 @@ class Tensor:
         description = (self.data, self.shape, self.strides, self.dl_dtype, self.device, self.is_readonly)
         return Tensor._of(description, self.owner, self._exporter, ready, self._held)
 
+    def __copy__(self) -> "Tensor":
+        return self._after(self._ready)
+
+    def __reduce__(self) -> Any:
+        # Its owner would be another then, somewhere else, and the address the old one.
+        raise TypeError("a Tensor owns no memory, so it cannot be pickled or copied deeply; its owner may be")
+
     # What it is.
 
     @property
