@@ -105,7 +105,7 @@ def test_a_mark_on_another_stream_says_nothing_of_the_operators_own(machine: sim
     assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
 
 
-def test_an_operator_that_asks_for_a_stream_late_is_safe_too(machine: sim.Machine) -> None:
+def test_an_operator_that_asks_for_a_stream_late_is_safe_too(machine: sim.Machine, scheduler: str) -> None:
     deaths: list[float] = []
     ends: list[float] = []
 
@@ -126,7 +126,7 @@ def test_an_operator_that_asks_for_a_stream_late_is_safe_too(machine: sim.Machin
         )
         app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
 
-    run(compose)
+    run(compose, scheduler)
     gc.collect()
     late = sorted(deaths)[2:]
     assert len(ends) == len(late) == 4

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PortError, choices
+from penstock.runtime.batch import Batch
 from penstock.runtime.emitted import Emitted
-from penstock.runtime.inlet import NOTHING, Batch, Inlet
+from penstock.runtime.inlet import NOTHING, Inlet
 from penstock.runtime.message import Details, Message
 from penstock.tensor import Tensor, TensorError, TensorMap, as_message
 
@@ -236,7 +237,7 @@ class OutputContext:
             else:
                 queue.offer(data)
 
-    def set_cuda_stream(self, stream: int, output_port_name: str = "") -> None:
+    def set_cuda_stream(self, stream: StreamHandle | int, output_port_name: str = "") -> None:
         """Have what is emitted at a port from now on carry a stream; call it before `emit`.
 
         Not needed for the stream of `receive_cuda_stream`. Only streams that penstock manages are taken.
@@ -304,11 +305,13 @@ class ExecutionContext:
         handle: StreamHandle | None = self._node.streams.allocate(stream_name)
         return handle
 
-    def synchronize_streams(self, cuda_streams: Iterable[int | None], target_cuda_stream: int) -> None:
+    def synchronize_streams(
+        self, cuda_streams: Iterable[StreamHandle | int | None], target_cuda_stream: StreamHandle | int | None
+    ) -> None:
         """Order a stream after others, on the device; None and the target itself are passed over."""
         self._node.streams.synchronize(cuda_streams, target_cuda_stream)
 
-    def device_from_stream(self, stream: int) -> int:
+    def device_from_stream(self, stream: StreamHandle | int) -> int:
         """Give the number of the device of a stream that penstock manages."""
         return self._node.streams.device_of(stream)
 
