@@ -10,7 +10,7 @@ NVIDIA ?= /proc/driver/nvidia/version
 DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' $(NVIDIA) 2>/dev/null)
 EXTRAS := dev$(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
 
-.PHONY: demo test lint gpu-test soak bench clean
+.PHONY: demo test test-compiled lint gpu-test soak bench compile compile-sources compiled-wheel pure clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml
@@ -22,8 +22,16 @@ $(READY): pyproject.toml
 demo: $(READY)  ## a critical flow beside a noisy one, with and without partitions: a table and a plot
 	$(BIN)/python examples/noisy_neighbour.py
 
-test: $(READY)  ## the tests that need no GPU
+test: $(READY) pure  ## the tests that need no GPU
 	$(BIN)/python -m pytest
+
+test-compiled: build/c/extensions.json  ## the same against compiled modules, in a copy of the package; TESTS=... for some
+	rm -rf build/compiled
+	mkdir -p build/compiled
+	cp -r src/penstock build/compiled
+	$(BIN)/python tools/compile_c.py build/c build/compiled
+	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m penstock.cli info | grep 'Hot path   compiled'
+	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m pytest $(TESTS)
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .
@@ -43,5 +51,20 @@ bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holo
 	$(BIN)/python -m benchmarks.wake_up $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
 	$(BIN)/python -m benchmarks.compose
 
-clean:
+compile: build/c/extensions.json  ## the hot path as extension modules beside their files in src; again after each change
+	$(BIN)/python tools/compile_c.py build/c src
+
+compile-sources: build/c/extensions.json  ## build/c: the C of that, to be compiled where there is no mypy
+
+build/c/extensions.json: $(READY) $(shell find src/penstock -name '*.py') tools/generate_c.py tools/compile_c.py
+	$(BIN)/python tools/generate_c.py build/c
+
+compiled-wheel: $(READY)  ## dist: a wheel with the extension modules, for this Python and this kind of machine
+	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+	$(MAKE) pure
+
+pure:  ## no extension modules in src: Python would import them in place of the files beside them
+	@find src -name '*.so' -delete
+
+clean: pure
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""What the Makefile installs."""
+"""What the Makefile installs and runs."""
 
 import shutil
 import subprocess
@@ -32,3 +32,14 @@ def test_a_machine_with_a_driver_gets_cuda_core_to_match(tmp_path, module, extra
         check=True,
     )
     assert f"--editable '.[{extras}]'" in told.stdout
+
+
+def test_the_tests_run_the_files_and_not_what_was_compiled_from_them_before(tmp_path):
+    told = subprocess.run(
+        ["make", "--dry-run", f"VENV={tmp_path}/venv", "test"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "find src -name '*.so' -delete" in told.stdout.partition("-m pytest")[0]
