@@ -7,7 +7,7 @@ The name may be left out where an operator has one input or one output.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsInt
 
 from penstock.core.errors import PortError, choices
 from penstock.runtime.batch import Batch
@@ -205,7 +205,9 @@ class OutputContext:
             self.outlets[""] = self.outlets[self._names[0]]
         self._metadata: dict[str, Any] = node.metadata if node.operator.is_metadata_enabled else {}
 
-    def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: int = -1) -> None:
+    def emit(
+        self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: SupportsInt = -1
+    ) -> None:
         """Send an object to everything connected to an output.
 
         Parameters
@@ -258,7 +260,7 @@ class OutputContext:
             emitted.mark(data)
         return data
 
-    def _detailed(self, data: Any, acq_timestamp: int) -> Message:
+    def _detailed(self, data: Any, acq_timestamp: SupportsInt) -> Message:
         """Give a message with a timestamp and metadata, of an object or of a message without them."""
         if type(data) is Message:
             message = data
@@ -268,7 +270,8 @@ class OutputContext:
             message.trail = message.event = message.emitted = None
             message.number = 0
         message.details = Details(
-            None if acq_timestamp == -1 else acq_timestamp, dict(self._metadata) if self._metadata else None
+            None if acq_timestamp == -1 else int(acq_timestamp),
+            dict(self._metadata) if self._metadata else None,
         )
         return message
 
