@@ -18,16 +18,15 @@ def run_alone(engine: Engine) -> None:
     """Run until the engine is finished, on this thread."""
     lane = engine.lanes[0]
     seat = Seat(lane)
-    take, finish, compute_special = engine.take, engine.finish, engine.compute_special
     while True:
-        node = take(lane)
+        node = engine.take(lane)
         if node is None:
             if not rest(engine, seat, None):
                 return
             continue
         try:
             if node.special:
-                compute_special(node)
+                engine.compute_special(node)
             else:
                 # Fetched, then called: in Python 3.11 a call straight from a slot costs 2 % of the step more.
                 compute = node.compute
@@ -35,4 +34,4 @@ def run_alone(engine: Engine) -> None:
         except BaseException as error:
             note(error, "compute", node.operator)
             raise
-        finish(node)
+        engine.finish(node)
