@@ -46,6 +46,7 @@ soak: $(READY)  ## minutes of random graphs with faults injected; not part of th
 
 bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holoscan SDK beside it
 	$(BIN)/python -m benchmarks.chain $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
+	$(BIN)/python -m benchmarks.stream_chain
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.wake_up $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
