@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+C      ?= build/c
 
 # Where there is an NVIDIA driver, cuda-core comes along, so that the demo measures instead of simulating: the
 # one for CUDA 13 from driver 580 on, else the one for CUDA 12.
@@ -25,11 +26,11 @@ demo: $(READY)  ## a critical flow beside a noisy one, with and without partitio
 test: $(READY) pure  ## the tests that need no GPU
 	$(BIN)/python -m pytest
 
-test-compiled: build/c/extensions.json  ## the same against compiled modules, in a copy of the package; TESTS=... for some
+test-compiled: $(C)/extensions.json  ## the same against compiled modules, in a copy of the package; TESTS=... for some
 	rm -rf build/compiled
 	mkdir -p build/compiled
 	cp -r src/penstock build/compiled
-	$(BIN)/python tools/compile_c.py build/c build/compiled
+	$(BIN)/python tools/compile_c.py $(C) build/compiled
 	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m penstock.cli info | grep 'Hot path   compiled'
 	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m pytest $(TESTS)
 
@@ -52,13 +53,13 @@ bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holo
 	$(BIN)/python -m benchmarks.wake_up $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
 	$(BIN)/python -m benchmarks.compose
 
-compile: build/c/extensions.json  ## the hot path as extension modules beside their files in src; again after each change
-	$(BIN)/python tools/compile_c.py build/c src
+compile: $(C)/extensions.json  ## the hot path as extension modules beside their files in src; again after each change
+	$(BIN)/python tools/compile_c.py $(C) src
 
-compile-sources: build/c/extensions.json  ## build/c: the C of that, to be compiled where there is no mypy
+compile-sources: $(C)/extensions.json  ## in build/c the C of that, to be compiled where there is no mypy
 
-build/c/extensions.json: $(READY) $(shell find src/penstock -name '*.py') tools/generate_c.py tools/compile_c.py
-	$(BIN)/python tools/generate_c.py build/c
+$(C)/extensions.json: $(READY) $(shell find src/penstock -name '*.py') tools/generate_c.py tools/compile_c.py
+	$(BIN)/python tools/generate_c.py $(C)
 
 compiled-wheel: $(READY)  ## dist: a wheel with the extension modules, for this Python and this kind of machine
 	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m pip wheel --no-deps --wheel-dir dist .

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import sys
 import tomllib
@@ -37,7 +38,8 @@ def generate(folder: Path) -> None:
         extension.name: [str(Path(source).relative_to(folder)) for source in extension.sources]
         for extension in extensions
     }
-    (folder / "extensions.json").write_text(json.dumps(made_of, indent=2) + "\n")
+    described = {"python": platform.python_version_tuple()[:2], "extensions": made_of}
+    (folder / "extensions.json").write_text(json.dumps(described, indent=2) + "\n")
 
 
 if __name__ == "__main__":
