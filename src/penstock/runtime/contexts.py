@@ -7,7 +7,7 @@ The name may be left out where an operator has one input or one output.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, SupportsInt
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PortError, choices
 from penstock.runtime.batch import Batch
@@ -205,9 +205,7 @@ class OutputContext:
             self.outlets[""] = self.outlets[self._names[0]]
         self._metadata: dict[str, Any] = node.metadata if node.operator.is_metadata_enabled else {}
 
-    def emit(
-        self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: SupportsInt = -1
-    ) -> None:
+    def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: Any = -1) -> None:
         """Send an object to everything connected to an output.
 
         Parameters
@@ -220,7 +218,7 @@ class OutputContext:
         emitter_name
             Taken for compatibility.
         acq_timestamp
-            When the data was acquired, in nanoseconds; travels with it.
+            When the data was acquired, in nanoseconds, as an int of any library; travels with it.
         """
         try:
             outlet = self.outlets[name]
@@ -260,7 +258,7 @@ class OutputContext:
             emitted.mark(data)
         return data
 
-    def _detailed(self, data: Any, acq_timestamp: SupportsInt) -> Message:
+    def _detailed(self, data: Any, acq_timestamp: Any) -> Message:
         """Give a message with a timestamp and metadata, of an object or of a message without them."""
         if type(data) is Message:
             message = data
