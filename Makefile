@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 READY_ALL := $(VENV)/.ready-all
+C      ?= build/c
 
 # Where there is an NVIDIA driver, cuda-core comes along, so that the demo measures instead of simulating: the
 # one for CUDA 13 from driver 580 on, else the one for CUDA 12.
@@ -11,7 +12,8 @@ NVIDIA ?= /proc/driver/nvidia/version
 DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' $(NVIDIA) 2>/dev/null)
 EXTRAS := dev$(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
 
-.PHONY: demo test test-all sanitize lint gpu-test gpu-sanitize soak bench clean
+.PHONY: demo test test-all test-compiled sanitize lint gpu-test gpu-sanitize soak bench
+.PHONY: compile compile-sources compiled-wheel pure clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml
@@ -29,14 +31,22 @@ $(READY_ALL): $(READY)
 demo: $(READY)  ## a critical flow beside a noisy one, with and without partitions: a table and a plot
 	$(BIN)/python examples/noisy_neighbour.py
 
-test: $(READY)  ## the tests that need no GPU, with the array libraries that are installed
+test: $(READY) pure  ## the tests that need no GPU, with the array libraries that are installed
 	$(BIN)/python -m pytest
 
-test-all: $(READY_ALL)  ## the same, with every array library that runs without a GPU
+test-all: $(READY_ALL) pure  ## the same, with every array library that runs without a GPU
 	$(BIN)/python -m pytest
 
 sanitize: $(READY_ALL)  ## tensors under the checks of CPython's allocator, AddressSanitizer and Valgrind
 	$(BIN)/python -m tests.tensor.sanitize
+
+test-compiled: $(C)/extensions.json  ## the same against compiled modules, in a copy of the package; TESTS=... for some
+	rm -rf build/compiled
+	mkdir -p build/compiled
+	cp -r src/penstock build/compiled
+	$(BIN)/python tools/compile_c.py $(C) build/compiled
+	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m penstock.cli info | grep 'Hot path   compiled'
+	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m pytest $(TESTS)
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .
@@ -55,10 +65,26 @@ soak: $(READY)  ## minutes of random graphs with faults injected; not part of th
 
 bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holoscan SDK beside it
 	$(BIN)/python -m benchmarks.chain $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
+	$(BIN)/python -m benchmarks.stream_chain
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.wake_up $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
 	$(BIN)/python -m benchmarks.compose
 
-clean:
+compile: $(C)/extensions.json  ## the hot path as extension modules beside their files in src; again after each change
+	$(BIN)/python tools/compile_c.py $(C) src
+
+compile-sources: $(C)/extensions.json  ## in build/c the C of that, to be compiled where there is no mypy
+
+$(C)/extensions.json: $(READY) $(shell find src/penstock -name '*.py') tools/generate_c.py tools/compile_c.py
+	$(BIN)/python tools/generate_c.py $(C)
+
+compiled-wheel: $(READY)  ## dist: a wheel with the extension modules, for this Python and this kind of machine
+	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+	$(MAKE) pure
+
+pure:  ## no extension modules in src: Python would import them in place of the files beside them
+	@find src -name '*.so' -delete
+
+clean: pure
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

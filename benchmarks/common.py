@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 
 def machine() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} cores, {platform.machine()}, {platform.system()}, CPython {platform.python_version()}"
+    python = f"CPython {platform.python_version()}{report.build()}"
+    return f"{cores} cores, {platform.machine()}, {platform.system()}, {python}"
 
 
 def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:

@@ -25,8 +25,16 @@ def circumstances(device: str) -> str:
     commit = os.environ.get("PENSTOCK_COMMIT") or found.stdout.strip() or "unknown"
     return (
         f"{date.today()}, {device}; {os.cpu_count()} {platform.machine()} cores, "
-        f"Python {platform.python_version()}; commit {commit}"
+        f"Python {platform.python_version()}{build()}; commit {commit}"
     )
+
+
+def build() -> str:
+    """Return words to add where penstock's hot path is compiled."""
+    # Not at the top: what is measured beside penstock may run where there is none.
+    from penstock.runtime.compiled import is_compiled
+
+    return ", compiled" if is_compiled() else ""
 
 
 def publish(name: str, text: str) -> None:

@@ -3,3 +3,9 @@
 import os
 
 os.environ.setdefault("PENSTOCK_DEVICE", "sim")
+
+
+def pytest_report_header() -> str:
+    from penstock.runtime.compiled import is_compiled
+
+    return f"penstock: {'compiled' if is_compiled() else 'pure Python'}"

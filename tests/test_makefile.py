@@ -1,4 +1,4 @@
-"""What the Makefile installs."""
+"""What the Makefile installs and runs."""
 
 import shutil
 import subprocess
@@ -45,3 +45,15 @@ def test_what_needs_every_array_library_installs_them(tmp_path, target):
     )
     assert "--editable '.[dev]'" in told.stdout
     assert "--editable '.[dev,all-cpu]'" in told.stdout
+
+
+@pytest.mark.parametrize("target", ["test", "test-all"])
+def test_the_tests_run_the_files_and_not_what_was_compiled_from_them_before(tmp_path, target):
+    told = subprocess.run(
+        ["make", "--dry-run", f"VENV={tmp_path}/venv", target],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "find src -name '*.so' -delete" in told.stdout.partition("-m pytest")[0]

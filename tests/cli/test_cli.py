@@ -96,6 +96,13 @@ def test_info_tells_why_auto_simulates(capsys, monkeypatch):
     assert "a real device: there is no GPU" in told
 
 
+@pytest.mark.parametrize(("file", "words"), [("engine.py", "pure Python"), ("engine.so", "compiled")])
+def test_info_tells_whether_the_hot_path_is_compiled(capsys, monkeypatch, file, words):
+    monkeypatch.setattr("penstock.runtime.engine.__file__", f"/lib/penstock/runtime/{file}")
+    assert main(["info"]) == 0
+    assert f"Hot path   {words}\n" in capsys.readouterr().out
+
+
 def test_the_version(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])

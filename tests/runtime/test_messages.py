@@ -213,6 +213,30 @@ def test_a_timestamp_travels_with_its_message_and_only_with_it() -> None:
     assert seen == [("data", 500, [500]), ("data", None, [])]
 
 
+@pytest.mark.parametrize("timestamp", [500, np.int64(500), np.uint32(500)])
+def test_a_timestamp_of_any_library_comes_out_as_an_int(timestamp: Any) -> None:
+    seen: list[Any] = []
+
+    def compose(app: App) -> None:
+        def take(op: Body, i: Any, o: Any) -> None:
+            i.receive("in")
+            seen.append(i.get_acquisition_timestamp("in"))
+
+        app.add_flow(
+            Body(
+                app,
+                CountCondition(app, 1),
+                outputs=["out"],
+                body=lambda op, i, o: o.emit("data", "out", acq_timestamp=timestamp),
+            ),
+            Body(app, inputs=["in"], body=take),
+        )
+
+    run(compose)
+    assert seen == [500]
+    assert type(seen[0]) is int
+
+
 def test_timestamps_of_a_receivers_port_come_one_for_each_message() -> None:
     seen: list[Any] = []
 

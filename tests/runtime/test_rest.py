@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from penstock import GreedyScheduler
+from penstock.core.clock import Clock
+from penstock.runtime.engine import Engine
 from penstock.runtime.lane import Lane, Seat
 from penstock.runtime.rest import _sleep
 
@@ -18,8 +19,8 @@ def test_a_worker_that_is_chosen_to_stand_by_is_woken_once_and_leaves_no_trace(c
     seat = Seat(lane)
     slept: list[float | None] = []
 
-    class Clock:
-        def seconds_until(self, until: int) -> float:
+    class Chosen(Clock):
+        def seconds_until(self, target_time_ns: int) -> float:
             return 0.5
 
         def park(self, seat: Seat, seconds: float | None) -> bool:
@@ -30,9 +31,7 @@ def test_a_worker_that_is_chosen_to_stand_by_is_woken_once_and_leaves_no_trace(c
             lane.call_standby()
             return seat.take_wake_up() if chosen == "before its time is up" else False
 
-    engine: Any = SimpleNamespace(
-        clock=Clock(), keeper=None, keeper_until=0, polled={}, inbox=[], overtake=lambda lane, node: None
-    )
+    engine = Engine(GreedyScheduler(clock=Chosen()))
     lock = threading.Lock()
     with lock:
         _sleep(engine, seat, 1, lock)

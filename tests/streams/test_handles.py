@@ -10,7 +10,7 @@ import pytest
 
 from penstock import gpu
 from penstock.gpu import sim
-from penstock.runtime.streams import DEFAULT_STREAM
+from penstock.runtime.default_stream import DEFAULT_STREAM
 
 
 @pytest.fixture

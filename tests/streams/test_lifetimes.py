@@ -132,7 +132,7 @@ def test_what_is_read_on_the_stream_that_came_with_it_lives_as_long(scheduler: s
     assert run(compose, scheduler).seen == list(range(30))
 
 
-def test_an_operator_that_asks_for_a_stream_late_is_safe_too(machine: sim.Machine) -> None:
+def test_an_operator_that_asks_for_a_stream_late_is_safe_too(machine: sim.Machine, scheduler: str) -> None:
     deaths: list[float] = []
     ends: list[float] = []
 
@@ -153,7 +153,7 @@ def test_an_operator_that_asks_for_a_stream_late_is_safe_too(machine: sim.Machin
         )
         app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
 
-    run(compose)
+    run(compose, scheduler)
     gc.collect()
     late = sorted(deaths)[2:]
     assert len(ends) == len(late) == 4

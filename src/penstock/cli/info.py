@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock._version import __version__
 from penstock.gpu import _backend as backends
+from penstock.runtime.compiled import is_compiled
 
 # A library, and the distributions that may bring it.
 LIBRARIES = {
@@ -30,7 +31,8 @@ LIBRARIES = {
 def info() -> str:
     """Return the report as text."""
     advice: list[str] = []
-    lines = [f"penstock {__version__}, Python {platform.python_version()} on {platform.platform()}", ""]
+    lines = [f"penstock {__version__}, Python {platform.python_version()} on {platform.platform()}"]
+    lines += [f"Hot path   {'compiled' if is_compiled() else 'pure Python'}", ""]
     lines += [*_devices(advice), "", "Libraries"]
     found = {name: _version_of(candidates) for name, candidates in LIBRARIES.items()}
     width = max(map(len, found))

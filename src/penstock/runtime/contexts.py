@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PortError, choices
+from penstock.runtime.batch import Batch
 from penstock.runtime.emitted import Emitted
-from penstock.runtime.inlet import NOTHING, Batch, Inlet
+from penstock.runtime.inlet import NOTHING, Inlet
 from penstock.runtime.message import Details, Message
 from penstock.tensor import Tensor, TensorError, TensorMap, as_message
 
@@ -212,7 +213,7 @@ class OutputContext:
             self.outlets[""] = self.outlets[self._names[0]]
         self._metadata: dict[str, Any] = node.metadata if node.operator.is_metadata_enabled else {}
 
-    def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: int = -1) -> None:
+    def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: Any = -1) -> None:
         """Send an object to everything connected to an output.
 
         Parameters
@@ -225,7 +226,7 @@ class OutputContext:
         emitter_name
             Taken for compatibility.
         acq_timestamp
-            When the data was acquired, in nanoseconds; travels with it.
+            When the data was acquired, in nanoseconds, as an int of any library; travels with it.
         """
         try:
             outlet = self.outlets[name]
@@ -247,7 +248,7 @@ class OutputContext:
             else:
                 queue.offer(data)
 
-    def set_cuda_stream(self, stream: int, output_port_name: str = "") -> None:
+    def set_cuda_stream(self, stream: StreamHandle | int, output_port_name: str = "") -> None:
         """Have what is emitted at a port from now on carry a stream; call it before `emit`.
 
         Not needed for the stream of `receive_cuda_stream`. Only streams that penstock manages are taken.
@@ -268,7 +269,7 @@ class OutputContext:
             emitted.mark(data)
         return data
 
-    def _send_apart(self, message: Message, outlet: Outlet, acq_timestamp: int) -> None:
+    def _send_apart(self, message: Message, outlet: Outlet, acq_timestamp: Any) -> None:
         """Send tensors to several receivers, to each with what it alone knows of the work behind them."""
         if acq_timestamp != -1 or self._metadata:
             self._detailed(message, acq_timestamp)
@@ -285,7 +286,7 @@ class OutputContext:
         for queue, other in zip(outlet.queues, messages, strict=True):
             queue.offer(other)
 
-    def _detailed(self, data: Any, acq_timestamp: int) -> Message:
+    def _detailed(self, data: Any, acq_timestamp: Any) -> Message:
         """Give a message with a timestamp and metadata, of an object or of a message without them."""
         if type(data) is Message:
             message = data
@@ -295,7 +296,8 @@ class OutputContext:
             message.trail = message.event = message.emitted = None
             message.number = 0
         message.details = Details(
-            None if acq_timestamp == -1 else acq_timestamp, dict(self._metadata) if self._metadata else None
+            None if acq_timestamp == -1 else int(acq_timestamp),
+            dict(self._metadata) if self._metadata else None,
         )
         return message
 
@@ -332,11 +334,13 @@ class ExecutionContext:
         handle: StreamHandle | None = self._node.streams.allocate(stream_name)
         return handle
 
-    def synchronize_streams(self, cuda_streams: Iterable[int | None], target_cuda_stream: int) -> None:
+    def synchronize_streams(
+        self, cuda_streams: Iterable[StreamHandle | int | None], target_cuda_stream: StreamHandle | int | None
+    ) -> None:
         """Order a stream after others, on the device; None and the target itself are passed over."""
         self._node.streams.synchronize(cuda_streams, target_cuda_stream)
 
-    def device_from_stream(self, stream: int) -> int:
+    def device_from_stream(self, stream: StreamHandle | int) -> int:
         """Give the number of the device of a stream that penstock manages."""
         return self._node.streams.device_of(stream)
 

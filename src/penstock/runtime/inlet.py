@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.runtime.batch import Batch
+
 if TYPE_CHECKING:
     from penstock.core.ports import IOSpec
     from penstock.runtime.queue import Queue
 
-__all__ = ["NOTHING", "Batch", "Inlet"]
+__all__ = ["NOTHING", "Inlet"]
 
 NOTHING = object()
 """What is noted at an input where nothing was received."""
@@ -49,12 +51,6 @@ class Inlet:
         if earlier is not NOTHING:
             item = Batch([*(earlier if type(earlier) is Batch else [earlier]), item])
         self.item = item
-
-
-class Batch(list[Any]):
-    """Several messages taken at once; a type of its own so that an emitted list is not mistaken for it."""
-
-    __slots__ = ()
 
 
 def _each(queues: tuple[Queue, ...]) -> Callable[[], Batch]:

@@ -21,7 +21,6 @@ had let go of could be read on one.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from threading import get_ident
@@ -29,11 +28,14 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock.core.errors import PortError, StreamError, UnorderedStreamWarning, choices
-from penstock.runtime.inlet import NOTHING, Batch, Inlet
+from penstock.runtime.batch import Batch
+from penstock.runtime.default_stream import DEFAULT_STREAM
+from penstock.runtime.inlet import NOTHING, Inlet
 from penstock.runtime.managed_stream import ManagedStream
 from penstock.runtime.message import Message
 from penstock.runtime.run_streams import source_of
 from penstock.runtime.trail import Trail
+from penstock.runtime.variables import variables_of_compute
 
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
@@ -194,7 +196,7 @@ class NodeStreams:
 
     def _watch_late(self) -> None:
         """Watch an operator again, in the middle of a compute, that has been left alone since its first."""
-        self._late = _variables_of_compute()
+        self._late = variables_of_compute()
         # Of what it received, what came with a stream is known still.
         for inlet in self._inlets:
             inlet.item = Batch(self.node.input.notes.get(inlet.name, ()))
@@ -443,20 +445,6 @@ class NodeStreams:
             self._ordered.clear()
 
 
-def _variables_of_compute() -> list[dict[str, Any]]:
-    """Give the variables of the program's functions that led here, up to the scheduler that called them."""
-    found: list[dict[str, Any]] = []
-    frame = sys._getframe(1)
-    while frame is not None:
-        ours = frame.f_globals.get("__name__", "").startswith(("penstock.runtime", "penstock.schedulers"))
-        if not ours:
-            found.append(dict(frame.f_locals))
-        elif found:
-            break
-        frame = frame.f_back  # type: ignore[assignment]
-    return found
-
-
 def _messages(item: Any) -> Iterator[Message | None]:
     """Give the messages in what was received at a port, None for each that was only an object."""
     for part in item if type(item) is Batch else (item,):
@@ -474,50 +462,6 @@ def order(item: Any, own: ManagedStream) -> None:
     elif type(item) is Batch:
         for part in item:
             order(part, own)
-
-
-class _DefaultStreamHandle(gpu.StreamHandle):
-    """The default stream: what is given to an operator that has no stream and received none.
-
-    It is made before a device is chosen, so it finds the stream behind it when that is asked for.
-    """
-
-    def __new__(cls) -> _DefaultStreamHandle:
-        return int.__new__(cls, 0)
-
-    @property
-    def stream(self) -> Any:
-        return gpu.LEGACY_DEFAULT_STREAM
-
-    @property
-    def is_simulated(self) -> bool:  # type: ignore[override]
-        return gpu.backend() == "sim"
-
-    def cupy(self) -> Any:
-        import cupy
-
-        return cupy.cuda.Stream.null
-
-    def torch(self) -> Any:
-        import torch
-
-        return torch.cuda.default_stream()
-
-    def numba(self) -> Any:
-        from numba import cuda
-
-        return cuda.default_stream()
-
-    def cvcuda(self) -> Any:
-        import cvcuda
-
-        return cvcuda.Stream.default
-
-    def __repr__(self) -> str:
-        return "StreamHandle(default)"
-
-
-DEFAULT_STREAM = _DefaultStreamHandle()
 
 
 def _gpu_is_in_sight(operator: Operator) -> bool:

@@ -15,13 +15,14 @@ by: it looks every millisecond whether the same compute still runs, and takes ov
 from __future__ import annotations
 
 import os
-import threading
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from penstock.runtime.lane import Lane, Seat
 from penstock.runtime.lifecycle import note
 from penstock.runtime.rest import rest
+from penstock.runtime.threads import WorkerThread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,10 @@ def run_workers(
     if len(seats) > 1:
         for node in engine.nodes:
             node.input.tell_at_once()
-    workers = [_Worker(engine, seat, pinned, number) for number, (seat, pinned) in enumerate(seats)]
+    workers = [
+        WorkerThread(partial(_work, engine, seat, pinned), engine.clock, f"penstock worker {number}")
+        for number, (seat, pinned) in enumerate(seats)
+    ]
     try:
         for worker in workers:
             worker.thread.start()
@@ -57,36 +61,6 @@ def run_workers(
             if worker.thread.ident is not None:
                 worker.wait()
         raise
-
-
-class _Worker:
-    """A thread that works, and a way to wait for its end that Ctrl-C can interrupt and that can be repeated.
-
-    `Thread.join` is not that: interrupted, it takes the thread for ended in some versions of CPython.
-    """
-
-    __slots__ = ("_leaving", "_left", "thread")
-
-    def __init__(self, engine: Engine, seat: Seat, cores: tuple[int, ...], number: int) -> None:
-        self._left = False
-        self._leaving = threading.Lock()
-        self._leaving.acquire()
-
-        def work() -> None:
-            try:
-                with engine.clock.attach():
-                    _work(engine, seat, cores)
-            finally:
-                self._left = True
-                self._leaving.release()
-
-        self.thread = threading.Thread(target=work, name=f"penstock worker {number}", daemon=True)
-
-    def wait(self) -> None:
-        """Wait until the thread has left."""
-        if not self._left:
-            self._leaving.acquire()
-        self.thread.join()
 
 
 def _seats_of(engine: Engine, pool: ThreadPool) -> list[tuple[Seat, tuple[int, ...]]]:
@@ -165,7 +139,7 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
                     if node.special:
                         engine.compute_special(node)
                     else:
-                        compute = node.compute  # as in the greedy scheduler
+                        compute = node.compute  # as in `run_alone`
                         compute(node.input, node.output, node.context)
                 except BaseException as error:
                     note(error, "compute", node.operator)

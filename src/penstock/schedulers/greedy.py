@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.scheduler import Scheduler
-from penstock.runtime.lane import Seat
-from penstock.runtime.lifecycle import note
-from penstock.runtime.rest import rest
+from penstock.runtime.alone import run_alone
 
 if TYPE_CHECKING:
     from penstock.runtime.engine import Engine
@@ -21,26 +19,4 @@ class GreedyScheduler(Scheduler):
     def execute(self, engine: Engine) -> None:
         """Run until the engine is finished."""
         with engine.clock.attach():
-            self._run(engine)
-
-    def _run(self, engine: Engine) -> None:
-        lane = engine.lanes[0]
-        seat = Seat(lane)
-        take, finish, compute_special = engine.take, engine.finish, engine.compute_special
-        while True:
-            node = take(lane)
-            if node is None:
-                if not rest(engine, seat, None):
-                    return
-                continue
-            try:
-                if node.special:
-                    compute_special(node)
-                else:
-                    # Fetched, then called: in Python 3.11 a call straight from a slot costs 2 % of the step more.
-                    compute = node.compute
-                    compute(node.input, node.output, node.context)
-            except BaseException as error:
-                note(error, "compute", node.operator)
-                raise
-            finish(node)
+            run_alone(engine)

@@ -1,0 +1,134 @@
+"""The cost of one compute in a chain of five whose operators each have a stream.
+
+    python -m benchmarks.stream_chain
+
+The streams do nothing and their events are done at once: what is left is what penstock itself does to order streams
+and to keep frames alive, without the driver. `benchmarks.gpu_chain` has the driver, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from itertools import count, pairwise
+from typing import Any
+
+from benchmarks.common import machine, table
+from penstock import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
+from penstock.runtime.managed_stream import ManagedStream
+from penstock.runtime.stream_source import StreamSource
+
+_HANDLES = count(1)
+
+
+class IdleEvent:
+    __slots__ = ("is_done",)
+
+    def __init__(self) -> None:
+        self.is_done = True
+
+
+class IdleStream:
+    def __init__(self) -> None:
+        self.handle = next(_HANDLES)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
+
+    def record(self, event: IdleEvent) -> IdleEvent:
+        return event
+
+    def wait(self, event: IdleEvent) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+
+class IdleStreams(StreamSource):
+    is_pool = True
+
+    def take(self) -> ManagedStream:
+        return ManagedStream(IdleStream(), 0, IdleEvent)
+
+
+class Source(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+
+    def start(self) -> None:
+        self.sent = 0
+        self.began = 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        if not self.sent:
+            self.began = time.perf_counter_ns()
+        self.sent += 1
+        op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
+        op_output.emit(self.sent, "out")
+
+
+class Through(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        message = op_input.receive("in")
+        op_input.receive_cuda_stream("in")
+        op_output.emit(message, "out")
+
+
+class Sink(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("in")
+        op_input.receive_cuda_stream("in")
+
+    def stop(self) -> None:
+        self.ended = time.perf_counter_ns()
+
+
+class Chain(Application):
+    def __init__(self, scheduler: str, messages: int) -> None:
+        super().__init__([])
+        self.kind = scheduler
+        self.messages = messages
+
+    def compose(self) -> None:
+        if self.kind == "greedy":
+            self.scheduler(GreedyScheduler(self))
+        else:
+            self.scheduler(EventBasedScheduler(self, worker_thread_number=2))
+        streams = IdleStreams(self)
+        self.source = Source(self, CountCondition(self, self.messages), streams, name="source")
+        self.sink = Sink(self, streams, name="sink")
+        stages = [Through(self, streams, name=f"through{number}") for number in range(3)]
+        for before, after in pairwise([self.source, *stages, self.sink]):
+            self.add_flow(before, after)
+
+
+def stream_chain(scheduler: str, messages: int) -> float:
+    """Give the microseconds per compute."""
+    chain = Chain(scheduler, messages)
+    chain.run()
+    return (chain.sink.ended - chain.source.began) / 1e3 / (messages * 5)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    print(f"machine: {machine()}")
+    rows: list[list[Any]] = [
+        [name, min(stream_chain(scheduler, options.messages) for _ in range(options.repeats))]
+        for scheduler, name in (("greedy", "greedy"), ("event-based", "event-based, 2 workers"))
+    ]
+    table("cost of one compute in a chain of five, with streams", ["", "µs per compute"], rows)
+
+
+if __name__ == "__main__":
+    main()

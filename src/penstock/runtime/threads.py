@@ -1,0 +1,42 @@
+"""WorkerThread: a thread that works, and a way to wait for its end that Ctrl-C can interrupt."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.core.clock import Clock
+
+__all__ = ["WorkerThread"]
+
+
+class WorkerThread:
+    """A thread that works, and a way to wait for its end that Ctrl-C can interrupt and that can be repeated.
+
+    `Thread.join` is not that: interrupted, it takes the thread for ended in some versions of CPython.
+    """
+
+    __slots__ = ("_leaving", "_left", "thread")
+
+    def __init__(self, work: Callable[[], None], clock: Clock, name: str) -> None:
+        self._left = False
+        self._leaving = threading.Lock()
+        self._leaving.acquire()
+
+        def work_and_leave() -> None:
+            try:
+                with clock.attach():
+                    work()
+            finally:
+                self._left = True
+                self._leaving.release()
+
+        self.thread = threading.Thread(target=work_and_leave, name=name, daemon=True)
+
+    def wait(self) -> None:
+        """Wait until the thread has left."""
+        if not self._left:
+            self._leaving.acquire()
+        self.thread.join()
