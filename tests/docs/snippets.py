@@ -67,7 +67,7 @@ def needs_of(page: Path) -> dict[str, int]:
 @cache
 def has(need: str, gpu: bool) -> bool:
     """Return whether what a block needs can be had."""
-    if need == "numba" and not numba_works():
+    if need.partition(".")[0] == "numba" and not numba_works():
         return False
     if need == "gpu":
         return gpu
