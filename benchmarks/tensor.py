@@ -62,7 +62,7 @@ def main() -> int:
         "",
         circumstances(device),
         "",
-        f"Best of {ROUNDS} rounds of {NUMBER:,} calls. `python -m benchmarks.tensor`. What is allowed is so for what",
+        f"Best of {ROUNDS} rounds of {NUMBER:,} calls. `python -m benchmarks.tensor`. The limit is for what",
         "penstock does; a library's own work, in the rows that name it, comes on top.",
         "",
         table(["", "µs", "allowed"], lines),
