@@ -70,6 +70,14 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     device.sync()
 
 
+@pytest.fixture
+def real(bench: Bench) -> Bench:
+    """A real device, for what a simulated one cannot show."""
+    if bench.is_simulated or gpu.backend() != "cuda":
+        pytest.skip("needs a real device and PENSTOCK_DEVICE=cuda")
+    return bench
+
+
 def _cuda() -> ModuleType:
     try:
         lack = why_not_cuda()

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from penstock import gpu
 from tests.docs.snippets import PAGES, has, needs_of, run_page
 
 PAGES_WITH_GPU = [page for page in PAGES if "gpu" in needs_of(page)]
 LIBRARIES = [(page, need) for page in PAGES_WITH_GPU for need in sorted(needs_of(page))]
 
 
-@pytest.fixture(autouse=True)
-def real(bench: Any) -> Any:
-    if bench.is_simulated or gpu.backend() != "cuda":
-        pytest.skip("needs a real device and PENSTOCK_DEVICE=cuda")
-    return bench
+pytestmark = pytest.mark.usefixtures("real")
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_GPU, ids=[page.name for page in PAGES_WITH_GPU])

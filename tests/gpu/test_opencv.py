@@ -16,11 +16,7 @@ from tests.tensor.gpumat import DEPTHS, gpumat_over, opencv
 cupy = pytest.importorskip("cupy")
 
 
-@pytest.fixture(autouse=True)
-def real(bench: Any) -> Any:
-    if bench.is_simulated or gpu.backend() != "cuda":
-        pytest.skip("needs a real device and PENSTOCK_DEVICE=cuda")
-    return bench
+pytestmark = pytest.mark.usefixtures("real")
 
 
 @pytest.fixture(params=["stand-in", "cv2"])

@@ -24,11 +24,7 @@ SCHEDULERS: dict[str, Any] = {
 SIZE = 1 << 20
 
 
-@pytest.fixture(autouse=True)
-def real(bench: Any) -> Any:
-    if bench.is_simulated or gpu.backend() != "cuda":
-        pytest.skip("needs a real device and PENSTOCK_DEVICE=cuda")
-    return bench
+pytestmark = pytest.mark.usefixtures("real")
 
 
 @pytest.fixture(params=SCHEDULERS)

@@ -14,11 +14,7 @@ cupy = pytest.importorskip("cupy")
 rmm = pytest.importorskip("rmm")
 
 
-@pytest.fixture(autouse=True)
-def real(bench: Any) -> Any:
-    if bench.is_simulated or gpu.backend() != "cuda":
-        pytest.skip("needs a real device and PENSTOCK_DEVICE=cuda")
-    return bench
+pytestmark = pytest.mark.usefixtures("real")
 
 
 def test_a_buffer_is_a_tensor_of_bytes() -> None:

@@ -21,11 +21,7 @@ from tests.libraries import numba_works
 cupy = pytest.importorskip("cupy")
 
 
-@pytest.fixture(autouse=True)
-def real(bench: Any) -> Any:
-    if bench.is_simulated or gpu.backend() != "cuda":
-        pytest.skip("needs a real device and PENSTOCK_DEVICE=cuda")
-    return bench
+pytestmark = pytest.mark.usefixtures("real")
 
 
 def address(array: Any) -> int:

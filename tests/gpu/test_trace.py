@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock import gpu
 
-
-def test_tensors_stop_the_host_nowhere_and_leave_the_default_stream_alone(bench: Any) -> None:
-    if bench.is_simulated or gpu.backend() != "cuda":
-        pytest.skip("needs a real device and PENSTOCK_DEVICE=cuda")
+def test_tensors_stop_the_host_nowhere_and_leave_the_default_stream_alone(real: Any) -> None:
     for library in ("cupti", "cupy", "torch"):
         pytest.importorskip(library)
     done = subprocess.run(

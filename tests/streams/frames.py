@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock import gpu
+from penstock import CountCondition, gpu
 from penstock.core import Application, Operator
 from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 
@@ -152,3 +152,14 @@ class Step(Operator):
         self.ticks += 1
         self.threads.add(threading.get_ident())
         self._body(self, op_input, op_output, context)
+
+
+def once(app: Any) -> Step:
+    """A source without a stream that emits 1, one time."""
+    return Step(
+        app,
+        CountCondition(app, 1),
+        outputs=("out",),
+        body=lambda self, op_input, op_output, context: op_output.emit(1, "out"),
+        name="once",
+    )

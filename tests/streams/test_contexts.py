@@ -11,7 +11,7 @@ from penstock.conditions import CudaStreamCondition
 from penstock.core.errors import PortError, StreamError
 from penstock.gpu import sim
 from penstock.resources import CudaStreamPool
-from tests.streams.frames import MS, Producer, Step, launch, run
+from tests.streams.frames import MS, Producer, Step, launch, once, run
 
 
 def answers(body: Any, *args: Any, frames: int = 3, **step: Any) -> list[Any]:
@@ -184,13 +184,7 @@ def test_no_stream_at_all_means_the_default_stream_and_none_is_emitted() -> None
             op_input.receive("in")
             app.found.append(op_input.receive_cuda_streams("in"))
 
-        source = Step(
-            app,
-            CountCondition(app, 1),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="s",
-        )
+        source = once(app)
         middle_step = Step(app, inputs=("in",), outputs=("out",), body=middle, name="middle")
         app.add_flow(source, middle_step)
         app.add_flow(middle_step, Step(app, inputs=("in",), body=last, name="last"))
@@ -213,13 +207,7 @@ def test_the_default_stream_that_was_given_can_be_emitted() -> None:
             op_input.receive("in")
             app.found += op_input.receive_cuda_streams("in")
 
-        source = Step(
-            app,
-            CountCondition(app, 1),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="s",
-        )
+        source = once(app)
         step = Step(app, inputs=("in",), outputs=("out",), body=middle, name="middle")
         app.add_flow(source, step)
         app.add_flow(step, Step(app, inputs=("in",), body=last, name="last"))
@@ -240,13 +228,7 @@ def test_what_stands_for_a_stream_where_there_is_no_device_can_be_emitted_too(
             op_output.set_cuda_stream(op_input.receive_cuda_stream("in"), "out")
             op_output.emit(data, "out")
 
-        source = Step(
-            app,
-            CountCondition(app, 1),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="s",
-        )
+        source = once(app)
         app.last = Step(
             app, inputs=("in",), body=lambda self, i, o, c: setattr(self, "got", i.receive("in")), name="last"
         )
@@ -284,13 +266,7 @@ def test_the_default_stream_is_a_handle_like_any_other(machine: sim.Machine) -> 
             assert stream == 0
             launch(stream, MS, lambda: done.append(machine.timeline.now / 1e9))
 
-        source = Step(
-            app,
-            CountCondition(app, 1),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="s",
-        )
+        source = once(app)
         app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
 
     run(compose)
@@ -425,13 +401,7 @@ def test_with_no_device_there_are_no_streams(monkeypatch: pytest.MonkeyPatch) ->
                 )
             )
 
-        source = Step(
-            app,
-            CountCondition(app, 1),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="s",
-        )
+        source = once(app)
         app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
 
     assert run(compose).found == [(False, 0, None)]

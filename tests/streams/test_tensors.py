@@ -287,6 +287,35 @@ def test_a_tensor_names_its_senders_stream_until_its_receiver_follows_it() -> No
         assert after is interface is None
 
 
+class Ambient(Step):
+    def setup(self, spec: Any) -> None:
+        super().setup(spec)
+        spec.ambient_stream()
+
+
+@pytest.mark.parametrize(("kind", "size"), [(Ambient, 1), (Step, 2), (Ambient, 2)])
+def test_a_tensor_is_ready_however_its_receiver_came_to_follow_it(kind: type[Step], size: int) -> None:
+    told: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
+            launch(context.allocate_cuda_stream("own"), MS, lambda: None)
+            op_output.emit({"frame": Library()}, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            message = op_input.receive("in")
+            if kind is Step:
+                op_input.receive_cuda_stream("in")
+            told.extend(one["frame"].stream for one in (message if size > 1 else [message]))
+
+        source = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="send")
+        app.add_flow(source, kind(app, inputs=(("in", {"size": size}),), body=take, name="take"))
+
+    run(compose)
+    assert told == [None] * FRAMES
+
+
 def test_a_tensor_names_its_senders_stream_to_one_receiver_whoever_else_follows_it(scheduler: str) -> None:
     told: dict[str, list[Any]] = {"does not": [], "follows": []}
 
@@ -421,6 +450,19 @@ def test_a_wait_is_for_what_was_emitted_not_for_what_was_launched_since(waits: l
     assert {type(other) for _, other in waits} == {sim.Event}
 
 
+def test_nothing_waits_for_what_the_device_is_known_to_be_done_with(waits: list[tuple[int, Any]]) -> None:
+    kept: list[Tensor] = []
+
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        kept.append(tensor)
+        if len(kept) == FRAMES:
+            assert kept[0].stream is None  # by now the sender has looked
+            kept[0].__dlpack__(stream=int(foreign()))
+
+    Frames(receive)
+    assert waits == []
+
+
 def test_a_frame_that_is_passed_on_comes_after_the_last_operator_that_had_it() -> None:
     seen: list[Any] = []
 
@@ -476,6 +518,24 @@ def test_a_frame_that_was_taken_out_of_its_map_is_alive_while_it_is_read() -> No
 
     run(compose)
     assert alive == [True] * FRAMES
+
+
+def test_a_buffer_of_a_simulated_device_travels_as_a_tensor() -> None:
+    told: list[Any] = []
+    buffers: list[Any] = []
+
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        told.append((tensor.data, tensor.shape, tensor.device, tensor.stream, tensor.owner))
+        with pytest.raises(BufferError, match="the host cannot read device memory"):
+            tensor.__dlpack__(stream=-1)
+
+    def emit(array: Library) -> dict[str, Any]:
+        buffers.append(sim.Device(0).allocate(64, stream=sim.LEGACY_DEFAULT_STREAM))
+        return {"frame": buffers[-1]}
+
+    frames = Frames(receive, number=1, emit=emit)
+    (buffer,) = buffers
+    assert told == [(buffer.handle, (64,), CUDA, frames.sender, buffer)]
 
 
 def test_arrays_of_the_host_have_no_stream_whoever_sends_them() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import as_tensor
 from penstock.tensor import DLDataType, DLDevice, DLDeviceType, TensorError
-from penstock.tensor._types import element_of
+from penstock.tensor._types import element_named, element_of
 from tests.tensor.producers import Made
 
 NARROW = {
@@ -119,3 +119,25 @@ def test_a_device_is_a_pair_that_prints_itself() -> None:
     assert DLDevice(DLDeviceType.CUDA, 3) == (2, 3)
     assert str(DLDevice(1, 0)) == "cpu"
     assert str(DLDevice(2, 3)) == "cuda:3"
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        *(DLDataType(0, bits) for bits in (8, 16, 32, 64)),
+        *(DLDataType(1, bits) for bits in (8, 16, 32, 64)),
+        *(DLDataType(2, bits) for bits in (16, 32, 64)),
+        *(DLDataType(5, bits) for bits in (64, 128)),
+        DLDataType(6, 8),
+        *(DLDataType(code, 16 if code == 4 else 8) for code in NARROW),
+    ],
+    ids=lambda element: element.name,
+)
+def test_an_element_type_is_found_by_the_name_it_has(element: DLDataType) -> None:
+    assert element_named(element.name) == element
+
+
+@pytest.mark.parametrize("name", ["object", "str96", "datetime64[ns]", "void16", ""])
+def test_a_name_of_no_element_type_is_refused(name: str) -> None:
+    with pytest.raises(TensorError, match="unsupported dtype"):
+        element_named(name)

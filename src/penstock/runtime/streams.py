@@ -128,9 +128,8 @@ class NodeStreams:
                     compute(op_input, op_output, context)
                     return
                 own = self._open()
-                if (
-                    own is None
-                ):  # then its plain code runs on the default stream, which is ordered like any other
+                if own is None:
+                    # Then its plain code runs on the default stream, which is ordered like any other.
                     own = self._own = self.run.default_stream(self._source().dev_id)
                     self._add(own)
                     ambient = gpu.use_stream(DEFAULT_STREAM)

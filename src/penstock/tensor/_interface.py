@@ -42,7 +42,6 @@ def write(tensor: "Tensor") -> dict[str, Any]:
         "shape": shape,
         "typestr": typestr,
         "data": (0 if 0 in shape else tensor.data, tensor.is_readonly),
-        # None where it can be: CuPy takes 0.8 µs more for the same strides written out.
         "strides": None if is_row_major or tensor.is_contiguous() else strides,
         "version": 3,
     }
