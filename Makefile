@@ -70,6 +70,7 @@ bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holo
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.wake_up $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
 	$(BIN)/python -m benchmarks.compose
+	$(BIN)/python -m benchmarks.idle $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
 
 compile: $(C)/extensions.json  ## the hot path as extension modules beside their files in src; again after each change
 	$(BIN)/python tools/compile_c.py $(C) src

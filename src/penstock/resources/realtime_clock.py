@@ -59,9 +59,12 @@ class RealtimeClock(Clock):
 
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""
-        shown, reference, scale = self._pace
-        passed = time.monotonic_ns() - reference
-        return shown + (passed if scale == 1.0 else round(passed * scale))
+        while True:
+            pace = self._pace
+            shown, reference, scale = pace
+            passed = time.monotonic_ns() - reference
+            if pace is self._pace:  # or it is not known by which pace the moment that was read counts
+                return shown + (passed if scale == 1.0 else round(passed * scale))
 
     def sleep_until(self, target_time_ns: int) -> None:
         """Sleep until this clock shows `target_time_ns`."""

@@ -185,12 +185,15 @@ class Waiting:
         polls = False
         if not on_standby:
             if until is not None:
-                if clock.passes:
-                    if not self._is_kept(until):
-                        parker.deadline = until
-                        seconds = clock.seconds_until(until)
-                elif clock.timestamp() >= until:
-                    return True
+                if not clock.passes:
+                    if clock.timestamp() >= until:
+                        return True
+                else:
+                    # Who need not keep the next time keeps the end of the run, which costs nothing until then.
+                    deadline = engine.limit if self._is_kept(until) else until
+                    if deadline is not None:
+                        parker.deadline = deadline
+                        seconds = clock.seconds_until(deadline)
             if engine.polled and not clock.passes:
                 # No time of this clock can be waited for, so users' conditions are polled in real time.
                 polls = True

@@ -51,8 +51,10 @@ def run_workers(
         for number, (parker, pinned) in enumerate(places)
     ]
     try:
-        for worker in workers:
-            worker.thread.start()
+        # None begins before all are there: simulated time would pass without those that are not.
+        with engine.lock:
+            for worker in workers:
+                worker.start()
         for worker in workers:
             worker.wait()
     except BaseException:
