@@ -1,4 +1,4 @@
-"""What an application costs that has nothing to do: CPU seconds per idle minute, by workers and by what it waits for.
+"""What an idle application costs: CPU seconds per minute, by workers and by what it waits for.
 
     python -m benchmarks.idle [--seconds 10] [--holoscan PYTHON] [--save]
 

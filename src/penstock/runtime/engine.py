@@ -380,8 +380,8 @@ class Engine:
             node.pending = pending
             self.pending += 1 if pending else -1
         if node.polls:
-            # One that waits for an event or a time is asked when that comes.
-            if status is not _WAIT:
+            # One that waits for an event or a time, or is blocked, is asked when that comes or ends.
+            if status is not _WAIT or node.blockers:
                 self.polled.pop(node, None)
             elif node not in self.polled:
                 if not self.polled:
