@@ -47,15 +47,23 @@ def remember_current() -> Callable[[], None]:
 
 
 def _of_driver() -> Callable[[], None]:
-    # Through the driver, since cuda.core does not tell which context another library made current.
     from cuda.bindings import driver
 
-    _, context = driver.cuCtxGetCurrent()
-    if not int(context):
+    _, current = driver.cuCtxGetCurrent()
+    if not int(current):
         return _nothing
+    names = module()
+    device = names.Device()
+    try:
+        known = device.context
+    except names.CUDAError:  # another library made it current, and cuda.core was not used on this thread
+        known = None
 
     def put_back() -> None:
-        driver.cuCtxSetCurrent(context)
+        # Both are asked: cuda.core makes streams in the context that it was last told of, whatever is current.
+        if known is not None:
+            device.set_current(known)
+        driver.cuCtxSetCurrent(current)
 
     return put_back
 
