@@ -16,8 +16,8 @@ from penstock.core.scheduler import Scheduler
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
-    from pathlib import Path
 
+    from penstock.core.config import Settings
     from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
     from penstock.resources.thread_pool import ThreadPool
     from penstock.runtime.engine import Engine
@@ -146,8 +146,12 @@ class Fragment:
             self._scheduler = GreedyScheduler(self)
         return self._scheduler
 
-    def config(self, config_file: str | Path | None = None) -> Config | None:
-        """Read a YAML file of settings, if one is given, and give the configuration in use."""
+    def config(self, config_file: Settings | None = None) -> Config | None:
+        """Take the settings of a YAML file or a dict, if one is given, and return the configuration in use.
+
+        The environment may name another file (``PENSTOCK_CONFIG=file.yaml``) and set single values
+        (``PENSTOCK_SET_camera__fps=30``).
+        """
         if config_file is not None:
             self._config = Config(config_file)
         return self._config
@@ -166,7 +170,12 @@ class Fragment:
 
     def _configuration(self) -> Config:
         if self._config is None:
-            raise RuntimeError(f"{self.name!r} has no configuration: call config('file.yaml') first")
+            if not Config.is_named_outside():
+                raise RuntimeError(
+                    f"{self.name!r} has no configuration: call config('file.yaml') first, or "
+                    "config({'section': {'key': value}})"
+                )
+            self._config = Config(None)
         return self._config
 
     # Metadata.

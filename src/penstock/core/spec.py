@@ -68,7 +68,7 @@ class ComponentSpec:
         """Set one parameter of `component`."""
         parameter = self.params.get(name)
         if parameter is None:
-            raise ParameterError(f"{owner} has no parameter {name!r}; it has {choices(self.params)}")
+            raise ParameterError(f"{owner} has no parameter {name!r}; it has {choices(self.params, name)}")
         setattr(component, name, parameter.check(value, owner))
 
     def missing(self, component: Any) -> list[str]:

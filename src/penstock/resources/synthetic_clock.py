@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from penstock.core.clock import Clock, nanoseconds
+from penstock.core.clock import Clock, Duration, nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,8 +47,8 @@ class SyntheticClock(Clock):
         if self._announce is not None:
             self._announce()
 
-    def advance_by(self, time_delta_ns: int | float | timedelta) -> None:
-        """Move the time forward by nanoseconds (int), seconds (float) or a timedelta."""
+    def advance_by(self, time_delta_ns: Duration) -> None:
+        """Move the time forward by nanoseconds (int), seconds (float), ``"33ms"`` or a timedelta."""
         self.advance_to(self._now + nanoseconds(time_delta_ns))
 
     def sleep_until(self, target_time_ns: int) -> None:
