@@ -34,6 +34,7 @@ class Application(Fragment):
             )
         super().__init__(name, *args, **kwargs)
         self.argv: list[str] = list(sys.argv if argv is None else argv)
+        self._options: list[tuple[str, str]] = []
         self.description = ""
         self.version = ""
 
@@ -54,5 +55,7 @@ class Application(Fragment):
         """
         if not argv:
             return super().config(config_file)
-        self._config = Config(config_file, take_options(self.argv))
+        # Kept, since they are no longer in argv when it is called once more.
+        self._options += take_options(self.argv)
+        self._config = Config(config_file, self._options)
         return self._config

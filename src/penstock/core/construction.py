@@ -23,7 +23,7 @@ from typing import Any, TypeVar, cast
 from penstock.core.arguments import Arg, ArgList
 from penstock.core.errors import ParameterError, choices
 
-__all__ = ["constructor", "known_keywords", "named_values", "refuse_keywords"]
+__all__ = ["constructor", "known_keywords", "named_values", "needs_fragment", "refuse_keywords"]
 
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
@@ -45,6 +45,28 @@ def constructor(init: Constructor) -> Constructor:
             unknown = [name for name in kwargs if name not in shape.keywords]
             if unknown:
                 refuse_keywords(type(self), unknown)
+        init(self, *args, **kwargs)
+
+    return cast(Constructor, wrapper)
+
+
+def needs_fragment(init: Constructor) -> Constructor:
+    """Wrap an ``__init__`` so that a call without the fragment is answered with the right one."""
+
+    @functools.wraps(init)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+        from penstock.core.fragment import Fragment
+
+        first = args[0] if args else kwargs.get("fragment")
+        if not isinstance(first, Fragment):
+            name = type(self).__name__
+            # Without one at all, what comes first is meant for something else.
+            shown = ["self", *map(repr, () if first is None else args)]
+            shown += [f"{key}={value!r}" for key, value in kwargs.items() if key != "fragment"]
+            raise TypeError(
+                f"the first argument of {name} is the application or fragment it belongs to, not {first!r}; "
+                f"inside compose: {name}({', '.join(shown)})"
+            )
         init(self, *args, **kwargs)
 
     return cast(Constructor, wrapper)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.checks import check
+from penstock.core.checks import check, warn_of_unused
 from penstock.core.config import Config
+from penstock.core.construction import known_keywords
 from penstock.core.drawing import draw
-from penstock.core.errors import GraphError
+from penstock.core.errors import GraphError, choices
 from penstock.core.graph import Graph, PortPairs
 from penstock.core.metadata import MetadataPolicy
 from penstock.core.operator import Operator
@@ -30,7 +31,11 @@ class Fragment:
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
-            raise TypeError(f"{type(self).__name__} takes only name, not {[*args, *kwargs]}")
+            surplus = [*map(repr, args), *kwargs]
+            raise TypeError(
+                f"{type(self).__name__} takes {choices(known_keywords(type(self)), next(iter(kwargs), ''))}, not "
+                f"{', '.join(surplus)}; to take more, write an __init__ that calls super().__init__()"
+            )
         self.name = name or type(self).__name__
         self._graph = Graph()
         self._scheduler: Scheduler | None = None
@@ -42,6 +47,9 @@ class Fragment:
         self.max_in_flight = 8
         """How many computes of one operator the device may have unfinished, unless the operator says it."""
         self._names: dict[str, int] = {}
+        self._composing = False
+        # The operators that this compose made.
+        self._made: list[Operator] = []
         self._engine: Engine | None = None
         # Between run_async and the moment its run exists, a stop is kept for it.
         self._starting = False
@@ -215,8 +223,20 @@ class Fragment:
         self._names = {}
         self._thread_pools = []
         self._green_contexts = None
-        self.compose()
+        if self._composing:
+            raise GraphError(
+                f"compose() of {self.name!r} calls run() or compose_graph(): it only makes operators and connects "
+                "them; call run() on the application from outside"
+            )
+        self._made = []
+        self._composing = True
+        try:
+            self.compose()
+        finally:
+            self._composing = False
         check(self._graph)
+        warn_of_unused(self._graph, self._made)
+        self._made = []
         return self._graph
 
     def draw(self, style: str = "text") -> str:
