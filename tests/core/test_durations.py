@@ -82,7 +82,9 @@ def test_text_that_is_no_duration_shows_some_that_are(take: Any, wrong: str) -> 
 @pytest.mark.parametrize("take", TAKERS)
 @pytest.mark.parametrize("wrong", [None, True, [1], float("nan"), float("inf")])
 def test_what_is_no_duration_at_all_is_refused(take: Any, wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"an int \(nanoseconds\), a float \(seconds\), a timedelta, or a str"):
+    with pytest.raises(
+        TypeError, match=r"an int \(nanoseconds\), a float \(seconds\), a timedelta, or a str"
+    ):
         take(Application([]), wrong)
 
 

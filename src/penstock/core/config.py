@@ -197,7 +197,7 @@ def _load(text: str, what: str) -> Any:
     import yaml
 
     try:
-        return yaml.load(text, Loader=_loader())  # noqa: S506  (a SafeLoader)
+        return yaml.load(text, Loader=_loader())
     except yaml.YAMLError as error:
         raise ValueError(f"{what} is not valid YAML: {error}") from None
 

@@ -60,12 +60,17 @@ def needs_fragment(init: Constructor) -> Constructor:
         first = args[0] if args else kwargs.get("fragment")
         if not isinstance(first, Fragment):
             name = type(self).__name__
-            # Without one at all, what comes first is meant for something else.
-            shown = ["self", *map(repr, () if first is None else args)]
+            wrong = "and none was given" if first is None else f"not {first!r}"
+            shown = [repr(arg) for arg in args if arg is not None]
             shown += [f"{key}={value!r}" for key, value in kwargs.items() if key != "fragment"]
+            if type(self).__init__ is wrapper:
+                right = f"inside compose: {name}({', '.join(['self', *shown])})"
+            else:
+                right = (
+                    f"{name}.__init__ must pass it on: super().__init__({', '.join(['fragment', *shown])})"
+                )
             raise TypeError(
-                f"the first argument of {name} is the application or fragment it belongs to, not {first!r}; "
-                f"inside compose: {name}({', '.join(shown)})"
+                f"the first argument of {name} is the application or fragment it belongs to, {wrong}; {right}"
             )
         init(self, *args, **kwargs)
 

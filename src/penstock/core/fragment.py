@@ -31,10 +31,10 @@ class Fragment:
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
-            surplus = [*map(repr, args), *kwargs]
+            known = choices(known_keywords(type(self)), next(iter(kwargs), ""))
             raise TypeError(
-                f"{type(self).__name__} takes {choices(known_keywords(type(self)), next(iter(kwargs), ''))}, not "
-                f"{', '.join(surplus)}; to take more, write an __init__ that calls super().__init__()"
+                f"{type(self).__name__} does not take {', '.join([*map(repr, args), *map(repr, kwargs)])} (an "
+                f"__init__ of its own, which calls super().__init__(), can take more); it takes {known}"
             )
         self.name = name or type(self).__name__
         self._graph = Graph()
@@ -49,7 +49,7 @@ class Fragment:
         self._names: dict[str, int] = {}
         self._composing = False
         # The operators that this compose made.
-        self._made: list[Operator] = []
+        self._operators_made: list[Operator] = []
         self._engine: Engine | None = None
         # Between run_async and the moment its run exists, a stop is kept for it.
         self._starting = False
@@ -94,7 +94,8 @@ class Fragment:
             raise GraphError(f"{type(op).__name__}.__init__ must call super().__init__(fragment, ...)")
         if op.fragment is not self:
             raise GraphError(
-                f"operator {op.name!r} belongs to {op.fragment.name!r} and cannot be added to {self.name!r}"
+                f"operator {op.name!r} belongs to {op.fragment.name!r} and cannot be added to {self.name!r}, "
+                "which is another fragment: make it in this compose(), with self as the first argument"
             )
 
     def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
@@ -146,7 +147,7 @@ class Fragment:
         """Set the scheduler, if one is given, and give the one in use (greedy unless set)."""
         if scheduler is not None:
             if not isinstance(scheduler, Scheduler):
-                raise TypeError(f"scheduler() takes a Scheduler, not {scheduler!r}")
+                raise TypeError(_no_scheduler(scheduler))
             self._scheduler = scheduler
         if self._scheduler is None:
             from penstock.schedulers.greedy import GreedyScheduler
@@ -228,15 +229,15 @@ class Fragment:
                 f"compose() of {self.name!r} calls run() or compose_graph(): it only makes operators and connects "
                 "them; call run() on the application from outside"
             )
-        self._made = []
+        self._operators_made = []
         self._composing = True
         try:
             self.compose()
         finally:
             self._composing = False
         check(self._graph)
-        warn_of_unused(self._graph, self._made)
-        self._made = []
+        warn_of_unused(self._graph, self._operators_made)
+        self._operators_made = []
         return self._graph
 
     def draw(self, style: str = "text") -> str:
@@ -326,3 +327,9 @@ class Fragment:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+
+def _no_scheduler(given: Any) -> str:
+    is_class = isinstance(given, type) and issubclass(given, Scheduler)
+    hint = f"; make one first: {given.__name__}(self)" if is_class else ""
+    return f"scheduler() takes a Scheduler, not {given!r}{hint}"

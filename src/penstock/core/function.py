@@ -3,9 +3,9 @@
 Its arguments are the inputs, in the order and by the names they have; its keyword-only arguments are the
 parameters; what it returns is emitted. A function that yields emits each value, one in each step: one without
 inputs is a source and ends when it does; one with inputs may yield any number of times for each message, and takes
-the next when it has ended for the last. So no queue behind it need hold more than one message, and it waits for room
-between two values like any operator between two messages. Emitting all of them in one step, as `emit` in a loop
-does, would need a queue as long as a function may be generous.
+the next when it has ended for the last. So no queue behind it need hold more than one message, and it waits for
+room between two values like any operator between two messages. Emitting all of them in one step, as `emit` in a
+loop does, would need queues as long as the longest answer.
 
 The decorated function is still a function: called with a fragment first it makes an operator, called
 with anything else it does what it did before, so that it can be tried and tested by itself.
@@ -97,8 +97,8 @@ class OperatorFunction:
                 )
             elif name in ("self", "cls"):
                 raise TypeError(
-                    f"@op takes a plain function, and {function.__qualname__} is a method: its {name!r} would be an "
-                    "input; write a class that derives from Operator instead"
+                    f"@op takes a plain function, and {function.__qualname__} is a method: its {name!r} would be "
+                    "an input; write a class that derives from Operator instead"
                 )
             else:
                 self.inputs.append(name)

@@ -45,6 +45,8 @@ class Operator:
 
     @needs_fragment
     def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a {type(self).__name__} must be a str, not {name!r}")
         self.fragment = fragment
         self.name = name or fragment._unused_name(_spelled(type(self).__name__))
         self.conditions: dict[str, Condition] = {}
@@ -70,7 +72,7 @@ class Operator:
         values = {key: value for key, value in kwargs.items() if key not in parts}
         self.spec.apply(self, values)
         self._explicit.update(values)
-        fragment._made.append(self)
+        fragment._operators_made.append(self)
         for part in (*args, *parts.values()):
             self.add_arg(part)
 
@@ -121,9 +123,14 @@ class Operator:
                     if named.name not in self._explicit:
                         self._give(named.name, named.value)
             else:
+                hint = ""
+                if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
+                    hint = f"; make one first: {arg.__name__}(self, ...)"
+                elif isinstance(arg, str):
+                    hint = f", and so is a name: name={arg!r}"
                 raise ParameterError(
                     f"operator {self.name!r} takes conditions, resources and Arg values as positional "
-                    f"arguments, not {arg!r}; parameters ({choices(self.spec.params)}) are given by keyword"
+                    f"arguments, not {arg!r}; parameters ({choices(self.spec.params)}) are given by keyword{hint}"
                 )
         for key, value in kwargs.items():
             if self._is_part(key, value):

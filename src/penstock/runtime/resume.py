@@ -1,13 +1,13 @@
 """Resume: an operator that has more to emit for what it received than fits in one compute.
 
-A function that yields emits one value in each step, so that no queue behind it need hold more than one, and a slow
-receiver slows it down like any other operator. Between two steps its node must be ready without a new message. That
-takes no part of the engine: the node's input queues ask for no message (`Queue.min_size` is 0) from the step in which
-there was a first value until the one in which there is no other. An input that is not counted but asked for by a
-condition has that condition answer READY for so long.
+A function that yields emits one value in each step, so that no queue behind it need hold more than one, and a
+slow receiver slows it down like any other operator. Between two steps its node must be ready without a new message.
+That takes no part of the engine: the node's input queues ask for no message (`Queue.min_size` is 0) from the step
+with the first value until the one in which there is no other. A condition about inputs that is asked, not counted,
+answers READY for so long.
 
-`min_size` is written in the compute of the node, without a lock. Others read it only for a queue that has not enough
-messages (`Queue.available`), and only the end of a compute of this node makes it that.
+`min_size` is written in the compute of the node, without a lock. Others read it only for a queue that has not
+enough messages (`Queue.available` is False), and only the end of a compute of this node makes it so.
 
 What came with the messages comes again with each step: their metadata goes out with every value, and the messages
 are kept alive until the streams have passed the work of the last step.
