@@ -125,6 +125,13 @@ def test_the_nearest_key_is_suggested(app: Application) -> None:
     )
 
 
+def test_a_key_in_the_wrong_case_is_suggested() -> None:
+    app = Application([])
+    app.config({"CAMERA": {"fps": 30}, "scale": {"factor": 1.0}})
+    with pytest.raises(ConfigError, match=r"did you mean 'CAMERA'\?"):
+        app.from_config("camera.fps")
+
+
 # -- a dict ---------------------------------------------------------------------------------------------
 
 
@@ -263,6 +270,7 @@ def test_another_file_takes_the_place_of_the_programs(
     assert chosen(source=CAMERA) == "environment"
     assert chosen("--config", str(tmp_path / "line.yaml")) == "line"
     assert chosen(f"--config={tmp_path}/line.yaml", "--set", "camera.name=set") == "set"
+    assert chosen("--config", f"{tmp_path}/program.yaml", f"--config={tmp_path}/line.yaml") == "line"
 
 
 def test_the_file_of_the_environment_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

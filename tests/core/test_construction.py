@@ -72,6 +72,8 @@ def test_what_a_program_subclasses_is_checked_too(app: Application) -> None:
     with pytest.raises(TypeError, match=r"inside compose: Above\(self, 3\)"):
         Above(3)  # type: ignore[call-arg]
     assert Above(app, 3).threshold == 3
+    with pytest.raises(ParameterError, match=r"Above does not take 'name'; it takes 'threshold'$"):
+        Above(app, 3, name="above")  # type: ignore[call-arg]
 
 
 def test_a_class_of_the_program_may_have_other_arguments() -> None:

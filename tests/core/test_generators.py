@@ -214,6 +214,44 @@ def test_an_exception_in_the_middle_comes_out_after_what_was_emitted(make: Make)
     assert taken in ([0], [])
 
 
+def test_it_goes_on_with_the_next_message_where_an_exception_is_caught(make: Make) -> None:
+    taken: list[int] = []
+    caught: list[int] = []
+
+    @op
+    def fail(value: int) -> Any:
+        if value == 1:
+            raise ZeroDivisionError("at once")
+        yield value
+        if value == 3:
+            raise ZeroDivisionError("in the middle")
+        yield value
+
+    def compose(app: App) -> None:
+        failing = fail(app)
+        start = failing.start
+
+        def start_and_catch() -> None:
+            start()
+            compute = failing.compute
+
+            def careful(*contexts: Any) -> None:
+                try:
+                    compute(*contexts)
+                except ZeroDivisionError:
+                    caught.append(1)
+
+            failing.compute = careful
+
+        failing.start = start_and_catch
+        app.add_flow(source(app, range(6)), failing)
+        app.add_flow(failing, sink(app, taken))
+
+    run(compose, make)
+    assert taken == [0, 0, 2, 2, 3, 4, 4, 5, 5]
+    assert len(caught) == 2
+
+
 def test_a_stop_in_the_middle_closes_the_generator(make: Make) -> None:
     log: list[str] = []
 
@@ -352,6 +390,9 @@ class Waiting(Condition):
         waits = self.receiver("value").size > 0
         return (SchedulingStatusType.READY if waits else SchedulingStatusType.WAIT), None
 
+    def on_execute(self, timestamp: int) -> None:
+        self.told = getattr(self, "told", 0) + 1
+
 
 @pytest.mark.parametrize("condition", CONDITIONS_ON_INPUTS)
 def test_a_condition_on_an_input_does_not_hold_values_back(condition: str, make: Make) -> None:
@@ -364,6 +405,20 @@ def test_a_condition_on_an_input_does_not_hold_values_back(condition: str, make:
 
     run(compose, make)
     assert taken == [3, 3, 3, 2, 2]
+
+
+def test_a_condition_on_an_input_is_told_of_the_steps_that_received() -> None:
+    told: list[Waiting] = []
+
+    def compose(app: App) -> None:
+        told.append(Waiting(app))
+        several = repeat(app, told[0])
+        app.add_flow(source(app, [3, 0, 2]), several)
+        app.add_flow(several, sink(app, []))
+
+    run(compose)
+    assert told[0].told == 3
+    assert not told[0].notify_scheduler()  # it is not part of the run any more
 
 
 def test_metadata_goes_out_with_every_value(make: Make) -> None:

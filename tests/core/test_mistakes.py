@@ -376,9 +376,10 @@ def test_a_keyword_of_an_operator_wins_over_its_section_whatever_the_order() -> 
     operator = Average(app, window=2)
     operator.add_arg(section)
     assert (operator.window, operator.path) == (2, "file")
+    operator = Average(app)
     operator.add_arg(window=3)
     operator.add_arg(section)
-    assert operator.window == 3
+    assert (operator.window, operator.path) == (3, "file")
 
 
 def test_a_condition_of_the_program_without_its_fragment_is_refused() -> None:

@@ -301,6 +301,8 @@ def test_arrays_are_sent_as_tensors_as_in_a_pipeline() -> None:
 class Kernel(Operator):
     """Launches a kernel of a millisecond for each message."""
 
+    seconds = 1e-3
+
     def setup(self, spec: Any) -> None:
         spec.input("in")
         spec.output("out", policy=IOSpec.QueuePolicy.FAULT)
@@ -309,7 +311,7 @@ class Kernel(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         value = op_input.receive("in")
         stream = op_input.receive_cuda_stream("in")
-        kernel = sim.Kernel("k", 1e-3, lambda: self.seen.append(value))
+        kernel = sim.Kernel("k", self.seconds, lambda: self.seen.append(value))
         sim.launch(stream.stream, sim.LaunchConfig(grid=1, block=32), kernel)
         op_output.emit(value, "out")
 
@@ -320,6 +322,13 @@ def test_the_device_is_simulated_in_virtual_time_and_done_at_the_end() -> None:
         run_operator(Kernel, inputs=range(20))
         assert machine.now >= 20e-3
     assert gpu.backend() == "sim"
+
+
+def test_a_kernel_of_ten_minutes_takes_none() -> None:
+    class Long(Kernel):
+        seconds = 600.0
+
+    assert run_operator(Long, inputs=[1]).operator.seen == [1]
 
 
 def test_each_run_begins_anew() -> None:

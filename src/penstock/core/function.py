@@ -206,28 +206,22 @@ class FunctionOperator(Operator):
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
             resume.begin_step()
             steps = self._steps
-            try:
-                while True:
-                    if steps is None:
-                        receive = op_input.receive
-                        several = receive(receivers) if receivers else ()
-                        steps = self._steps = call(*[receive(name) for name in inputs], *several)
-                        resume.note()
-                    try:
-                        value = next(steps)
-                    except StopIteration:
-                        steps = self._steps = None
-                        resume.end()
-                        # The step that finds out that there is no other value emits none: it can begin the next
-                        # message. One in each step, so that a function that yields nothing lets others run, too.
-                        if resume.received or not resume.may_receive():
-                            return
-                    else:
-                        break
-            except BaseException:
-                self._steps = None
-                resume.end()
-                raise
+            while True:
+                if steps is None:
+                    receive = op_input.receive
+                    several = receive(receivers) if receivers else ()
+                    steps = self._steps = call(*[receive(name) for name in inputs], *several)
+                    resume.note()
+                try:
+                    value = next(steps)
+                    break
+                except StopIteration:
+                    steps = self._steps = None
+                    resume.end()
+                    # The step that finds out that there is no other value emits none, so it can begin the next
+                    # message. One in each step, so that a function that yields nothing lets others run, too.
+                    if resume.received or not resume.may_receive():
+                        return
             resume.go_on()
             emit_parts(op_output, value)
 
