@@ -190,6 +190,9 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=0, help="repetitions (400 measured, 20 simulated)")
     parser.add_argument("--out", type=Path, default=Path("out/isolation.png"), help="where the plot goes")
     options = parser.parse_args()
+    from needs import needs
+
+    needs("rich", "matplotlib", remedy="pip install 'penstock[demo]'")
     if gpu.backend() == "cuda":
         bench, kind, times = Bench.real(), "measured", options.times or 400
         results = run(bench, ISOLATION, times)

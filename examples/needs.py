@@ -8,8 +8,12 @@ from pathlib import Path
 from penstock import gpu
 
 
-def needs(*modules: str, a_gpu: bool = False) -> None:
-    """Leave the program, with one line that says why, where it has not got what it needs."""
+def needs(*modules: str, a_gpu: bool = False, remedy: str = "") -> None:
+    """Leave the program, with one line that says why and what helps, where it has not got what it needs.
+
+    Called before the work: a program that fails for want of a table when it has measured for a minute has measured
+    for nothing.
+    """
     if a_gpu:
         os.environ.setdefault("PENSTOCK_DEVICE", "cuda")  # so that nothing is simulated instead
     try:
@@ -19,5 +23,5 @@ def needs(*modules: str, a_gpu: bool = False) -> None:
             importlib.import_module(module)
     except (gpu.DeviceUnavailable, ImportError) as error:
         wanted = "a GPU" if isinstance(error, gpu.DeviceUnavailable) else module
-        print(f"{Path(sys.argv[0]).name} needs {wanted}: {error}", file=sys.stderr)
+        print(f"{Path(sys.argv[0]).name} needs {wanted}: {error}{remedy and f'; {remedy}'}", file=sys.stderr)
         raise SystemExit(2) from None

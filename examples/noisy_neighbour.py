@@ -308,14 +308,17 @@ def plot(title: str, results: list[Figures], path: Path) -> None:
 
 
 def main() -> None:
-    from rich.progress import Progress
-
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--frames", type=int, default=0, help="critical frames (1200 measured, 400 simulated)"
     )
     parser.add_argument("--out", type=Path, default=Path("out/demo.png"), help="where the plot goes")
     options = parser.parse_args()
+    from needs import needs
+
+    needs("rich", "matplotlib", remedy="pip install 'penstock[demo]'")
+    from rich.progress import Progress
+
     measured = gpu.backend() == "cuda"
     frames = options.frames or (1200 if measured else 400)
     if frames < 2 * WARM_UP:

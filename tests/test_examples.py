@@ -131,6 +131,30 @@ def test_the_isolation_example_says_that_it_is_simulated(tmp_path: Path) -> None
     assert picture.exists()
 
 
+@pytest.mark.parametrize("example", ["isolation", "noisy_neighbour"])
+@pytest.mark.parametrize("lacking", ["rich", "matplotlib"])
+def test_an_example_says_what_it_lacks_before_it_works(example: str, lacking: str, tmp_path: Path) -> None:
+    program = EXAMPLES / f"{example}.py"
+    code = (
+        f"import sys, runpy; sys.modules[{lacking!r}] = None; sys.path.insert(0, {str(EXAMPLES)!r}); "
+        f"sys.argv = [{str(program)!r}]; runpy.run_path({str(program)!r}, run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, "PENSTOCK_DEVICE": "sim"},
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{example}.py needs {lacking}: ")
+    assert line.endswith("; pip install 'penstock[demo]'")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("heavy", ["cuda", "cupy", "torch", "yaml", "asyncio", "rich", "matplotlib"])
 def test_importing_penstock_imports_nothing_heavy(heavy: str) -> None:
     assert run("-c", f"import sys, penstock; print({heavy!r} in sys.modules)").strip() == "False"

@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "conditions": {"core", "runtime", "conditions"},
     "resources": {"core", "runtime", "conditions", "resources"},
     "schedulers": {"core", "runtime", "schedulers"},
+    "testing": {"core", "runtime", "conditions", "resources", "schedulers", "testing"},
 }
 
 

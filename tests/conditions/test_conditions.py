@@ -468,7 +468,7 @@ def test_a_timeout_lets_an_operator_run_with_fewer_messages(make: Make, frequenc
 
 
 def test_a_frequency_that_cannot_be_read_shows_some_that_can() -> None:
-    with pytest.raises(ValueError, match="such as '10ms' or '50Hz', not 'often'"):
+    with pytest.raises(ValueError, match="'33ms', '1.5s', '2min', '30Hz'; not 'often'"):
         MultiMessageAvailableTimeoutCondition(None, "often")
 
 

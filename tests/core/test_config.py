@@ -7,7 +7,8 @@ import pytest
 from pipelines import App
 
 from penstock import Application, CountCondition, Operator, OperatorSpec
-from penstock.core import ParameterError
+from penstock.core import Fragment, ParameterError
+from penstock.core.errors import ConfigError
 
 
 class Scale(Operator):
@@ -71,3 +72,237 @@ def test_a_file_that_holds_no_sections_is_refused(tmp_path: Path) -> None:
 def test_asking_without_a_configuration_says_to_give_one() -> None:
     with pytest.raises(RuntimeError, match=r"call config\('file.yaml'\) first"):
         Application([]).kwargs("scale")
+
+
+# -- what a file says -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2e6", 2e6),
+        ("1e6", 1e6),
+        ("2e-3", 2e-3),
+        ("-1E+3", -1e3),
+        (".5e3", 500.0),
+        ("1.e3", 1000.0),
+        ("2.0e+6", 2e6),
+        ("1_000e3", 1e6),
+        ("2.5", 2.5),
+        (".5", 0.5),
+        ("30", 30),
+        ("-7", -7),
+        ("1.2.3", "1.2.3"),
+        ("1e", "1e"),
+        ("e6", "e6"),
+        ("1e6x", "1e6x"),
+        ('"2e6"', "2e6"),
+        ("33ms", "33ms"),
+        ("true", True),
+        ("[1e3, 2]", [1000.0, 2]),
+    ],
+)
+def test_numbers_are_read_as_people_write_them(tmp_path: Path, text: str, value: Any) -> None:
+    (tmp_path / "n.yaml").write_text(f"part:\n  value: {text}\n")
+    app = Application([])
+    app.config(tmp_path / "n.yaml")
+    found = app.from_config("part.value")
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_file_that_is_no_yaml_is_named_with_the_line(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("part:\n  value: [1, 2\n")
+    with pytest.raises(ValueError, match=r"(?s)broken.yaml' is not valid YAML: .*line 3"):
+        Application([]).config(tmp_path / "broken.yaml")
+
+
+def test_the_nearest_key_is_suggested(app: Application) -> None:
+    with pytest.raises(KeyError) as caught:
+        app.from_config("scale.factr")
+    assert str(caught.value).endswith(
+        "has no key 'factr' under 'scale'; it has 'factor', 'label'; did you mean 'factor'?"
+    )
+
+
+def test_a_key_in_the_wrong_case_is_suggested() -> None:
+    app = Application([])
+    app.config({"CAMERA": {"fps": 30}, "scale": {"factor": 1.0}})
+    with pytest.raises(ConfigError, match=r"did you mean 'CAMERA'\?"):
+        app.from_config("camera.fps")
+
+
+# -- a dict ---------------------------------------------------------------------------------------------
+
+
+def test_a_configuration_can_be_a_dict() -> None:
+    app = Application([])
+    settings = {"camera": {"fps": 30, "size": [640, 480]}}
+    config = app.config(settings)
+    assert config is app.config()
+    assert app.from_config("camera.fps") == 30
+    assert app.kwargs("camera") == {"fps": 30, "size": [640, 480]}
+    with pytest.raises(ConfigError, match="the configuration has no key 'fsp' under 'camera'"):
+        app.from_config("camera.fsp")
+
+
+def test_a_dict_is_not_changed_by_what_is_set_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_SET_camera__fps", "60")
+    settings = {"camera": {"fps": 30}}
+    app = Application([])
+    app.config(settings)
+    assert app.from_config("camera.fps") == 60
+    assert settings == {"camera": {"fps": 30}}
+
+
+def test_a_fragment_takes_a_configuration_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_SET_camera__fps", "60")
+    fragment = Fragment("f")
+    fragment.config({"camera": {"fps": 30}})
+    assert fragment.from_config("camera.fps") == 60
+
+
+# -- the environment and the command line ------------------------------------------------------------------
+
+CAMERA = {"camera": {"fps": 30, "name": "front", "size": [640, 480]}, "scale": {"factor": 1.0}}
+
+
+def configured(*words: str, source: Any = CAMERA, argv: bool = True) -> Application:
+    app = Application(["camera.py", *words])
+    app.config(source, argv=argv)
+    return app
+
+
+def test_a_value_can_be_set_on_the_command_line() -> None:
+    app = configured("--set", "camera.fps=60", "--set=camera.name=rear")
+    assert app.kwargs("camera") == {"fps": 60, "name": "rear", "size": [640, 480]}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("60", 60),
+        ("2e6", 2e6),
+        ("true", True),
+        ("[1, 2]", [1, 2]),
+        ("a=b", "a=b"),
+        ("", None),
+        ("null", None),
+    ],
+)
+def test_what_is_set_has_the_type_it_would_have_in_a_file(text: str, value: Any) -> None:
+    assert configured("--set", f"camera.fps={text}").from_config("camera.fps") == value
+
+
+def test_a_section_can_be_set_to_another_as_a_whole() -> None:
+    assert configured("--set", "camera={fps: 5}").kwargs("camera") == {"fps": 5}
+
+
+def test_the_last_of_several_counts() -> None:
+    app = configured("--set", "camera.fps=1", "--set", "camera.fps=2")
+    assert app.from_config("camera.fps") == 2
+
+
+def test_the_command_line_is_looked_at_only_where_the_program_says_so() -> None:
+    words = ["--set", "camera.fps=60", "--config", "other.yaml"]
+    app = configured(*words, argv=False)
+    assert app.from_config("camera.fps") == 30
+    assert app.argv == ["camera.py", *words]
+
+
+def test_the_programs_own_arguments_are_left_to_it() -> None:
+    app = configured("--frames", "5", "--set", "camera.fps=60", "in.mp4", "--settle", "--", "--set", "x")
+    assert app.argv == ["camera.py", "--frames", "5", "in.mp4", "--settle", "--", "--set", "x"]
+
+
+def test_what_was_taken_from_the_command_line_counts_for_the_next_configuration_as_well() -> None:
+    app = configured("--set", "camera.fps=60")
+    app.config({"camera": {"fps": 25}}, argv=True)
+    assert app.from_config("camera.fps") == 60
+
+
+def test_sys_argv_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["camera.py", "--set", "camera.fps=60"]
+    monkeypatch.setattr("sys.argv", words)
+    app = Application()
+    app.config(CAMERA, argv=True)
+    assert app.from_config("camera.fps") == 60
+    assert words == ["camera.py", "--set", "camera.fps=60"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--set", "camera.fsp=3"],
+            r"--set camera.fsp=3: .* has no key 'fsp' under 'camera'; .* did you mean 'fps'",
+        ),
+        (["--set", "camrea.fps=3"], r"has no key 'camrea'; it has 'camera', 'scale'; did you mean 'camera'"),
+        (["--set", "camera=3"], r"'camera' is a section; set one of its keys: 'camera.fps'"),
+        (["--set", "camera.fps"], r"--set camera.fps: must be section.key=value, as in --set camera.fps=30"),
+        (["--set", "=3"], r"must be section.key=value"),
+        (["--set", "camera.size=[1"], r"--set camera.size=\[1 is not valid YAML"),
+        (["--set", "camera.fps.x=3"], r"has no key 'x' under 'camera.fps'; it has no keys"),
+        (["--set"], r"--set needs a value, as in --set camera.fps=30"),
+        (["--config"], r"--config needs a value, as in --config file.yaml"),
+    ],
+)
+def test_what_cannot_be_set_is_told(words: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        configured(*words)
+
+
+def test_another_file_takes_the_place_of_the_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("program", "environment", "line", "sdk"):
+        (tmp_path / f"{name}.yaml").write_text(f"camera:\n  name: {name}\n")
+
+    def chosen(*words: str, source: Any = tmp_path / "program.yaml") -> Any:
+        return configured(*words, source=source).from_config("camera.name")
+
+    assert chosen() == "program"
+    assert chosen(source=CAMERA) == "front"
+    monkeypatch.setenv("HOLOSCAN_CONFIG_PATH", str(tmp_path / "sdk.yaml"))
+    assert chosen() == "sdk"
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "environment.yaml"))
+    assert chosen() == "environment"
+    assert chosen(source=CAMERA) == "environment"
+    assert chosen("--config", str(tmp_path / "line.yaml")) == "line"
+    assert chosen(f"--config={tmp_path}/line.yaml", "--set", "camera.name=set") == "set"
+    assert chosen("--config", f"{tmp_path}/program.yaml", f"--config={tmp_path}/line.yaml") == "line"
+
+
+def test_the_file_of_the_environment_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "e.yaml").write_text("camera:\n  fps: 25\n")
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "e.yaml"))
+    monkeypatch.setenv("PENSTOCK_SET_camera__fps", "50")
+    assert Application([]).from_config("camera.fps") == 50
+
+
+def test_a_file_that_is_not_there_is_told_with_who_named_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FileNotFoundError, match=r"'nothing.yaml' does not exist \(--config nothing.yaml\)"):
+        configured("--config", "nothing.yaml")
+    monkeypatch.setenv("PENSTOCK_CONFIG", "none.yaml")
+    with pytest.raises(FileNotFoundError, match=r"does not exist \(PENSTOCK_CONFIG=none.yaml\)"):
+        configured()
+
+
+def test_an_unknown_key_in_the_environment_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_SET_camera__fsp", "50")
+    with pytest.raises(ConfigError, match=r"PENSTOCK_SET_camera__fsp=50: .* did you mean 'fps'\?"):
+        configured()
+
+
+def test_a_keyword_wins_over_the_command_line_that_over_the_environment_and_that_over_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def factor(app: Application, **given: Any) -> Any:
+        return Scale(app, app.from_config("scale"), **given).factor  # type: ignore[attr-defined]
+
+    assert Scale(configured(), name="plain").factor == 1.0  # type: ignore[attr-defined]
+    assert factor(configured(source={"scale": {"factor": 2.0}})) == 2.0
+    monkeypatch.setenv("PENSTOCK_SET_scale__factor", "3")
+    assert factor(configured()) == 3.0
+    assert factor(configured("--set", "scale.factor=4")) == 4.0
+    assert factor(configured("--set", "scale.factor=4"), factor=5) == 5.0

@@ -46,7 +46,12 @@ def test_one_output_reaches_many_inputs_of_one_operator() -> None:
 
     def compose(app: Any) -> None:
         app.taken = taken
-        app.add_flow(source(app, [7]), pair(app)[1], {"out": {"p", "q"}})
+        both = Body(
+            app,
+            inputs=["p", "q"],
+            body=lambda op, i, o: taken.append((i.receive("p"), i.receive("q"))),
+        )
+        app.add_flow(source(app, [7]), both, {"out": {"p", "q"}})
 
     run(compose)
     assert taken == [(7, 7)]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pipelines import App, run, sink, source
 
-from penstock import ConditionType, CountCondition, op
+from penstock import CountCondition, op
 from penstock.core import GraphError, ParameterError
 
 
@@ -74,31 +74,6 @@ def test_returning_none_emits_nothing() -> None:
 
     run(compose)
     assert taken == [1, 3, 5]
-
-
-def test_a_function_that_yields_emits_any_number_for_each_message() -> None:
-    taken: list[Any] = []
-
-    @op
-    def repeat(value: int) -> Any:
-        for _ in range(value):
-            yield value
-
-    def compose(app: App) -> None:
-        from pipelines import Body
-
-        several = repeat(app)
-        collect = Body(
-            app,
-            inputs=[("in", {"size": 3})],
-            setup=lambda spec: spec.inputs["in"].condition(ConditionType.MESSAGE_AVAILABLE, min_size=1),
-            body=lambda op, i, o: taken.append(i.receive()),
-        )
-        app.add_flow(source(app, [1, 0, 3]), several)
-        app.add_flow(several, collect)
-
-    run(compose)
-    assert taken == [(1,), (3, 3, 3)]
 
 
 def test_several_outputs_take_a_tuple_or_a_dict() -> None:

@@ -33,6 +33,7 @@ class CudaStreamCondition(Condition):
     """
 
     polled = False
+    port_role = "receivers"
 
     def __init__(
         self,

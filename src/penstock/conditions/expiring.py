@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.clock import Clock, nanoseconds
+from penstock.core.clock import Clock, Duration, nanoseconds
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 from penstock.runtime.message import Message
 
@@ -25,8 +24,9 @@ class ExpiringMessageAvailableCondition(Condition, kind=ConditionType.EXPIRING_M
     max_batch_size
         Run as soon as so many messages wait.
     max_delay_ns
-        Run with fewer once the first is so old: nanoseconds, float seconds or a timedelta. Its age counts
-        from its timestamp (``emit(..., acq_timestamp=...)``), or from its arrival where it has none.
+        Run with fewer once the first is so old: nanoseconds, float seconds, a str such as ``"5ms"`` or a
+        timedelta. Its age counts from its timestamp (``emit(..., acq_timestamp=...)``), or from its arrival
+        where it has none.
     receiver
         The input port; not needed where the port's own `condition` makes it.
     """
@@ -38,7 +38,7 @@ class ExpiringMessageAvailableCondition(Condition, kind=ConditionType.EXPIRING_M
         self,
         fragment: Fragment | None = None,
         max_batch_size: int = 1,
-        max_delay_ns: int | float | timedelta = 0,
+        max_delay_ns: Duration = 0,
         clock: Clock | None = None,
         receiver: str | None = None,
         *,
@@ -48,7 +48,7 @@ class ExpiringMessageAvailableCondition(Condition, kind=ConditionType.EXPIRING_M
         if max_batch_size < 1:
             raise ValueError(f"condition {name!r}: max_batch_size must be at least 1, not {max_batch_size}")
         self.max_batch_size = max_batch_size
-        self.max_delay_ns = nanoseconds(max_delay_ns)
+        self.max_delay_ns = nanoseconds(max_delay_ns, f"condition {name!r}: max_delay_ns")
         # Taken for compatibility: a run has one clock, its scheduler's.
         self.clock = clock
         self.port = receiver

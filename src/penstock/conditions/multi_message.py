@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.core.clock import nanoseconds
+from penstock.core.clock import Duration, nanoseconds
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 from penstock.core.errors import GraphError
 
@@ -129,7 +127,7 @@ class MultiMessageAvailableTimeoutCondition(
     def __init__(
         self,
         fragment: Fragment | None = None,
-        execution_frequency: str | int | float | timedelta = 0,
+        execution_frequency: Duration = 0,
         sampling_mode: _SamplingMode | str = _SamplingMode.SUM_OF_ALL,
         min_sum: int | None = None,
         min_sizes: Sequence[int] | None = None,
@@ -139,7 +137,7 @@ class MultiMessageAvailableTimeoutCondition(
         **kwargs: Any,
     ) -> None:
         super().__init__(fragment, sampling_mode, min_sum, min_sizes, receivers, name=name, **kwargs)
-        self.period = _period(execution_frequency, name)
+        self.period = nanoseconds(execution_frequency, f"condition {name!r}: execution_frequency")
         self._since: int | None = None
 
     def join(self, node: Node) -> None:
@@ -160,20 +158,3 @@ class MultiMessageAvailableTimeoutCondition(
     def on_execute(self, timestamp: int) -> None:
         """Count the time from here."""
         self._since = timestamp
-
-
-def _period(frequency: str | int | float | timedelta, name: str) -> int:
-    if not isinstance(frequency, str):
-        return nanoseconds(frequency)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|Hz|hz)?\s*", frequency)
-    if match is None:
-        raise ValueError(
-            f"condition {name!r}: execution_frequency is a number and ns, us, ms, s or Hz, such as '10ms' or "
-            f"'50Hz', not {frequency!r}"
-        )
-    number, unit = float(match[1]), (match[2] or "ns").lower()
-    if unit == "hz":
-        if not number:
-            raise ValueError(f"condition {name!r}: a frequency of 0 Hz never comes")
-        return round(1e9 / number)
-    return round(number * {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}[unit])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import enum
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from penstock.core.clock import nanoseconds
+from penstock.core.clock import Duration, nanoseconds
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 
 if TYPE_CHECKING:
@@ -36,7 +35,8 @@ class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
     Parameters
     ----------
     recess_period
-        The period: an int is nanoseconds, a float is seconds, or a timedelta.
+        The period: an int is nanoseconds, a float is seconds; or a str such as ``"33ms"`` or ``"30Hz"``, or a
+        timedelta.
     policy
         After a late tick: ``CATCH_UP_MISSED_TICKS`` runs the missed ones at once to keep the number,
         ``MIN_TIME_BETWEEN_TICKS`` keeps a full period between ticks, ``NO_CATCH_UP_MISSED_TICKS`` skips
@@ -48,7 +48,7 @@ class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
     def __init__(
         self,
         fragment: Fragment | None = None,
-        recess_period: int | float | timedelta = 0,
+        recess_period: Duration = 0,
         policy: PeriodicConditionPolicy | str = PeriodicConditionPolicy.CATCH_UP_MISSED_TICKS,
         *,
         name: str = "periodic_condition",
@@ -66,9 +66,9 @@ class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
         self._next: int | None = None
         self._last: int | None = None
 
-    def recess_period(self, period: int | float | timedelta) -> None:
+    def recess_period(self, period: Duration) -> None:
         """Set the period."""
-        self._period = nanoseconds(period)
+        self._period = nanoseconds(period, f"condition {self.name!r}: the period")
         if self._period < 0:
             raise ValueError(f"condition {self.name!r}: the period must not be negative, and is {period!r}")
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from penstock.core.config import Config, take_options
 from penstock.core.fragment import Fragment
+
+if TYPE_CHECKING:
+    from penstock.core.config import Settings
 
 __all__ = ["Application"]
 
@@ -23,7 +27,35 @@ class Application(Fragment):
     """
 
     def __init__(self, argv: Sequence[str] | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
+        if isinstance(argv, str):
+            raise TypeError(
+                f"{type(self).__name__}: argv is a list of words such as sys.argv, not {argv!r}; "
+                f"a name is given by keyword: {type(self).__name__}(name={argv!r})"
+            )
         super().__init__(name, *args, **kwargs)
         self.argv: list[str] = list(sys.argv if argv is None else argv)
+        self._options: list[tuple[str, str]] = []
         self.description = ""
         self.version = ""
+
+    def config(self, config_file: Settings | None = None, *, argv: bool = False) -> Config | None:
+        """Take the settings of a YAML file or a dict, if one is given, and return the configuration in use.
+
+        The environment may name another file (``PENSTOCK_CONFIG=file.yaml``) and set single values
+        (``PENSTOCK_SET_camera__fps=30``).
+
+        Parameters
+        ----------
+        config_file
+            The path of the file, or a dict of sections.
+        argv
+            Let the command line do the same: ``--config file.yaml`` and ``--set camera.fps=30``, any number of
+            times. These are taken out of ``app.argv``; the rest stays there for the program. Without it the
+            command line is not looked at.
+        """
+        if not argv:
+            return super().config(config_file)
+        # Kept, since they are no longer in argv when it is called once more.
+        self._options += take_options(self.argv)
+        self._config = Config(config_file, self._options)
+        return self._config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from penstock.core.condition import ConditionType
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.core.graph import Graph
     from penstock.core.operator import Operator
 
-__all__ = ["check", "check_resources"]
+__all__ = ["check", "check_resources", "warn_of_unused"]
 
 
 def check(graph: Graph) -> None:
@@ -33,6 +34,27 @@ def check(graph: Graph) -> None:
         connected = {flow.input for flow in operator._incoming}
         _check_inputs(graph, operator, connected)
         _check_sizes(operator)
+        _check_result(operator)
+
+
+def warn_of_unused(graph: Graph, made: list[Operator]) -> None:
+    """Warn of operators that compose made and that are not in the graph."""
+    for operator in made:
+        if operator not in graph:
+            warnings.warn(
+                f"operator {operator.name!r} ({type(operator).__name__}) was made in compose() and will not run: "
+                "connect it by add_flow, or add it by add_operator if it stands alone",
+                stacklevel=4,
+            )
+
+
+def _check_result(operator: Operator) -> None:
+    """Raise for a function whose result is connected and that has none: a forgotten return."""
+    if operator._outgoing and operator.never_emits:
+        raise GraphError(
+            f"operator {operator.name!r}: the function never returns a value, so nothing would come of "
+            f"{operator._outgoing[0]}; return what is to be emitted"
+        )
 
 
 def check_resources(fragment: Fragment) -> None:

@@ -9,26 +9,101 @@ through :meth:`Clock.watch`.
 
 from __future__ import annotations
 
+import math
+import numbers
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
     from penstock.runtime.parker import Parker
 
-__all__ = ["Clock", "nanoseconds"]
+__all__ = ["Clock", "Duration", "milliseconds", "nanoseconds"]
 
 
-def nanoseconds(duration: int | float | timedelta) -> int:
-    """Turn a duration into nanoseconds: an int is nanoseconds already, a float is seconds."""
+Duration: TypeAlias = int | float | str | timedelta
+"""A length of time: an int is nanoseconds, a float is seconds, a str says its unit (``"33ms"``, ``"30Hz"``)."""
+
+_UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "μs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "min": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_FREQUENCIES = {"hz": 1, "khz": 1_000, "mhz": 1_000_000}
+_TEXT = r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\W\d_]*)\s*"
+
+
+def nanoseconds(duration: Duration, what: str = "a duration") -> int:
+    """Return a duration in nanoseconds.
+
+    Parameters
+    ----------
+    duration
+        An int is nanoseconds already, a float is seconds; a str is a number with its unit, of a time (ns, us, ms,
+        s, min, h) or of a frequency (Hz, kHz, MHz), whose period is meant; or a timedelta.
+    what
+        What it is, for the error that says that it is none.
+    """
+    if isinstance(duration, str):
+        return _parse(duration, what)
     if isinstance(duration, timedelta):
         return (duration.days * 86_400 + duration.seconds) * 1_000_000_000 + duration.microseconds * 1_000
-    if isinstance(duration, float):
-        return round(duration * 1e9)
-    return int(duration)
+    number = _number(duration)
+    if number is not None:
+        return number if isinstance(number, int) else round(number * 1e9)
+    raise TypeError(f"{what} must be {_FORMS}; not {duration!r}")
+
+
+def milliseconds(duration: int | float | str | timedelta, what: str) -> int | float:
+    """Return a duration in milliseconds, where a number is in milliseconds; text and a timedelta are rounded up."""
+    if isinstance(duration, (str, timedelta)):
+        return -(-nanoseconds(duration, what) // 1_000_000)
+    number = _number(duration)
+    if number is not None:
+        return number
+    raise TypeError(
+        f"{what} must be a number of milliseconds, a str such as '1.5s' or a timedelta, not {duration!r}"
+    )
+
+
+def _number(value: object) -> int | float | None:
+    """Return a number of any library as Python's own, or None for what is no number, or not a finite one."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+        return None
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
+_FORMS = (
+    "an int (nanoseconds), a float (seconds), a timedelta, or a str of a number and a unit: "
+    "'500us', '33ms', '1.5s', '2min', '30Hz'"
+)
+
+
+def _parse(text: str, what: str) -> int:
+    from fractions import Fraction  # with decimal, which it imports, more than all of the rest here
+
+    match = re.fullmatch(_TEXT, text)
+    if match is not None:
+        number, unit = match[1], match[2]
+        if not unit and number.lstrip("+-").isdigit():
+            return int(number)  # a bare number of nanoseconds
+        if unit in _UNITS:
+            # Exact where floats are not: "0.1s" is 100,000,000 ns.
+            return round(Fraction(number) * _UNITS[unit])
+        if unit.lower() in _FREQUENCIES:
+            if Fraction(number) <= 0:
+                raise ValueError(f"{what} of {text!r} never comes: a frequency must be more than 0")
+            return round(Fraction(1_000_000_000) / (Fraction(number) * _FREQUENCIES[unit.lower()]))
+    raise ValueError(f"{what} must be {_FORMS}; not {text!r}")
 
 
 class Clock(Resource):
@@ -45,8 +120,8 @@ class Clock(Resource):
         """Give the time in seconds."""
         return self.timestamp() / 1e9
 
-    def sleep_for(self, duration: int | float | timedelta) -> None:
-        """Sleep for nanoseconds (int), seconds (float) or a timedelta of this clock's time."""
+    def sleep_for(self, duration: Duration) -> None:
+        """Sleep for nanoseconds (int), seconds (float), ``"33ms"`` or a timedelta of this clock's time."""
         self.sleep_until(self.timestamp() + nanoseconds(duration))
 
     def sleep_until(self, target_time_ns: int) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from penstock.core.construction import constructor, refuse_keywords
+
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.core.spec import ComponentSpec
@@ -74,7 +76,10 @@ class Condition:
         super().__init_subclass__(**kwargs)
         if kind is not None:
             Condition.kinds[kind] = cls
+        if "__init__" in vars(cls):
+            cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
 
+    @constructor
     def __init__(self, fragment: Fragment | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
         from penstock.core.spec import ComponentSpec
 
@@ -88,6 +93,9 @@ class Condition:
         self._awaits_event = False
         self.spec = ComponentSpec(fragment)
         self.setup(self.spec)
+        unknown = [key for key in kwargs if key not in self.spec.params]
+        if unknown:
+            refuse_keywords(type(self), unknown, list(self.spec.params))
         self.spec.apply(self, kwargs)
 
     # What a user's condition writes.

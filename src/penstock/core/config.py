@@ -1,75 +1,229 @@
-"""The YAML file a program takes its settings from."""
+"""Config: the settings of a program, and where they come from.
+
+The program names a YAML file or gives a dict. Whoever runs it may put another file in its place and set single
+values, in the environment and, where the program says so, on the command line:
+
+    ==============  =============================  ====================
+    ..              environment                    command line
+    ==============  =============================  ====================
+    another file    ``PENSTOCK_CONFIG=file.yaml``  ``--config file.yaml``
+    one value       ``PENSTOCK_SET_camera__fps=30``  ``--set camera.fps=30``
+    ==============  =============================  ====================
+
+The command line wins over the environment, and both win over the file. What is set must be there already: a
+misspelled key would otherwise change nothing, and nobody would know. A file takes the place of the other one as a
+whole; merged, a program would run with values that are in neither file as its author reads it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import copy
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.arguments import ArgList
-from penstock.core.errors import choices
+from penstock.core.errors import ConfigError, choices
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Config"]
+__all__ = ["Config", "Settings", "take_options"]
+
+Settings: TypeAlias = "str | Path | Mapping[str, Any]"
+"""What a program gives as its configuration: the path of a YAML file, or a dict of sections."""
+
+FILE_VARIABLES = ("PENSTOCK_CONFIG", "HOLOSCAN_CONFIG_PATH")
+SET_PREFIX = "PENSTOCK_SET_"
 
 
 class Config:
-    """The sections of one YAML file; ``"section.key"`` reaches inside a section."""
+    """The sections of a configuration; ``"section.key"`` reaches inside a section.
 
-    __slots__ = ("_sections", "file")
+    Parameters
+    ----------
+    source
+        The path of a YAML file, or a dict of sections; None where only the environment or `options` name one.
+    options
+        What the command line said, as ``("--config", "file.yaml")`` and ``("--set", "camera.fps=30")``.
+    """
 
-    def __init__(self, file: str | Path) -> None:
-        # Read here and not when the first key is asked for: a wrong path should be reported by the
-        # line that names it.
+    __slots__ = ("_sections", "file", "where")
+
+    def __init__(self, source: Settings | None, options: Iterable[tuple[str, str]] = ()) -> None:
+        # Read here and not when the first key is asked for: a wrong path should be reported by the line that
+        # names it.
+        options = list(options)
+        chosen = _chosen_file(options)
+        self.file: Path | None = None
+        self.where = "the configuration"
+        self._sections: dict[str, Any]
+        if chosen is not None:
+            self._read(*chosen)
+        elif isinstance(source, Mapping):
+            self._sections = copy.deepcopy(dict(source))
+        elif source is not None:
+            self._read(source)
+        else:
+            self._sections = {}
+        for variable, value in sorted(os.environ.items()):
+            if variable.startswith(SET_PREFIX):
+                key = variable.removeprefix(SET_PREFIX).replace("__", ".")
+                self._set(key, value, f"{variable}={value}")
+        for option, value in options:
+            if option == "--set":
+                key, equals, text = value.partition("=")
+                if not equals or not key:
+                    raise ConfigError(f"--set {value}: must be section.key=value, as in --set camera.fps=30")
+                self._set(key, text, f"--set {value}")
+
+    @staticmethod
+    def is_named_outside() -> bool:
+        """Return whether the environment names a file."""
+        return _chosen_file([]) is not None
+
+    def _read(self, file: str | Path, said_by: str = "") -> None:
         from pathlib import Path
 
-        import yaml
-
         self.file = Path(file)
+        self.where = repr(str(file))
+        said = f" ({said_by})" if said_by else ""
         try:
             text = self.file.read_text()
         except FileNotFoundError:
-            raise FileNotFoundError(f"configuration file {str(self.file)!r} does not exist") from None
-        sections = yaml.safe_load(text) or {}
+            raise FileNotFoundError(f"configuration file {self.where} does not exist{said}") from None
+        sections = _load(text, f"configuration file {self.where}{said}")
+        if sections is None:
+            sections = {}
         if not isinstance(sections, dict):
             raise ValueError(
-                f"configuration file {str(self.file)!r} must hold a mapping of sections at its top level, "
+                f"configuration file {self.where} must hold a mapping of sections at its top level, "
                 f"and holds a {type(sections).__name__}"
             )
-        self._sections: dict[str, Any] = sections
+        self._sections = sections
+
+    def _set(self, key: str, text: str, said: str) -> None:
+        """Set a value that is there already to another, written as in a YAML file."""
+        try:
+            before = self.value(key)
+        except KeyError as error:
+            raise ConfigError(f"{said}: {error}") from None
+        value = _load(text, said)
+        if isinstance(before, dict) and not isinstance(value, dict):
+            raise ConfigError(
+                f"{said}: {key!r} is a section; set one of its keys: "
+                f"{choices(f'{key}.{name}' for name in before)}"
+            )
+        *path, last = key.split(".")
+        section = self._sections
+        for name in path:
+            section = section[name]
+        section[last] = value
 
     def keys(self) -> set[str]:
-        """Give every section and ``section.key`` in the file."""
-        found: set[str] = set()
+        """Return every section and ``section.key``."""
+        return set(self._walk("", self._sections))
 
-        def walk(prefix: str, value: Any) -> None:
+    def _walk(self, prefix: str, section: dict[str, Any]) -> Iterator[str]:
+        for key, value in section.items():
+            yield f"{prefix}{key}"
             if isinstance(value, dict):
-                for key, inner in value.items():
-                    found.add(f"{prefix}{key}")
-                    walk(f"{prefix}{key}.", inner)
-
-        walk("", self._sections)
-        return found
+                yield from self._walk(f"{prefix}{key}.", value)
 
     def value(self, key: str) -> Any:
-        """Give what stands under `key`."""
+        """Return what stands under `key`."""
         value: Any = self._sections
         path: list[str] = []
         for part in key.split("."):
             if not isinstance(value, dict) or part not in value:
                 where = f" under {'.'.join(path)!r}" if path else ""
-                have = choices(sorted(map(str, value))) if isinstance(value, dict) else "no keys"
-                raise KeyError(f"{str(self.file)!r} has no key {part!r}{where}; it has {have}")
+                have = choices(sorted(map(str, value)), part) if isinstance(value, dict) else "no keys"
+                raise ConfigError(f"{self.where} has no key {part!r}{where}; it has {have}")
             value = value[part]
             path.append(part)
         return value
 
     def arguments(self, key: str) -> Any:
-        """Give a section as an :class:`ArgList`, and a single value as itself."""
+        """Return a section as an :class:`ArgList`, and a single value as itself."""
         value = self.value(key)
         return ArgList.of(value) if isinstance(value, dict) else value
 
     def keywords(self, key: str) -> dict[str, Any]:
-        """Give a section, or the single value under its own name, as keyword arguments."""
+        """Return a section, or the single value under its own name, as keyword arguments."""
         value = self.value(key)
         return dict(value) if isinstance(value, dict) else {key.rpartition(".")[2]: value}
+
+
+def take_options(arguments: list[str]) -> list[tuple[str, str]]:
+    """Take ``--config`` and ``--set`` with their values out of a command line, and leave the rest in it.
+
+    Both ``--set key=value`` and ``--set=key=value`` are known. What follows ``--`` is left alone.
+    """
+    options: list[tuple[str, str]] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+            break
+        option, equals, value = word.partition("=")
+        if option not in ("--config", "--set"):
+            rest.append(word)
+            continue
+        if not equals:
+            following = next(words, None)
+            if following is None:
+                example = "--set camera.fps=30" if option == "--set" else "--config file.yaml"
+                raise ConfigError(f"{option} needs a value, as in {example}")
+            value = following
+        options.append((option, value))
+    arguments[:] = rest
+    return options
+
+
+def _chosen_file(options: list[tuple[str, str]]) -> tuple[str, str] | None:
+    """Return the file that takes the place of the program's own, and who says so; None where nobody does."""
+    for option, value in reversed(options):
+        if option == "--config":
+            return value, f"--config {value}"
+    for variable in FILE_VARIABLES:
+        if value := os.environ.get(variable, ""):
+            return value, f"{variable}={value}"
+    return None
+
+
+def _load(text: str, what: str) -> Any:
+    """Read YAML, with numbers as people write them."""
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=_loader())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{what} is not valid YAML: {error}") from None
+
+
+def _loader() -> Any:
+    """Return a loader of plain YAML that takes 1e6 for a number.
+
+    YAML 1.1, which PyYAML reads, wants a dot and a sign (1.0e+6) and takes anything less for text.
+    """
+    import re
+
+    import yaml
+
+    global _Loader
+    if _Loader is None:
+
+        class Loader(yaml.SafeLoader):
+            pass
+
+        Loader.add_implicit_resolver(
+            "tag:yaml.org,2002:float",
+            re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+$"),
+            list("-+.0123456789"),
+        )
+        _Loader = Loader
+    return _Loader
+
+
+_Loader: Any = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
+    "ConfigError",
     "GraphError",
     "ParameterError",
     "PortError",
@@ -16,6 +17,7 @@ __all__ = [
     "StreamError",
     "UnorderedStreamWarning",
     "choices",
+    "closest",
 ]
 
 
@@ -29,6 +31,12 @@ class PortError(KeyError):
     def __str__(self) -> str:
         # KeyError shows the repr of its argument; a sentence reads better without the quotes.
         return str(self.args[0]) if self.args else ""
+
+
+class ConfigError(KeyError, ValueError):
+    """A key of the configuration was asked for, or set from outside, that is not there."""
+
+    __str__ = PortError.__str__
 
 
 class ParameterError(TypeError):
@@ -47,7 +55,25 @@ class UnorderedStreamWarning(UserWarning):
     """An operator used a message without being ordered after the work behind it."""
 
 
-def choices(names: Iterable[str]) -> str:
-    """Format the names that would have been right, for the end of an error message."""
-    listed = ", ".join(repr(name) for name in names)
-    return listed or "none"
+def choices(names: Iterable[str], wanted: str = "") -> str:
+    """Return the names that would have been right, for the end of an error message.
+
+    With the name that was `wanted`, and of several the one most like it is suggested.
+    """
+    known = list(names)
+    listed = ", ".join(repr(name) for name in known) or "none"
+    if wanted and len(known) > 1:
+        nearest = closest(wanted, known)
+        if nearest is not None:
+            listed += f"; did you mean {nearest!r}?"
+    return listed
+
+
+def closest(wanted: str, names: Iterable[str]) -> str | None:
+    """Return the name that is most like the one that was wanted, or None where none is like it."""
+    import difflib  # needed only when something is wrong
+
+    # Case is what is mistaken most easily, and what counts as a difference otherwise.
+    folded = {str(name).lower(): str(name) for name in names}
+    found = difflib.get_close_matches(str(wanted).lower(), folded, n=1, cutoff=0.6)
+    return folded[found[0]] if found else None

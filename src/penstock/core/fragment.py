@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.checks import check, check_resources
+from penstock.core.checks import check, check_resources, warn_of_unused
 from penstock.core.config import Config
+from penstock.core.construction import known_keywords
 from penstock.core.drawing import draw
-from penstock.core.errors import GraphError
+from penstock.core.errors import GraphError, choices
 from penstock.core.graph import Graph, PortPairs
 from penstock.core.metadata import MetadataPolicy
 from penstock.core.operator import Operator
@@ -16,8 +17,8 @@ from penstock.core.scheduler import Scheduler
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
-    from pathlib import Path
 
+    from penstock.core.config import Settings
     from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
     from penstock.resources.thread_pool import ThreadPool
     from penstock.runtime.engine import Engine
@@ -30,7 +31,11 @@ class Fragment:
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
-            raise TypeError(f"{type(self).__name__} takes only name, not {[*args, *kwargs]}")
+            known = choices(known_keywords(type(self)), next(iter(kwargs), ""))
+            raise TypeError(
+                f"{type(self).__name__} does not take {', '.join([*map(repr, args), *map(repr, kwargs)])} (an "
+                f"__init__ of its own, which calls super().__init__(), can take more); it takes {known}"
+            )
         self.name = name or type(self).__name__
         self._graph = Graph()
         self._scheduler: Scheduler | None = None
@@ -42,6 +47,9 @@ class Fragment:
         self.max_in_flight = 8
         """How many computes of one operator the device may have unfinished, unless the operator says it."""
         self._names: dict[str, int] = {}
+        self._composing = False
+        # The operators that this compose made.
+        self._operators_made: list[Operator] = []
         self._engine: Engine | None = None
         # Between run_async and the moment its run exists, a stop is kept for it.
         self._starting = False
@@ -86,7 +94,8 @@ class Fragment:
             raise GraphError(f"{type(op).__name__}.__init__ must call super().__init__(fragment, ...)")
         if op.fragment is not self:
             raise GraphError(
-                f"operator {op.name!r} belongs to {op.fragment.name!r} and cannot be added to {self.name!r}"
+                f"operator {op.name!r} belongs to {op.fragment.name!r} and cannot be added to {self.name!r}, "
+                "which is another fragment: make it in this compose(), with self as the first argument"
             )
 
     def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
@@ -138,7 +147,7 @@ class Fragment:
         """Set the scheduler, if one is given, and give the one in use (greedy unless set)."""
         if scheduler is not None:
             if not isinstance(scheduler, Scheduler):
-                raise TypeError(f"scheduler() takes a Scheduler, not {scheduler!r}")
+                raise TypeError(_no_scheduler(scheduler))
             self._scheduler = scheduler
         if self._scheduler is None:
             from penstock.schedulers.greedy import GreedyScheduler
@@ -146,8 +155,12 @@ class Fragment:
             self._scheduler = GreedyScheduler(self)
         return self._scheduler
 
-    def config(self, config_file: str | Path | None = None) -> Config | None:
-        """Read a YAML file of settings, if one is given, and give the configuration in use."""
+    def config(self, config_file: Settings | None = None) -> Config | None:
+        """Take the settings of a YAML file or a dict, if one is given, and return the configuration in use.
+
+        The environment may name another file (``PENSTOCK_CONFIG=file.yaml``) and set single values
+        (``PENSTOCK_SET_camera__fps=30``).
+        """
         if config_file is not None:
             self._config = Config(config_file)
         return self._config
@@ -166,7 +179,12 @@ class Fragment:
 
     def _configuration(self) -> Config:
         if self._config is None:
-            raise RuntimeError(f"{self.name!r} has no configuration: call config('file.yaml') first")
+            if not Config.is_named_outside():
+                raise RuntimeError(
+                    f"{self.name!r} has no configuration: call config('file.yaml') first, or "
+                    "config({'section': {'key': value}})"
+                )
+            self._config = Config(None)
         return self._config
 
     # Metadata.
@@ -206,9 +224,21 @@ class Fragment:
         self._names = {}
         self._thread_pools = []
         self._green_contexts = None
-        self.compose()
+        if self._composing:
+            raise GraphError(
+                f"compose() of {self.name!r} calls run() or compose_graph(): it only makes operators and connects "
+                "them; call run() on the application from outside"
+            )
+        self._operators_made = []
+        self._composing = True
+        try:
+            self.compose()
+        finally:
+            self._composing = False
         check(self._graph)
         check_resources(self)
+        warn_of_unused(self._graph, self._operators_made)
+        self._operators_made = []
         return self._graph
 
     def draw(self, style: str = "text") -> str:
@@ -298,3 +328,9 @@ class Fragment:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+
+def _no_scheduler(given: Any) -> str:
+    is_class = isinstance(given, type) and issubclass(given, Scheduler)
+    hint = f"; make one first: {given.__name__}(self)" if is_class else ""
+    return f"scheduler() takes a Scheduler, not {given!r}{hint}"

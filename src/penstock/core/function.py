@@ -1,9 +1,11 @@
 """@op: a plain function as an operator.
 
 Its arguments are the inputs, in the order and by the names they have; its keyword-only arguments are the
-parameters; what it returns is emitted. A function that yields emits each value: one without inputs is a
-source, runs one step for each value and ends when it does; one with inputs may yield any number of times
-for each message.
+parameters; what it returns is emitted. A function that yields emits each value, one in each step: one without
+inputs is a source and ends when it does; one with inputs may yield any number of times for each message, and takes
+the next when it has ended for the last. So no queue behind it need hold more than one message, and it waits for
+room between two values like any operator between two messages. Emitting all of them in one step, as `emit` in a
+loop does, would need queues as long as the longest answer.
 
 The decorated function is still a function: called with a fragment first it makes an operator, called
 with anything else it does what it did before, so that it can be tried and tested by itself.
@@ -11,6 +13,7 @@ with anything else it does what it did before, so that it can be tried and teste
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -42,13 +45,19 @@ def op(function: Callable[..., Any] | None = None, /, *, outputs: str | Sequence
     function
         Its positional arguments become inputs of the same names (``*values`` an ``ANY_SIZE`` input, to which
         any number of outputs may be connected), its keyword-only arguments parameters, and what it returns
-        or yields is emitted; None emits nothing.
+        is emitted, or what it yields, a value in each step; None emits nothing.
     outputs
         The names of the outputs, ``"out"`` unless given. With several, the function returns a tuple with
         a value for each or a dict by name; None in a tuple, or a name that is missing, emits nothing there.
         An empty tuple declares that it has none.
     """
     names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    for name in names:
+        if not isinstance(name, str) or not name or names.count(name) > 1:
+            raise ValueError(
+                f"@op(outputs={outputs!r}): an output's name is a str that is not empty, and each is another; "
+                "leave outputs away for one named 'out', outputs=() declares none"
+            )
     if function is None:
         return lambda function: OperatorFunction(function, names)
     return OperatorFunction(function, names)
@@ -60,6 +69,13 @@ class OperatorFunction:
     def __init__(self, function: Callable[..., Any], outputs: tuple[str, ...]) -> None:
         if not inspect.isfunction(function):
             raise TypeError(f"@op takes a plain function, not {function!r}")
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                f"@op cannot run {function.__name__}, which is async: an operator has no event loop to await it. "
+                f"Make it a plain function (def {function.__name__}), with asyncio.run(...) inside it for a "
+                "coroutine that ends; for work that goes on outside, write an Operator with an "
+                "AsynchronousCondition"
+            )
         self.function = function
         self.outputs = outputs
         self.inputs: list[str] = []
@@ -78,6 +94,11 @@ class OperatorFunction:
                 raise TypeError(
                     f"@op: is {name!r} of {function.__name__} an input or a parameter? An input has no "
                     f"default; a parameter stands after a *: def {function.__name__}(..., *, {argument})"
+                )
+            elif name in ("self", "cls"):
+                raise TypeError(
+                    f"@op takes a plain function, and {function.__qualname__} is a method: its {name!r} would be "
+                    "an input; write a class that derives from Operator instead"
                 )
             else:
                 self.inputs.append(name)
@@ -107,6 +128,11 @@ class FunctionOperator(Operator):
     """The operator that a decorated function makes."""
 
     is_function = True
+
+    @property
+    def never_emits(self) -> bool:
+        """Whether the function never returns a value."""
+        return _never_returns(self.declared.function)
 
     def __init__(
         self, fragment: Any, declared: OperatorFunction, *args: Any, name: str = "", **kwargs: Any
@@ -141,7 +167,7 @@ class FunctionOperator(Operator):
         self.compute = chosen  # type: ignore[method-assign, assignment]
 
     def stop(self) -> None:
-        """Close the generator of a source that did not come to its end."""
+        """Close a generator that did not come to its end."""
         close = getattr(self._steps, "close", None)
         self._steps = None
         if close is not None:
@@ -169,14 +195,35 @@ class FunctionOperator(Operator):
 
         return compute
 
-    def _yielding(self, call: Callable[..., Any]) -> Compute:
+    def _yielding(self, call: Callable[..., Iterator[Any]]) -> Compute:
+        # Imported here because core only declares: runtime builds on core, not the other way round.
+        from penstock.runtime.resume import Resume
+
         inputs, receivers, emit_parts = tuple(self.declared.inputs), self.declared.receivers, self._emit
+        assert self._node is not None
+        resume = Resume(self._node)
 
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
-            receive = op_input.receive
-            several = receive(receivers) if receivers else ()
-            for value in call(*[receive(name) for name in inputs], *several):
-                emit_parts(op_output, value)
+            resume.begin_step()
+            steps = self._steps
+            while True:
+                if steps is None:
+                    receive = op_input.receive
+                    several = receive(receivers) if receivers else ()
+                    steps = self._steps = call(*[receive(name) for name in inputs], *several)
+                    resume.note()
+                try:
+                    value = next(steps)
+                    break
+                except StopIteration:
+                    steps = self._steps = None
+                    resume.end()
+                    # The step that finds out that there is no other value emits none, so it can begin the next
+                    # message. One in each step, so that a function that yields nothing lets others run, too.
+                    if resume.received or not resume.may_receive():
+                        return
+            resume.go_on()
+            emit_parts(op_output, value)
 
         return compute
 
@@ -222,3 +269,19 @@ class FunctionOperator(Operator):
         for name, part in pairs:
             if part is not None:
                 op_output.emit(part, name)
+
+
+def _never_returns(function: Callable[..., Any]) -> bool:
+    """Return whether a function ends by itself and never with a value."""
+    if inspect.isgeneratorfunction(function):
+        return False
+    ends = []
+    last: Any = None
+    for instruction in dis.get_instructions(function):
+        if instruction.opname == "RETURN_CONST":
+            ends.append(instruction.argval)
+        elif instruction.opname == "RETURN_VALUE":
+            is_constant = last.opname == "LOAD_CONST" and not instruction.is_jump_target
+            ends.append(last.argval if is_constant else function)
+        last = instruction
+    return bool(ends) and all(value is None for value in ends)

@@ -55,7 +55,9 @@ class Graph:
         try:
             return self._names[name]
         except KeyError:
-            raise GraphError(f"there is no operator {name!r}; there are {choices(self._names)}") from None
+            raise GraphError(
+                f"there is no operator {name!r}; there are {choices(self._names, name)}"
+            ) from None
 
     def add(self, operator: Operator) -> None:
         """Add an operator; adding the same one again changes nothing."""
@@ -74,16 +76,19 @@ class Graph:
         """Add the flows from `source` to `target` that `port_pairs` names, or the only possible one."""
         outputs, inputs = source.spec.outputs, target.spec.inputs
         where = f"add_flow({source.name!r}, {target.name!r})"
-        for output, input_ in _pairs(port_pairs, where) or (
-            (_only(outputs, "output", source.name, where), _only(inputs, "input", target.name, where)),
-        ):
+        for output, input_ in _pairs(port_pairs, where) or (("", ""),):
+            # As in receive and emit, the name may be left out where there is one port.
+            output = output or _only(outputs, "output", source, target, where)
+            input_ = input_ or _only(inputs, "input", source, target, where)
             if output not in outputs:
                 raise GraphError(
-                    f"{where}: operator {source.name!r} has no output {output!r}; it has {choices(outputs)}"
+                    f"{where}: operator {source.name!r} has no output {output!r}; "
+                    f"it has {choices(outputs, output)}"
                 )
             if input_ not in inputs:
                 raise GraphError(
-                    f"{where}: operator {target.name!r} has no input {input_!r}; it has {choices(inputs)}"
+                    f"{where}: operator {target.name!r} has no input {input_!r}; "
+                    f"it has {choices(inputs, input_)}"
                 )
             flow = Flow(source, output, target, input_)
             if flow in self.flows[-1:] or any(flow == known for known in source._outgoing):
@@ -98,6 +103,11 @@ class Graph:
 def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:
     if port_pairs is None:
         return []
+    if not isinstance(port_pairs, Iterable):
+        raise GraphError(
+            f"{where} connects two operators, and the third argument is a port map such as {{('out', 'in')}}, not "
+            f"{port_pairs!r}; call it once for each flow"
+        )
     if isinstance(port_pairs, Mapping):
         pairs: Iterable[Any] = [
             (output, input_)
@@ -109,22 +119,35 @@ def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:
     result = []
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(part, str) for part in pair)):
+            example = ("out", "in")
+            if isinstance(port_pairs, tuple) and len(port_pairs) == 2 and isinstance(pair, str):
+                example = port_pairs
             raise GraphError(
-                f"{where}: a port map is a set of (output, input) pairs such as {{('out', 'in')}}, or a dict "
-                f"such as {{'out': 'in'}}; {pair!r} is not such a pair"
+                f"{where}: a port map is a set of (output, input) pairs such as {{{example!r}}}, or a dict "
+                f"such as {{{example[0]!r}: {example[1]!r}}}; not {port_pairs!r}"
             )
         result.append(pair)
     # A set has no order of its own; sorted, the same program makes the same graph every time.
     return sorted(result) if isinstance(port_pairs, (set, frozenset)) else result
 
 
-def _only(ports: Mapping[str, Any], kind: str, name: str, where: str) -> str:
+def _only(ports: Mapping[str, Any], kind: str, source: Operator, target: Operator, where: str) -> str:
+    """Return the one port there is, or say how to name one of several."""
     if len(ports) == 1:
         return next(iter(ports))
+    name = (source if kind == "output" else target).name
     if not ports:
-        raise GraphError(f"{where}: operator {name!r} has no {kind}")
+        right = f"setup declares one by spec.{kind}('name')"
+        if (source if kind == "output" else target).is_function:
+            right = (
+                "an argument of the function is one" if kind == "input" else "@op(outputs=...) declares them"
+            )
+        raise GraphError(
+            f"{where}: operator {name!r} has no {kind} ({right}), and a flow goes from an output of the first "
+            "operator to an input of the second"
+        )
+    pair = tuple(next(iter(side), "...") for side in (source.spec.outputs, target.spec.inputs))
     raise GraphError(
-        f"{where}: operator {name!r} has several {kind}s ({choices(ports)}), so the port map must be given, "
-        f"such as {{('{'out' if kind == 'input' else next(iter(ports))}', "
-        f"'{next(iter(ports)) if kind == 'input' else 'in'}')}}"
+        f"{where}: operator {name!r} has several {kind}s ({choices(ports)}), so the port map must say which is "
+        f"meant, such as {{{pair!r}}}"
     )

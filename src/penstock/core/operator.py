@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.core.arguments import Arg
 from penstock.core.condition import Condition
+from penstock.core.construction import named_values, needs_fragment
 from penstock.core.errors import GraphError, ParameterError, PortError, choices
 from penstock.core.metadata import MetadataDictionary, MetadataPolicy
 from penstock.core.resource import Resource
@@ -36,19 +38,22 @@ class Operator:
         The parameters that `setup` declares; a condition or resource may also be given by keyword.
     """
 
-    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
-        from penstock.core.fragment import Fragment
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for method, form in _METHODS.items():
+            check_method(cls, method, form)
 
-        if not isinstance(fragment, Fragment):
-            raise TypeError(
-                f"the first argument of {type(self).__name__} is the application or fragment it belongs to "
-                f"(self, inside compose), not {fragment!r}"
-            )
+    @needs_fragment
+    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a {type(self).__name__} must be a str, not {name!r}")
         self.fragment = fragment
         self.name = name or fragment._unused_name(_spelled(type(self).__name__))
         self.conditions: dict[str, Condition] = {}
         self.resources: dict[str, Resource] = {}
         self.args: list[Arg] = []
+        # The parameters given by keyword, which win over named values.
+        self._explicit: set[str] = set()
         self._outgoing: list[Flow] = []
         self._incoming: list[Flow] = []
         self._node: Node | None = None
@@ -64,7 +69,10 @@ class Operator:
             error.add_note(f"raised in setup of operator {self.name!r} ({type(self).__name__})")
             raise
         parts = {key: value for key, value in kwargs.items() if self._is_part(key, value)}
-        self.spec.apply(self, {key: value for key, value in kwargs.items() if key not in parts})
+        values = {key: value for key, value in kwargs.items() if key not in parts}
+        self.spec.apply(self, values)
+        self._explicit.update(values)
+        fragment._operators_made.append(self)
         for part in (*args, *parts.values()):
             self.add_arg(part)
 
@@ -73,6 +81,11 @@ class Operator:
 
     is_function: ClassVar[bool] = False
     """Whether it was made from a function by `@op`."""
+
+    @property
+    def never_emits(self) -> bool:
+        """Whether it is known that it emits nothing, whatever it receives."""
+        return False
 
     # What a subclass writes.
 
@@ -94,27 +107,37 @@ class Operator:
     # What a program does with it.
 
     def add_arg(self, *args: Any, **kwargs: Any) -> None:
-        """Add a condition, a resource or named values after construction."""
+        """Add a condition, a resource or named values after construction.
+
+        A parameter that was given by keyword, here or at construction, is not changed by named values.
+        """
         for arg in args:
             if isinstance(arg, Condition):
                 self._keep(self.conditions, arg, "condition")
             elif isinstance(arg, Resource):
                 self._keep(self.resources, arg, "resource")
-            elif isinstance(arg, Arg):
-                self._give(arg.name, arg.value)
-            elif isinstance(arg, list) and all(isinstance(item, Arg) for item in arg):
-                for item in arg:
-                    self._give(item.name, item.value)
+            elif isinstance(arg, Arg) or (
+                isinstance(arg, list) and all(isinstance(item, Arg) for item in arg)
+            ):
+                for named in named_values((arg,)):
+                    if named.name not in self._explicit:
+                        self._give(named.name, named.value)
             else:
+                hint = ""
+                if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
+                    hint = f"; make one first: {arg.__name__}(self, ...)"
+                elif isinstance(arg, str):
+                    hint = f", and so is a name: name={arg!r}"
                 raise ParameterError(
                     f"operator {self.name!r} takes conditions, resources and Arg values as positional "
-                    f"arguments, not {arg!r}; parameters ({choices(self.spec.params)}) are given by keyword"
+                    f"arguments, not {arg!r}; parameters ({choices(self.spec.params)}) are given by keyword{hint}"
                 )
         for key, value in kwargs.items():
             if self._is_part(key, value):
                 self.add_arg(value)
             else:
                 self._give(key, value)
+                self._explicit.add(key)
 
     def _give(self, name: str, value: Any) -> None:
         self.spec.give(self, f"operator {self.name!r}", name, value)
@@ -187,6 +210,41 @@ class Operator:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+
+_METHODS = {
+    "setup": ("spec",),
+    "initialize": (),
+    "start": (),
+    "compute": ("op_input", "op_output", "context"),
+    "stop": (),
+}
+
+
+def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:
+    """Raise where a class defines a method that could not be called as a run calls it, or would not do its work."""
+    method = vars(cls).get(name)
+    if not inspect.isfunction(method):
+        return
+    what = f"{cls.__name__}.{name}"
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+        raise TypeError(
+            f"{what} is async, and an operator has no event loop to await it: make it a plain method, with "
+            "asyncio.run(...) inside it for a coroutine that ends, or an AsynchronousCondition for work that "
+            "goes on outside"
+        )
+    if inspect.isgeneratorfunction(method):
+        raise TypeError(
+            f"{what} yields, so that calling it does nothing: emit each value by op_output.emit, or write it as "
+            "a function with @op, where yield emits"
+        )
+    try:
+        inspect.signature(method).bind(None, *form)
+    except TypeError:
+        wanted = ", ".join(["self", *form])
+        raise TypeError(
+            f"{what} must be def {name}({wanted}), not def {name}{inspect.signature(method)}"
+        ) from None
 
 
 def _spelled(class_name: str) -> str:

@@ -60,9 +60,12 @@ class Parameter:
             return value
         if _fits(value, expected):
             return float(value) if expected is float and not isinstance(value, float) else value
+        hint = ""
+        if expected is int and isinstance(value, float) and value.is_integer():
+            hint = f"; write {int(value)}"  # a 1e6 in a file is a float
         raise ParameterError(
             f"parameter {self.name!r} of {owner} must be {_article(expected)}, "
-            f"not {_article(type(value))} ({value!r})"
+            f"not {_article(type(value))} ({value!r}){hint}"
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.construction import constructor, refuse_keywords
+
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
 
@@ -21,10 +23,17 @@ class Resource:
         A name to find it by; the class's own name in lower case unless given.
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
+
+    @constructor
     def __init__(self, fragment: Fragment | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
-        if args or kwargs:
-            unknown = [*map(repr, args), *kwargs]
-            raise TypeError(f"{type(self).__name__} does not take {', '.join(unknown)}")
+        if args:
+            raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
+        if kwargs:
+            refuse_keywords(type(self), list(kwargs))
         self.fragment = fragment
         self.name = name or type(self).__name__.lower()
 

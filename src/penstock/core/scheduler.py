@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.clock import Clock
+from penstock.core.clock import Clock, milliseconds
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from penstock.core.fragment import Fragment
     from penstock.runtime.engine import Engine
 
@@ -32,6 +35,8 @@ class Scheduler(Resource):
         End the run after so many milliseconds of the clock's time; a negative value means no bound.
     check_recession_period_ms
         How often a user's condition that says WAIT is asked again while nothing else happens.
+
+    The last three are numbers of milliseconds, or a str with a unit such as ``"1.5s"``, or a timedelta.
     """
 
     def __init__(
@@ -40,9 +45,9 @@ class Scheduler(Resource):
         *,
         clock: Clock | None = None,
         stop_on_deadlock: bool = True,
-        stop_on_deadlock_timeout: int = 0,
-        max_duration_ms: int = -1,
-        check_recession_period_ms: float = 5.0,
+        stop_on_deadlock_timeout: int | str | timedelta = 0,
+        max_duration_ms: int | str | timedelta = -1,
+        check_recession_period_ms: float | str | timedelta = 5.0,
         network_connection_timeout: int = 5000,
         name: str = "",
         **kwargs: Any,
@@ -58,10 +63,15 @@ class Scheduler(Resource):
         else:
             self._clock_was_given = True
         self.clock: Clock = clock
-        self.stop_on_deadlock = bool(stop_on_deadlock) and stop_on_deadlock_timeout >= 0
-        self.stop_on_deadlock_timeout = stop_on_deadlock_timeout
-        self.max_duration_ms = max_duration_ms
-        self.check_recession_period_ms = check_recession_period_ms
+        where = f"scheduler {self.name!r}: "
+        self.stop_on_deadlock_timeout: int = _whole(
+            stop_on_deadlock_timeout, f"{where}stop_on_deadlock_timeout"
+        )
+        self.stop_on_deadlock = bool(stop_on_deadlock) and self.stop_on_deadlock_timeout >= 0
+        self.max_duration_ms: int = _whole(max_duration_ms, f"{where}max_duration_ms")
+        self.check_recession_period_ms: float = milliseconds(
+            check_recession_period_ms, f"{where}check_recession_period_ms"
+        )
         # Taken for compatibility: one process has no connections to wait for.
         self.network_connection_timeout = network_connection_timeout
 
@@ -82,3 +92,8 @@ class Scheduler(Resource):
     def execute(self, engine: Engine) -> None:
         """Run until the engine is finished."""
         raise NotImplementedError
+
+
+def _whole(duration: int | str | timedelta, what: str) -> int:
+    """Return a duration in whole milliseconds, rounded up."""
+    return math.ceil(milliseconds(duration, what))

@@ -68,7 +68,10 @@ class ComponentSpec:
         """Set one parameter of `component`."""
         parameter = self.params.get(name)
         if parameter is None:
-            raise ParameterError(f"{owner} has no parameter {name!r}; it has {choices(self.params)}")
+            hint = "" if self.params else f"; setup declares one by spec.param({name!r})"
+            raise ParameterError(
+                f"{owner} has no parameter {name!r}; it has {choices(self.params, name)}{hint}"
+            )
         setattr(component, name, parameter.check(value, owner))
 
     def missing(self, component: Any) -> list[str]:

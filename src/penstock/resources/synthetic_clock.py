@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from penstock.core.clock import Clock, nanoseconds
+from penstock.core.clock import Clock, Duration, nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +46,8 @@ class SyntheticClock(Clock):
             self._moved.notify_all()
         self._tell()
 
-    def advance_by(self, time_delta_ns: int | float | timedelta) -> None:
-        """Move the time forward by nanoseconds (int), seconds (float) or a timedelta."""
+    def advance_by(self, time_delta_ns: Duration) -> None:
+        """Move the time forward by nanoseconds (int), seconds (float), ``"33ms"`` or a timedelta."""
         delta = nanoseconds(time_delta_ns)
         if delta < 0:
             raise ValueError(f"clock {self.name!r} cannot go back by {-delta} ns")

@@ -180,7 +180,7 @@ class InputContext:
         operator = self._node.name
         if not name:
             return PortError(f"operator {operator!r} has the inputs {choices(self._names)}: name one")
-        return PortError(f"operator {operator!r} has no input {name!r}; it has {choices(self._names)}")
+        return PortError(f"operator {operator!r} has no input {name!r}; it has {choices(self._names, name)}")
 
 
 def _own(data: Any) -> Any:
@@ -305,7 +305,7 @@ class OutputContext:
         operator = self._node.name
         if not name:
             return PortError(f"operator {operator!r} has the outputs {choices(self._names)}: name one")
-        return PortError(f"operator {operator!r} has no output {name!r}; it has {choices(self._names)}")
+        return PortError(f"operator {operator!r} has no output {name!r}; it has {choices(self._names, name)}")
 
 
 class ExecutionContext:

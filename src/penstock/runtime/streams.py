@@ -193,6 +193,20 @@ class NodeStreams:
         if not (self._readers or self._asked or self._checks):
             self._unwatch()
 
+    def received(self) -> list[Any]:
+        """Return what this compute received, input by input, for `receive_again`."""
+        return [inlet.item for inlet in self._inlets] if self._watching else []
+
+    def receive_again(self, items: list[Any]) -> None:
+        """Have this compute keep what an earlier one received, which goes on with it.
+
+        The operator's stream is ordered after it already.
+        """
+        if self._watching:
+            for inlet, item in zip(self._inlets, items, strict=False):
+                inlet.item = item
+                self._ordered.add(inlet.name)
+
     def forget(self) -> None:
         """Let go of everything; the streams are done."""
         self._late = None

@@ -24,12 +24,13 @@ class EventBasedScheduler(MultiThreadScheduler):
         self,
         fragment: Fragment | None = None,
         *,
+        worker_thread_number: int = 1,
         enable_queue_stealing: bool = False,
         steal_scan_limit: int = 0,
         enable_worker_postcheck_fastpath: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(fragment, **kwargs)
+        super().__init__(fragment, worker_thread_number=worker_thread_number, **kwargs)
         self.enable_queue_stealing = enable_queue_stealing
         self.steal_scan_limit = steal_scan_limit
         self.enable_worker_postcheck_fastpath = enable_worker_postcheck_fastpath

@@ -1,0 +1,7 @@
+"""Testing one's own operators: run one by itself on given inputs, and look at what it emitted."""
+
+from penstock.testing.message import Message
+from penstock.testing.outcome import Outcome
+from penstock.testing.run_operator import run_operator
+
+__all__ = ["Message", "Outcome", "run_operator"]

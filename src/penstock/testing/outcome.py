@@ -1,0 +1,57 @@
+"""Outcome: what came of running an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock.core.errors import PortError, choices
+from penstock.core.operator import Operator
+from penstock.testing.message import Message
+
+__all__ = ["Outcome"]
+
+
+class Outcome(Mapping[str, list[Any]]):
+    """What an operator emitted: a list of values for each output, as in ``outcome["out"]``.
+
+    Attributes
+    ----------
+    operator
+        The operator, with the attributes that its last compute and `stop` left it.
+    messages
+        What it emitted, by output, with metadata and times.
+    steps
+        How often it computed.
+    not_received
+        How many of the messages it was given it never received, by input; empty where it took all.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        messages: dict[str, list[Message]],
+        steps: int,
+        not_received: dict[str, int],
+    ) -> None:
+        self.operator: Any = operator
+        self.messages = messages
+        self.steps = steps
+        self.not_received = not_received
+
+    def __getitem__(self, output: str) -> list[Any]:
+        if output not in self.messages:
+            raise PortError(
+                f"operator {self.operator.name!r} has no output {output!r}; "
+                f"it has {choices(self.messages, output)}"
+            )
+        return [message.data for message in self.messages[output]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.messages)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __repr__(self) -> str:
+        return f"<Outcome of {self.operator.name!r} after {self.steps} steps: {dict(self)!r}>"

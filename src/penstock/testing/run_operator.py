@@ -1,0 +1,194 @@
+"""run_operator: one operator in a pipeline of its own, from given inputs to what it emits.
+
+The operator runs as it does in any application: its conditions hold, its queues are as long as it declared, and
+an exception comes out as itself. Around it stand a feeder for each input and a collector for each output. Time is
+virtual: a test of a ten-minute timeout takes a millisecond. Calling `compute` with objects made up for the purpose
+would be simpler, and would test an operator that no pipeline runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from penstock import gpu
+from penstock.core.application import Application
+from penstock.core.errors import GraphError, PortError, choices
+from penstock.core.operator import Operator
+from penstock.core.scheduler import Scheduler
+from penstock.resources.machine_clock import machine_clock
+from penstock.resources.manual_clock import ManualClock
+from penstock.schedulers.greedy import GreedyScheduler
+from penstock.testing.outcome import Outcome
+from penstock.testing.surroundings import Collector, Feeder, StepCounter
+
+__all__ = ["run_operator"]
+
+# So many steps without an end, and so many more for each message, are taken for a run that would not end.
+_MANY = 10_000
+_MANY_EACH = 1_000
+
+
+def run_operator(
+    operator: Callable[..., Any],
+    /,
+    *,
+    inputs: Mapping[str, Iterable[Any]] | Iterable[Any] | None = None,
+    steps: int | None = None,
+    scheduler: Callable[[Application], Scheduler] | None = None,
+    **parameters: Any,
+) -> Outcome:
+    """Run one operator by itself, in virtual time, and return what it emitted.
+
+    Parameters
+    ----------
+    operator
+        A class of operators, a function with ``@op``, or any function that makes an operator of the application it
+        is given, such as ``lambda app: Blur(app, CountCondition(app, 3), sigma=2)``.
+    inputs
+        The messages for each input, ``{"frame": [a, b]}``; a plain list where there is one input. For an input that
+        takes any number of connections, a list for each. A :class:`Message` in place of a value brings metadata, a
+        timestamp and the time at which it is sent.
+    steps
+        How often the operator may compute; without it, until it has nothing left to do.
+    scheduler
+        A function that makes the scheduler; greedy unless given.
+    **parameters
+        The operator's parameters.
+
+    Returns
+    -------
+    Outcome
+        What each output emitted, as in ``outcome["out"]``, and the operator itself.
+    """
+    app = _Alone(operator, inputs, steps, scheduler, parameters)
+    with _device_in_virtual_time():
+        app.run()
+    if steps is None and app.counter.has_ended_it:
+        raise RuntimeError(
+            f"operator {app.operator.name!r} was still running after {app.counter.steps} steps: give steps=... "
+            "for one that does not end by itself, and see whether it receives what it is given"
+        )
+    return Outcome(
+        app.operator,
+        {name: collector.collected for name, collector in app.collectors.items()},
+        app.counter.steps,
+        app.not_received(),
+    )
+
+
+class _Alone(Application):
+    """An application of one operator and what stands around it."""
+
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        inputs: Mapping[str, Iterable[Any]] | Iterable[Any] | None,
+        steps: int | None,
+        make_scheduler: Callable[[Application], Scheduler] | None,
+        parameters: dict[str, Any],
+    ) -> None:
+        super().__init__([], name="run_operator")
+        self._make = make
+        self._inputs = inputs
+        self._steps = steps
+        self._make_scheduler = make_scheduler
+        self._parameters = parameters
+        self.operator: Operator
+        self.counter: StepCounter
+        self.collectors: dict[str, Collector] = {}
+        self._feeders: list[tuple[str, Feeder]] = []
+
+    def compose(self) -> None:
+        """Make the operator, and put a feeder before each input and a collector behind each output."""
+        if self._make_scheduler is not None:
+            self.scheduler(self._make_scheduler(self))
+        else:
+            # The simulated machine's, where there is one: then the device and the pipeline share it.
+            self.scheduler(GreedyScheduler(self, clock=machine_clock(self) or ManualClock(self)))
+        self.operator = operator = self._make_operator()
+        fed = self._connections(operator)
+        self.counter = StepCounter(self, self._limit(fed))
+        operator.add_arg(self.counter)
+        self.add_operator(operator)
+        for number, (name, messages) in enumerate(fed):
+            feeder = Feeder(self, messages, f"feeder_{number}_of_{name}")
+            self._feeders.append((name, feeder))
+            self.add_flow(feeder, operator, {("out", name)})
+        for name in operator.spec.outputs:
+            self.collectors[name] = Collector(self, f"collector_of_{name}")
+            self.add_flow(operator, self.collectors[name], {(name, "in")})
+
+    def _make_operator(self) -> Operator:
+        make = self._make
+        if isinstance(make, Operator):
+            raise TypeError(
+                f"run_operator takes the class, and the parameters by keyword: "
+                f"run_operator({type(make).__name__}, ...), not an operator that belongs to an application"
+            )
+        if not callable(make):
+            raise TypeError(f"run_operator takes an Operator class or a function with @op, not {make!r}")
+        made = make(self, **self._parameters)
+        if not isinstance(made, Operator):
+            raise TypeError(
+                f"run_operator takes an Operator class, a function with @op, or a function that makes an operator "
+                f"of an application; {make!r} gave {made!r}"
+            )
+        return made
+
+    def _connections(self, operator: Operator) -> list[tuple[str, list[Any]]]:
+        """Return the messages of each connection, with the input it leads to."""
+        ports = operator.spec.inputs
+        given = {} if self._inputs is None else self._inputs
+        if not isinstance(given, Mapping):
+            messages = list(given)
+            if len(ports) != 1:
+                example = "{" + ", ".join(f"{name!r}: [...]" for name in ports) + "}"
+                raise GraphError(
+                    f"operator {operator.name!r} has {len(ports) or 'no'} inputs"
+                    + (f": give a list for each, inputs={example}" if ports else ", and inputs were given")
+                )
+            given = {next(iter(ports)): messages}
+        for name in given:
+            if name not in ports:
+                raise PortError(
+                    f"operator {operator.name!r} has no input {name!r}; it has {choices(ports, name)}"
+                )
+        fed: list[tuple[str, list[Any]]] = []
+        for name, port in ports.items():
+            if name not in given:
+                if not (port.conditions or port.is_receivers or operator.spec.multi_port):
+                    raise GraphError(
+                        f"operator {operator.name!r} would wait for its input {name!r} for ever: give it messages, "
+                        f"inputs={{{name!r}: [...]}}"
+                    )
+            elif port.is_receivers:
+                fed += [(name, list(messages)) for messages in given[name]]
+            else:
+                fed.append((name, list(given[name])))
+        return fed
+
+    def _limit(self, fed: list[tuple[str, list[Any]]]) -> int:
+        if self._steps is not None:
+            return self._steps
+        return _MANY + _MANY_EACH * sum(len(messages) for _, messages in fed)
+
+    def not_received(self) -> dict[str, int]:
+        """Return how many messages the operator never received, by input."""
+        counts: dict[str, int] = {}
+        for name, feeder in self._feeders:
+            counts[name] = counts.get(name, 0) + len(feeder.left)
+        assert self.operator._node is not None
+        for name, queues in self.operator._node.input_queues.items():
+            counts[name] = counts.get(name, 0) + sum(queue.undelivered for queue in queues)
+        return {name: count for name, count in counts.items() if count}
+
+
+def _device_in_virtual_time() -> AbstractContextManager[Any]:
+    """Return a simulated machine of its own, where this process simulates and none in virtual time is in use."""
+    if gpu.backend() != "sim" or machine_clock(None) is not None:
+        return nullcontext()
+    from penstock.gpu import sim
+
+    return sim.Machine()

@@ -1,0 +1,113 @@
+"""What stands around an operator that runs by itself: who feeds it, who collects what it emits, who counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.core.clock import nanoseconds
+from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
+from penstock.core.fragment import Fragment
+from penstock.core.operator import Operator
+from penstock.core.spec import OperatorSpec
+from penstock.runtime.message import Message as RuntimeMessage
+from penstock.testing.message import Message
+
+__all__ = ["Collector", "Feeder", "StepCounter"]
+
+# More than any test emits in one step. A queue takes no room for what is not in it.
+_PLENTY = 1 << 20
+
+
+class StepCounter(Condition):
+    """Counts the steps of an operator, and lets it have no more than so many."""
+
+    polled = False
+
+    def __init__(self, fragment: Fragment, limit: int) -> None:
+        super().__init__(fragment, name="step_counter")
+        self.limit = limit
+        self.steps = 0
+        self.has_ended_it = False
+        """Whether the operator would have gone on."""
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY until there were as many steps as there may be."""
+        if self.steps < self.limit:
+            return SchedulingStatusType.READY, None
+        self.has_ended_it = True
+        return SchedulingStatusType.NEVER, None
+
+    def on_execute(self, timestamp: int) -> None:
+        """Count a step."""
+        self.steps += 1
+
+
+class Feeder(Operator):
+    """Sends messages to one input, each at its time, or as soon as there is room."""
+
+    def __init__(self, fragment: Fragment, messages: Iterable[Any], name: str) -> None:
+        self.left = [item if isinstance(item, Message) else Message(item) for item in messages][::-1]
+        super().__init__(fragment, _Due(fragment, self.left), name=name)
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the output."""
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Send one message."""
+        message = self.left.pop()
+        self.metadata.update(message.metadata)
+        timestamp = -1 if message.acq_timestamp is None else message.acq_timestamp
+        op_output.emit(message.data, "out", acq_timestamp=timestamp)
+
+
+class _Due(Condition):
+    """Lets a feeder run when the time of its next message has come."""
+
+    polled = False
+
+    def __init__(self, fragment: Fragment, left: list[Message]) -> None:
+        super().__init__(fragment, name="due")
+        self.left = left
+        self.began: int | None = None
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY from the next message's time on, and NEVER when there is none left."""
+        if self.began is None:
+            self.began = timestamp
+        if not self.left:
+            return SchedulingStatusType.NEVER, None
+        at = self.left[-1].at
+        if at is None:
+            return SchedulingStatusType.READY, None
+        due = self.began + nanoseconds(at, "the time of a message")
+        return (SchedulingStatusType.READY if timestamp >= due else SchedulingStatusType.WAIT_TIME), due
+
+
+class Collector(Operator):
+    """Keeps all that one output emits, however much in one step."""
+
+    def __init__(self, fragment: Fragment, name: str) -> None:
+        self.collected: list[Message] = []
+        super().__init__(fragment, name=name)
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare an input that takes any number of messages."""
+        spec.input("in", size=_PLENTY).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
+
+    def start(self) -> None:
+        """Take note of when the run begins."""
+        self.began = self.fragment.scheduler().clock.timestamp()
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Take what waits, with what came with each."""
+        assert self._node is not None
+        waiting = self._node.receiver("in")
+        carried = [waiting.peek(number) for number in range(waiting.size)]
+        at = context.timestamp - self.began
+        for data, item in zip(op_input.receive("in"), carried, strict=True):
+            is_message = type(item) is RuntimeMessage
+            metadata = dict(item.metadata or {}) if is_message else {}
+            timestamp = item.acq_timestamp if is_message else None
+            self.collected.append(Message(data, metadata, timestamp, at))

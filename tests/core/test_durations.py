@@ -1,0 +1,134 @@
+"""A duration is written the same way wherever one is taken."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from pipelines import App, Body, run
+
+from penstock import Application, CountCondition, GreedyScheduler, PeriodicCondition
+from penstock.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableTimeoutCondition
+from penstock.resources import ManualClock, SyntheticClock
+
+MS = 1_000_000
+
+
+def period(app: Application, duration: Any) -> int:
+    return PeriodicCondition(app, duration).recess_period_ns()
+
+
+def delay(app: Application, duration: Any) -> int:
+    return ExpiringMessageAvailableCondition(app, 4, duration).max_delay_ns
+
+
+def timeout(app: Application, duration: Any) -> int:
+    return MultiMessageAvailableTimeoutCondition(app, duration).period
+
+
+def slept(app: Application, duration: Any) -> int:
+    clock = ManualClock(app)
+    clock.sleep_for(duration)
+    return clock.timestamp()
+
+
+def advanced(app: Application, duration: Any) -> int:
+    clock = SyntheticClock(app)
+    clock.advance_by(duration)
+    return clock.timestamp()
+
+
+TAKERS = [period, delay, timeout, slept, advanced]
+
+
+@pytest.mark.parametrize("take", TAKERS)
+@pytest.mark.parametrize(
+    ("duration", "expected"),
+    [
+        (33, 33),
+        (np.int32(33), 33),
+        (0.033, 33 * MS),
+        (np.float32(0.5), 500 * MS),
+        (timedelta(milliseconds=33), 33 * MS),
+        ("33ms", 33 * MS),
+        (" 33 ms ", 33 * MS),
+        ("0.1s", 100 * MS),
+        (".5s", 500 * MS),
+        ("1.5s", 1500 * MS),
+        ("1e3us", MS),
+        ("250µs", MS // 4),
+        ("7ns", 7),
+        ("7", 7),
+        ("2min", 120_000 * MS),
+        ("1h", 3_600_000 * MS),
+        ("30Hz", 33_333_333),
+        ("50hz", 20 * MS),
+        ("1kHz", MS),
+    ],
+)
+def test_a_duration_is_a_number_a_timedelta_or_text(take: Any, duration: Any, expected: int) -> None:
+    assert take(Application([]), duration) == expected
+
+
+@pytest.mark.parametrize("take", TAKERS)
+@pytest.mark.parametrize("wrong", ["often", "33 m s", "33 parsecs", "1.5", "", "ms"])
+def test_text_that_is_no_duration_shows_some_that_are(take: Any, wrong: str) -> None:
+    with pytest.raises(ValueError, match=r"'33ms', '1.5s', '2min', '30Hz'; not"):
+        take(Application([]), wrong)
+
+
+@pytest.mark.parametrize("take", TAKERS)
+@pytest.mark.parametrize("wrong", [None, True, [1], float("nan"), float("inf")])
+def test_what_is_no_duration_at_all_is_refused(take: Any, wrong: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"an int \(nanoseconds\), a float \(seconds\), a timedelta, or a str"
+    ):
+        take(Application([]), wrong)
+
+
+@pytest.mark.parametrize("wrong", ["0Hz", "-5Hz"])
+def test_a_frequency_must_be_more_than_zero(wrong: str) -> None:
+    with pytest.raises(ValueError, match="never comes"):
+        PeriodicCondition(None, wrong)
+
+
+def test_a_condition_that_refuses_a_duration_is_named() -> None:
+    with pytest.raises(ValueError, match="condition 'pace': the period must be"):
+        PeriodicCondition(None, "often", name="pace")
+
+
+def test_a_scheduler_takes_milliseconds_or_text() -> None:
+    scheduler = GreedyScheduler(
+        None, max_duration_ms="1.5s", stop_on_deadlock_timeout="500us", check_recession_period_ms="2ms"
+    )
+    assert scheduler.max_duration_ms == 1500
+    assert scheduler.stop_on_deadlock_timeout == 1  # whole milliseconds, rounded up
+    assert scheduler.check_recession_period_ms == 2
+    assert GreedyScheduler(None, max_duration_ms=250).max_duration_ms == 250
+    assert GreedyScheduler(None, max_duration_ms=timedelta(seconds=2)).max_duration_ms == 2000
+    assert not GreedyScheduler(None, stop_on_deadlock_timeout=-1).stop_on_deadlock
+
+
+@pytest.mark.parametrize("wrong", [None, True, [1]])
+def test_a_scheduler_refuses_what_is_no_duration(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="max_duration_ms must be a number of milliseconds, a str such as"):
+        GreedyScheduler(None, max_duration_ms=wrong)
+
+
+def test_a_run_keeps_to_a_duration_written_as_text() -> None:
+    times: list[int] = []
+
+    def compose(app: App) -> None:
+        app.add_operator(
+            Body(
+                app,
+                PeriodicCondition(app, "40ms"),
+                CountCondition(app, 100),
+                body=lambda op, i, o: times.append(op.fragment.scheduler().clock.timestamp() // MS),
+            )
+        )
+
+    run(compose, max_duration_ms="0.1s")
+    assert times == [0, 40, 80]

@@ -1,0 +1,390 @@
+"""The mistakes of the first hour: each is told where it is made, with what would be right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pipelines import App, Body, run, sink, source
+
+from penstock import Application, Condition, CountCondition, GreedyScheduler, Operator, op
+from penstock.core import GraphError, ParameterError, PortError
+
+
+@op
+def numbers(*, count: int = 3) -> Any:
+    yield from range(count)
+
+
+@op
+def show(value: Any) -> None:
+    pass
+
+
+@op
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+class Average(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.input("value")
+        spec.output("average")
+        spec.param("window", 3)
+        spec.param("path")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(op_input.receive("valu"), "average")
+
+
+class Plain(Operator):
+    """Without ports and parameters."""
+
+
+class Handed(Operator):
+    def __init__(self, fragment: Any, factor: int) -> None:
+        self.factor = factor
+        super().__init__()  # type: ignore[call-arg]
+
+
+def forgotten_return(app: App) -> None:
+    @op
+    def square(value: int) -> Any:
+        value * value
+
+    squares = square(app)
+    app.add_flow(numbers(app), squares)
+    app.add_flow(squares, show(app))
+
+
+def misspelled_port(app: App) -> None:
+    join = Body(
+        app,
+        inputs=["frame", "mask"],
+        body=lambda op, i, o: i.receive("fram"),
+        name="join",
+    )
+    app.add_flow(source(app, [1], name="a"), join, {"out": "frame"})
+    app.add_flow(source(app, [1], name="b"), join, {"out": "mask"})
+
+
+MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
+    "a function that is not an operator yet": (
+        lambda app: app.add_flow(numbers, show),  # type: ignore[arg-type]
+        GraphError,
+        "<op numbers() -> out> is not an operator; make one first: numbers(self, name=...)",
+    ),
+    "a class that is not an operator yet": (
+        lambda app: app.add_flow(numbers(app), Average),  # type: ignore[arg-type]
+        GraphError,
+        "is not an operator; make one first: Average(self, name=...)",
+    ),
+    "no self": (
+        lambda app: Average(window=2),  # type: ignore[call-arg]
+        TypeError,
+        "and none was given; inside compose: Average(self, window=2)",
+    ),
+    "something else in the place of self": (
+        lambda app: Average(3, path="x"),  # type: ignore[arg-type]
+        TypeError,
+        "not 3; inside compose: Average(self, 3, path='x')",
+    ),
+    "a fragment that is not passed on": (
+        lambda app: Handed(app, 3),
+        TypeError,
+        "Handed.__init__ must pass it on: super().__init__(fragment)",
+    ),
+    "a parameter that is missing": (
+        lambda app: app.add_flow(numbers(app), Average(app)),
+        ParameterError,
+        "operator 'average' (Average) needs a value for 'path': give it as a keyword argument",
+    ),
+    "a parameter that is misspelled": (
+        lambda app: Average(app, windw=2),
+        ParameterError,
+        "Average 'average' has no parameter 'windw'; it has 'window', 'path'; did you mean 'window'?",
+    ),
+    "a parameter that is not declared": (
+        lambda app: Plain(app, window=2),
+        ParameterError,
+        "has no parameter 'window'; it has none; setup declares one by spec.param('window')",
+    ),
+    "a parameter of the wrong type": (
+        lambda app: Average(app, window="2"),
+        ParameterError,
+        "parameter 'window' of Average 'average' must be an int, not a str ('2')",
+    ),
+    "a float for a number of things": (
+        lambda app: Average(app, window=1e6),
+        ParameterError,
+        "must be an int, not a float (1000000.0); write 1000000",
+    ),
+    "a name by position": (
+        lambda app: numbers(app, "source"),
+        ParameterError,
+        "are given by keyword, and so is a name: name='source'",
+    ),
+    "a name that is no text": (
+        lambda app: Plain(app, name=5),  # type: ignore[arg-type]
+        TypeError,
+        "the name of a Plain must be a str, not 5",
+    ),
+    "a condition that was not made": (
+        lambda app: Plain(app, CountCondition),
+        ParameterError,
+        "make one first: CountCondition(self, ...)",
+    ),
+    "a scheduler that was not made": (
+        lambda app: app.scheduler(GreedyScheduler),  # type: ignore[arg-type]
+        TypeError,
+        "make one first: GreedyScheduler(self)",
+    ),
+    "a forgotten return": (
+        forgotten_return,
+        GraphError,
+        (
+            "operator 'square': the function never returns a value, so nothing would come of "
+            "square.out -> show.value; "
+            "return what is to be emitted"
+        ),
+    ),
+    "a flow the wrong way round": (
+        lambda app: app.add_flow(show(app), numbers(app)),
+        GraphError,
+        (
+            "operator 'numbers' has no input (an argument of the function is one), and a flow goes from "
+            "an output of "
+            "the first operator to an input of the second"
+        ),
+    ),
+    "a flow from a class without outputs": (
+        lambda app: app.add_flow(Plain(app), show(app)),
+        GraphError,
+        "operator 'plain' has no output (setup declares one by spec.output('name'))",
+    ),
+    "an ambiguous input": (
+        lambda app: app.add_flow(Body(app, outputs=["frame"], name="camera"), add(app)),
+        GraphError,
+        (
+            "operator 'add' has several inputs ('left', 'right'), so the port map must say which is meant, such "
+            "as {('frame', 'left')}"
+        ),
+    ),
+    "an ambiguous output": (
+        lambda app: app.add_flow(Body(app, outputs=["low", "high"], name="split"), show(app)),
+        GraphError,
+        (
+            "operator 'split' has several outputs ('low', 'high'), so the port map must say which is meant, such "
+            "as {('low', 'value')}"
+        ),
+    ),
+    "an input that is not connected": (
+        lambda app: app.add_flow(numbers(app), add(app), {("out", "left")}),
+        GraphError,
+        "input 'right' of operator 'add' is not connected, so the operator would never run; connect it by add_flow",
+    ),
+    "a port map without braces": (
+        lambda app: app.add_flow(numbers(app), show(app), ("out", "value")),  # type: ignore[arg-type]
+        GraphError,
+        "such as {('out', 'value')}, or a dict such as {'out': 'value'}; not ('out', 'value')",
+    ),
+    "one name for a port map": (
+        lambda app: app.add_flow(numbers(app), show(app), "out"),  # type: ignore[arg-type]
+        GraphError,
+        (
+            "a port map is a set of (output, input) pairs such as {('out', 'in')}, or a dict such as {'out': 'in'}"
+            "; not 'out'"
+        ),
+    ),
+    "three operators in one flow": (
+        lambda app: app.add_flow(numbers(app), show(app), show(app)),  # type: ignore[arg-type]
+        GraphError,
+        "connects two operators, and the third argument is a port map such as {('out', 'in')}",
+    ),
+    "a misspelled output in a flow": (
+        lambda app: app.add_flow(
+            Body(app, outputs=["low", "high"], name="split"), show(app), {("hihg", "value")}
+        ),
+        GraphError,
+        "operator 'split' has no output 'hihg'; it has 'low', 'high'; did you mean 'high'?",
+    ),
+    "a misspelled port in compute": (
+        misspelled_port,
+        PortError,
+        "operator 'join' has no input 'fram'; it has 'frame', 'mask'; did you mean 'frame'?",
+    ),
+    "an operator of another application": (
+        lambda app: app.add_flow(numbers(Application([], name="other")), show(app)),
+        GraphError,
+        (
+            "belongs to 'other' and cannot be added to 'App', which is another fragment: "
+            "make it in this compose(), with "
+            "self"
+        ),
+    ),
+    "a run inside compose": (
+        lambda app: app.run(),
+        GraphError,
+        "compose() of 'App' calls run() or compose_graph(): it only makes operators and connects them",
+    ),
+    "the same name twice": (
+        lambda app: app.add_flow(numbers(app, name="x"), show(app, name="x")),
+        GraphError,
+        "two operators are named 'x'",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_with_what_would_be_right(mistake: str) -> None:
+    make, kind, text = MISTAKES[mistake]
+    with pytest.raises(kind, match=re.escape(text)):
+        run(make)
+
+
+METHODS = {
+    "async": (
+        "async def compute(self, op_input, op_output, context): ...",
+        "Wrong.compute is async, and an operator has no event loop to await it: make it a plain method",
+    ),
+    "async generator": ("async def start(self):\n        yield", "Wrong.start is async"),
+    "generator": (
+        "def compute(self, op_input, op_output, context):\n        yield 1",
+        "Wrong.compute yields, so that calling it does nothing: emit each value by op_output.emit",
+    ),
+    "an argument is missing": (
+        "def compute(self, op_input, op_output): ...",
+        "Wrong.compute must be def compute(self, op_input, op_output, context), not def compute(self, op_input",
+    ),
+    "no spec": ("def setup(self): ...", "Wrong.setup must be def setup(self, spec), not def setup(self)"),
+    "one too many": ("def stop(self, context): ...", "Wrong.stop must be def stop(self), not"),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_that_could_not_work_is_refused_where_it_is_written(method: str) -> None:
+    code, text = METHODS[method]
+    with pytest.raises(TypeError, match=re.escape(text)):
+        exec(f"class Wrong(Operator):\n    {code}", {"Operator": Operator})
+
+
+def test_methods_may_be_written_freely() -> None:
+    class Free(Operator):
+        def setup(self, spec: Any, *more: Any) -> None: ...
+
+        def compute(self, *args: Any) -> None: ...  # type: ignore[override]
+
+        @staticmethod
+        def start() -> None: ...
+
+    run(lambda app: app.add_operator(Free(app, CountCondition(app, 2))))
+
+
+def test_an_operator_that_was_forgotten_is_warned_of() -> None:
+    def compose(app: App) -> None:
+        show(app)
+        app.add_operator(Body(app, CountCondition(app, 1)))
+
+    with pytest.warns(
+        UserWarning, match=r"operator 'show' .* was made in compose\(\) and will not run"
+    ) as told:
+        run(compose)
+    assert len(told) == 1
+
+
+def test_operators_made_outside_compose_are_not_warned_of() -> None:
+    app = App(lambda app: app.add_operator(Body(app, CountCondition(app, 1))))
+    show(app)
+    app.run()
+    show(app)
+    app.run()
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Application(nam="x"), "Application does not take 'nam'"),
+        (lambda: Application(nam="x"), "it takes 'argv', 'name'; did you mean 'name'?"),
+        (lambda: Application("camera"), "a name is given by keyword: Application(name='camera')"),
+        (lambda: Application([], "camera"), "Application does not take 'camera'"),
+    ],
+)
+def test_an_application_says_what_it_takes(make: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(text)):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (
+            "@op\nasync def fetch(url): ...",
+            "@op cannot run fetch, which is async: an operator has no event loop",
+        ),
+        ("@op\nasync def fetch(url):\n    yield url", "@op cannot run fetch, which is async"),
+        ("@op(outputs='frame')\nasync def fetch(url): ...", "with asyncio.run(...) inside it"),
+        (
+            "class Camera:\n    @op\n    def read(self): ...",
+            "Camera.read is a method: its 'self' would be an input",
+        ),
+        ("op('frame')", "@op takes a plain function, not 'frame'"),
+    ],
+)
+def test_what_cannot_be_an_operator_is_refused_where_it_is_decorated(code: str, text: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(text)):
+        exec(code, {"op": op})
+
+
+@pytest.mark.parametrize("outputs", ["", ("a", ""), ("a", "a"), (3,)])
+def test_the_names_of_outputs_are_checked_where_they_are_written(outputs: Any) -> None:
+    with pytest.raises(ValueError, match="outputs=.* an output's name is a str that is not empty"):
+        op(outputs=outputs)
+
+
+def test_an_empty_name_means_the_only_port_as_it_does_in_receive_and_emit() -> None:
+    taken: list[int] = []
+    run(lambda app: app.add_flow(numbers(app), sink(app, taken), {("", "in")}))
+    run(lambda app: app.add_flow(numbers(app), sink(app, taken), {"out": ""}))
+    assert taken == [0, 1, 2] * 2
+    with pytest.raises(GraphError, match="several inputs"):
+        run(lambda app: app.add_flow(numbers(app), add(app), {("out", "")}))
+
+
+@pytest.mark.parametrize(
+    "body", ["return value if value % 2 else None", "return value", "return\n    yield", "raise ValueError"]
+)
+def test_a_function_that_may_return_a_value_is_not_taken_for_one_that_does_not(body: str) -> None:
+    scope: dict[str, Any] = {"op": op}
+    exec(f"@op\ndef maybe(value):\n    {body}", scope)
+
+    def compose(app: App) -> None:
+        step = scope["maybe"](app)
+        app.add_flow(numbers(app), step)
+        app.add_flow(step, show(app))
+
+    App(compose).compose_graph()
+
+
+def test_a_keyword_of_an_operator_wins_over_its_section_whatever_the_order() -> None:
+    app = Application([])
+    app.config({"average": {"window": 5, "path": "file"}})
+    section = app.from_config("average")
+    operator: Any = Average(app, section, window=2)
+    assert (operator.window, operator.path) == (2, "file")
+    operator = Average(app, window=2)
+    operator.add_arg(section)
+    assert (operator.window, operator.path) == (2, "file")
+    operator = Average(app)
+    operator.add_arg(window=3)
+    operator.add_arg(section)
+    assert (operator.window, operator.path) == (3, "file")
+
+
+def test_a_condition_of_the_program_without_its_fragment_is_refused() -> None:
+    class Never(Condition):
+        pass
+
+    with pytest.raises(TypeError, match=r"inside compose: Never\(self, 3\)"):
+        Never(3)  # type: ignore[arg-type]
