@@ -1,0 +1,267 @@
+"""Bindings: every name of penstock's runtime that the harness knows. A change of the runtime is followed here.
+
+Three things are bound: which modules are traced and get controlled primitives, how a worker parks and is woken, and
+what an engine says about itself. The scenarios use the public interface, except for `Throttle`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from penstock.runtime.engine import Engine
+from penstock.runtime.lane import Lane, Seat
+
+from .controller import Controller
+from .primitives import ControlledThreading, ControlledTime
+
+__all__ = [
+    "HIDDEN_WRITES",
+    "PATIENCE_NS",
+    "Throttle",
+    "controlled",
+    "guard_of",
+    "has_wake_up",
+    "is_stopping",
+    "left_behind",
+    "next_time",
+    "queue_of",
+    "state_of",
+    "traced_files",
+    "unfinished",
+    "watched",
+    "work_in",
+]
+
+# Where any line may be the last before another thread goes on. Their `threading` and `time` are the controller's.
+_MODULES = [
+    "penstock.runtime.alone",
+    "penstock.runtime.contexts",
+    "penstock.runtime.engine",
+    "penstock.runtime.lane",
+    "penstock.runtime.node",
+    "penstock.runtime.queue",
+    "penstock.runtime.rest",
+    "penstock.runtime.threads",
+    "penstock.runtime.timers",
+    "penstock.runtime.workers",
+    "penstock.conditions.asynchronous",
+    "penstock.conditions.boolean",
+    "penstock.conditions.periodic",
+    "penstock.resources.manual_clock",
+    "penstock.resources.realtime_clock",
+    "penstock.resources.synthetic_clock",
+]
+
+# How long ready work may wait while a worker of its queue is parked, because a quick compute is expected to be over
+# in a moment and a worker stands by in case it is not: twice the patience of the one that stands by.
+PATIENCE_NS = 2_000_000
+
+
+# What a line writes that does not show in it: `take` is the `popleft` of a queue (`Inlet`).
+HIDDEN_WRITES = {"take": "queue"}
+
+
+def _modules() -> list[ModuleType]:
+    return [importlib.import_module(name) for name in _MODULES]
+
+
+def traced_files() -> list[str]:
+    """Return the files whose lines are switch points."""
+    return [str(module.__file__) for module in _modules()]
+
+
+@contextmanager
+def controlled(control: Controller) -> Iterator[None]:
+    """Give the modules controlled primitives for a time."""
+    threads, time = ControlledThreading(control), ControlledTime(control)
+    kept: list[tuple[ModuleType, str, Any]] = []
+    for module in _modules():
+        for name in ("threading", "time", "perf_counter_ns", "monotonic_ns", "monotonic"):
+            if hasattr(module, name):
+                kept.append((module, name, getattr(module, name)))
+                replaced = {"threading": threads, "time": time}.get(name) or getattr(time, name)
+                setattr(module, name, replaced)
+    try:
+        yield
+    finally:
+        for module, name, value in kept:
+            setattr(module, name, value)
+
+
+# Parking.
+
+
+@contextmanager
+def watched(
+    control: Controller, woken: Callable[[Seat, bool], None], ended: Callable[[Engine], None]
+) -> Iterator[None]:
+    """Note who is parked on what; call `woken` for each wake-up, and `ended` when an engine finds itself done.
+
+    `woken` is told whether an earlier wake-up had not been taken yet.
+    """
+    sleep, wake, end = Seat.sleep, Seat.wake, Engine.end
+
+    def watched_sleep(seat: Seat, seconds: float | None) -> bool:
+        task = control.current
+        if task is None:
+            return sleep(seat, seconds)
+        task.parker = seat
+        try:
+            return sleep(seat, seconds)
+        finally:
+            task.parker = None
+
+    def watched_wake(seat: Seat) -> None:
+        if not control.aborting:
+            woken(seat, not seat._token.locked())
+        wake(seat)
+
+    def watched_end(engine: Engine) -> bool:
+        if not control.aborting:
+            ended(engine)
+        return end(engine)
+
+    Seat.sleep, Seat.wake, Engine.end = watched_sleep, watched_wake, watched_end  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Seat.sleep, Seat.wake, Engine.end = sleep, wake, end  # type: ignore[method-assign]
+
+
+def queue_of(parker: Seat) -> Lane:
+    """Return the ready queue that the worker of a parker serves."""
+    return parker.lane
+
+
+# What an engine says about itself.
+
+
+def guard_of(engine: Engine) -> Any:
+    """Return the lock that guards the state of an engine with several workers."""
+    return engine.lock if engine.scheduler.workers else None
+
+
+def work_in(engine: Engine, lane: Lane) -> list[str]:
+    """Return what waits for a worker of a ready queue: ready nodes, and announcements that nobody looked at."""
+    ready = [node.name for node in (*lane.now, *lane.later) if not node.blockers]
+    return ready + [
+        f"an announcement for {'anyone' if node is None else node.name}"
+        for node in engine.inbox
+        if node is None or node.lane is lane
+    ]
+
+
+def is_stopping(engine: Engine) -> bool:
+    """Say whether the run is to end."""
+    return engine.stopping
+
+
+def next_time(engine: Engine) -> int | None:
+    """Return in how many nanoseconds the next timer is due, or None if there is none that passes by itself."""
+    until = engine.next_time()
+    seconds = None if until is None or not engine.clock.passes else engine.clock.seconds_until(until)
+    return None if seconds is None else round(seconds * 1e9)
+
+
+def unfinished(engine: Engine) -> list[str]:
+    """Return why an engine should not find itself done now."""
+    now = engine.clock.timestamp()
+    if engine.limit is not None and now >= engine.limit:
+        return []
+    found = [f"{node.name} is ready" for lane in engine.lanes for node in (*lane.now, *lane.later)]
+    if engine.running:
+        found.append(f"{engine.running} running")
+    if any(node.pending or node.shut for node in engine.nodes if not node.retired):
+        found.append("a node waits for an event")
+    if engine.timers.next() is not None:
+        found.append("a node waits for a time")
+    return found
+
+
+def left_behind(engine: Engine) -> list[str]:
+    """Return what a run left in its engine that should be gone when every worker has left."""
+    found = []
+    if engine.running:
+        found.append(f"{engine.running} counted as running")
+    pending = sum(node.pending + node.shut for node in engine.nodes)
+    if engine.pending != pending:
+        found.append(f"{engine.pending} counted as pending, and {pending} are")
+    alive = sum(not node.retired for node in engine.nodes)
+    if engine.alive != alive:
+        found.append(f"{engine.alive} counted as alive, and {alive} are")
+    if engine.keeper is not None:
+        found.append("a worker that keeps the time")
+    for number, lane in enumerate(engine.lanes):
+        if lane.asleep:
+            found.append(f"{len(lane.asleep)} workers asleep in lane {number}")
+        if lane.standby is not None:
+            found.append(f"a worker that stands by in lane {number}")
+        if lane.quick is not None:
+            found.append(f"a quick compute in lane {number}")
+    return found
+
+
+def has_wake_up(parker: Seat) -> bool:
+    """Say whether a worker was woken and has not noticed yet."""
+    return not parker._token.locked()
+
+
+def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
+    """Return the state of an engine, for people to read; `name` gives that of the worker of a parker."""
+    lines = [
+        f"engine: stopping {engine.stopping}, running {engine.running}, pending {engine.pending}, "
+        f"alive {engine.alive}, inbox {[node and node.name for node in engine.inbox]}, "
+        f"next time {engine.next_time()}, keeper {name(engine.keeper)} until {engine.keeper_until}"
+    ]
+    for number, lane in enumerate(engine.lanes):
+        lines.append(
+            f"  lane {number}: now {[node.name for node in lane.now]}, later {[node.name for node in lane.later]}, "
+            f"asleep {[name(seat) for seat in lane.asleep]}, standby {name(lane.standby)}, "
+            f"quick {lane.quick and lane.quick.name}"
+        )
+    for node in engine.nodes:
+        lines.append(
+            f"  node {node.name}: blockers {node.blockers}, busy {node.busy}, pending {node.pending}, "
+            f"shut {node.shut}, retired {node.retired}, wake at {node.wake_at}, "
+            f"inputs {[len(queue) for queue in node.inputs]}"
+        )
+    return "\n".join(lines)
+
+
+class Throttle:
+    """Stands in for the streams of a node whose device has too much to do, until `complete` is called."""
+
+    def __init__(self, operator: Any) -> None:
+        self.full: object | None = None
+        self._announce: Callable[[], None] | None = None
+        self._node = operator._node
+        self._node.gate = self
+
+    def submit(self) -> None:
+        """Give the device as much as it may have; called in compute."""
+        self.full = self
+        self._node.special = True
+
+    def is_still_full(self) -> bool:
+        return self.full is not None
+
+    def tell(self, announce: Callable[[], None]) -> None:
+        self._announce = announce
+        if self.full is None:  # done in the meantime
+            announce()
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the engine asked to be told."""
+        return self._announce is not None
+
+    def complete(self) -> None:
+        """Have the device catch up, and say so as its callback would."""
+        self.full = None
+        announce, self._announce = self._announce, None
+        if announce is not None:
+            announce()

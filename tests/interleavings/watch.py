@@ -1,0 +1,149 @@
+"""Watch: looks at a run from outside and finds what is wrong with its waiting and waking.
+
+A wake-up may be on its way at any moment, so the state is judged only where nobody could bring it: before time moves
+because no thread can go on, and when the run is stuck. What is counted is counted all along.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import bindings
+from .controller import Controller, Task
+from .faults import Fault, Kind
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """The detectors of one run."""
+
+    def __init__(self, control: Controller) -> None:
+        self.control = control
+        self.engine: Any = None
+        self.wake_ups = 0
+        self.events = 0
+        # Wake-ups since the last event: a compute, an action of the scenario, time that moved.
+        self.since_event = 0
+        self.most_since_event = 0
+        self._parkers: dict[Any, str] = {}
+        self._waited: dict[int, int] = {}
+        control.before_time_moves = self._before_time_moves
+        control.when_stuck = self._when_stuck
+        control.on_event = self._on_event
+
+    def watch_engine(self, engine: Any) -> None:
+        """Begin to look at an engine that is about to run."""
+        self.engine = engine
+        self.control.guard = bindings.guard_of(engine)
+
+    # What is counted.
+
+    def _on_event(self) -> None:
+        self.events += 1
+        self.since_event = 0
+
+    def woken(self, parker: Any, again: bool) -> None:
+        """Take note of a wake-up."""
+        self.wake_ups += 1
+        self.since_event += 1
+        self.most_since_event = max(self.most_since_event, self.since_event)
+        if again:
+            self.fail(Kind.DOUBLE_WAKE_UP, f"{self._name(parker)} is woken before it took the wake-up before")
+        workers = sum(not task.external for task in self.control.tasks) - 1
+        if self.since_event > 2 * workers + 2:
+            self.fail(
+                Kind.SPIN,
+                f"{self.since_event} wake-ups for {workers} workers, without a compute, an announcement or a "
+                "timer in between",
+            )
+
+    def ended(self, engine: Any) -> None:
+        """Judge an engine that finds that there is nothing left to do."""
+        with self.control.undisturbed():
+            reasons = bindings.unfinished(engine)
+        if reasons:
+            self.fail(Kind.PREMATURE_END, f"the run ends although {', '.join(reasons)}")
+
+    # What is judged when nobody can go on.
+
+    def _before_time_moves(self, until: int) -> None:
+        with self.control.undisturbed():
+            self._judge(until)
+
+    def _when_stuck(self) -> None:
+        with self.control.undisturbed():
+            self._judge(None)
+            if self.engine is not None and bindings.is_stopping(self.engine):
+                self.fail(Kind.HANG, "the run is to end, and a thread never leaves")
+
+    def _judge(self, until: int | None) -> None:
+        engine = self.engine
+        parked = self._parked()
+        if engine is None or not parked:
+            return
+        if bindings.is_stopping(engine):
+            self.fail(Kind.LOST_WAKE_UP, f"the run is to end, and {_names(parked)} stay parked")
+        self._judge_work(parked, until)
+        self._judge_time(parked)
+
+    def _judge_work(self, parked: list[Task], until: int | None) -> None:
+        queues = {id(queue): queue for queue in (bindings.queue_of(task.parker) for task in parked)}
+        for key, queue in queues.items():
+            work = bindings.work_in(self.engine, queue)
+            if not work:
+                self._waited.pop(key, None)
+                continue
+            if until is not None:
+                self._waited[key] = self._waited.get(key, 0) + until - self.control.now
+            if until is None or self._waited[key] > bindings.PATIENCE_NS:
+                idle = [task for task in parked if bindings.queue_of(task.parker) is queue]
+                self.fail(Kind.LOST_WAKE_UP, f"{', '.join(work)}: ready, and {_names(idle)} stay parked")
+
+    def _judge_time(self, parked: list[Task]) -> None:
+        remaining = bindings.next_time(self.engine)
+        if remaining is None:
+            return
+        due = self.control.now + max(remaining, 0)
+        earliest = min((task.deadline for task in parked if task.deadline is not None), default=None)
+        if earliest is None or earliest > due + 1_000:
+            woken = "never" if earliest is None else f"at {earliest / 1e6:g} ms"
+            self.fail(
+                Kind.MISSED_TIME,
+                f"a timer is due at {due / 1e6:g} ms, and the first of {_names(parked)} to wake up does so {woken}",
+            )
+
+    def _parked(self) -> list[Task]:
+        found = []
+        for task in self.control.tasks:
+            if task.parker is not None and not task.is_done:
+                self._parkers[task.parker] = task.name
+                found.append(task)
+        return found
+
+    # At the end.
+
+    def judge_end(self) -> None:
+        """Judge what a run that is over left behind."""
+        if self.engine is None:
+            return
+        found = bindings.left_behind(self.engine)
+        found += [f"a wake-up for {name}" for parker, name in self._parkers.items() if bindings.has_wake_up(parker)]
+        if found:
+            self.fail(Kind.LEAK, f"at the end of the run there is still {', '.join(found)}")
+
+    def fail(self, kind: Kind, what: str) -> None:
+        """Give the run up, with the state of its workers."""
+        fault = Fault(kind, what)
+        if self.engine is not None:
+            with self.control.undisturbed():
+                self._parked()
+                fault.state = bindings.state_of(self.engine, self._name)
+        self.control.fail(fault)
+
+    def _name(self, parker: Any) -> str:
+        return "None" if parker is None else self._parkers.get(parker, "a worker")
+
+
+def _names(tasks: list[Task]) -> str:
+    return " and ".join(task.name for task in tasks)
