@@ -7,13 +7,13 @@ what an engine says about itself. The scenarios use the public interface, except
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 from penstock.runtime.engine import Engine
-from penstock.runtime.lane import Lane, Seat
 
 from .controller import Controller
 from .primitives import ControlledThreading, ControlledTime
@@ -30,6 +30,7 @@ __all__ = [
     "next_time",
     "queue_of",
     "state_of",
+    "time_patience",
     "traced_files",
     "unfinished",
     "watched",
@@ -43,10 +44,13 @@ _MODULES = [
     "penstock.runtime.engine",
     "penstock.runtime.lane",
     "penstock.runtime.node",
+    "penstock.runtime.parker",
     "penstock.runtime.queue",
+    "penstock.runtime.ready_queue",
     "penstock.runtime.rest",
     "penstock.runtime.threads",
     "penstock.runtime.timers",
+    "penstock.runtime.waiting",
     "penstock.runtime.workers",
     "penstock.conditions.asynchronous",
     "penstock.conditions.boolean",
@@ -55,6 +59,18 @@ _MODULES = [
     "penstock.resources.realtime_clock",
     "penstock.resources.synthetic_clock",
 ]
+_MODULES = [name for name in _MODULES if importlib.util.find_spec(name) is not None]
+
+# The runtime has had two forms: workers that sleep in the seats of a lane, and workers that park.
+IS_PARKING = "penstock.runtime.parker" in _MODULES
+if IS_PARKING:
+    from penstock.runtime.parker import Parker
+
+    _PARK, _UNPARK, _PERMIT, _QUEUE, _PARKED = "park", "unpark", "_permit", "ready_queue", "parked"
+else:
+    from penstock.runtime.lane import Seat as Parker  # type: ignore[attr-defined,no-redef]
+
+    _PARK, _UNPARK, _PERMIT, _QUEUE, _PARKED = "sleep", "wake", "_token", "lane", "asleep"
 
 # How long ready work may wait while a worker of its queue is parked, because a quick compute is expected to be over
 # in a moment and a worker stands by in case it is not: twice the patience of the one that stands by.
@@ -97,44 +113,53 @@ def controlled(control: Controller) -> Iterator[None]:
 
 @contextmanager
 def watched(
-    control: Controller, woken: Callable[[Seat, bool], None], ended: Callable[[Engine], None]
+    control: Controller, woken: Callable[[Any, bool], None], ended: Callable[[Engine], None]
 ) -> Iterator[None]:
     """Note who is parked on what; call `woken` for each wake-up, and `ended` when an engine finds itself done.
 
     `woken` is told whether an earlier wake-up had not been taken yet.
     """
-    sleep, wake, end = Seat.sleep, Seat.wake, Engine.end
+    park, unpark, end = getattr(Parker, _PARK), getattr(Parker, _UNPARK), Engine.end
 
-    def watched_sleep(seat: Seat, seconds: float | None) -> bool:
+    def watched_park(parker: Any, seconds: float | None) -> bool:
         task = control.current
         if task is None:
-            return sleep(seat, seconds)
-        task.parker = seat
+            return bool(park(parker, seconds))
+        task.parker = parker
         try:
-            return sleep(seat, seconds)
+            return bool(park(parker, seconds))
         finally:
             task.parker = None
 
-    def watched_wake(seat: Seat) -> None:
+    def watched_unpark(parker: Any) -> None:
         if not control.aborting:
-            woken(seat, not seat._token.locked())
-        wake(seat)
+            woken(parker, has_wake_up(parker))
+        unpark(parker)
 
-    def watched_end(engine: Engine) -> bool:
+    def watched_end(engine: Engine) -> Any:
         if not control.aborting:
             ended(engine)
         return end(engine)
 
-    Seat.sleep, Seat.wake, Engine.end = watched_sleep, watched_wake, watched_end  # type: ignore[method-assign]
+    setattr(Parker, _PARK, watched_park)
+    setattr(Parker, _UNPARK, watched_unpark)
+    Engine.end = watched_end  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Seat.sleep, Seat.wake, Engine.end = sleep, wake, end  # type: ignore[method-assign]
+        setattr(Parker, _PARK, park)
+        setattr(Parker, _UNPARK, unpark)
+        Engine.end = end  # type: ignore[method-assign]
 
 
-def queue_of(parker: Seat) -> Lane:
+def has_wake_up(parker: Any) -> bool:
+    """Say whether a worker was woken and has not noticed yet."""
+    return not getattr(parker, _PERMIT).locked()
+
+
+def queue_of(parker: Any) -> Any:
     """Return the ready queue that the worker of a parker serves."""
-    return parker.lane
+    return getattr(parker, _QUEUE)
 
 
 # What an engine says about itself.
@@ -145,7 +170,7 @@ def guard_of(engine: Engine) -> Any:
     return engine.lock if engine.scheduler.workers else None
 
 
-def work_in(engine: Engine, lane: Lane) -> list[str]:
+def work_in(engine: Engine, lane: Any) -> list[str]:
     """Return what waits for a worker of a ready queue: ready nodes, and announcements that nobody looked at."""
     ready = [node.name for node in (*lane.now, *lane.later) if not node.blockers]
     return ready + [
@@ -165,6 +190,11 @@ def next_time(engine: Engine) -> int | None:
     until = engine.next_time()
     seconds = None if until is None or not engine.clock.passes else engine.clock.seconds_until(until)
     return None if seconds is None else round(seconds * 1e9)
+
+
+def time_patience(engine: Engine) -> int:
+    """Return by how many nanoseconds a timer may be late: not at all, unless a worker is on standby."""
+    return PATIENCE_NS if any(lane.standby is not None for lane in engine.lanes) else 1_000
 
 
 def unfinished(engine: Engine) -> list[str]:
@@ -193,11 +223,13 @@ def left_behind(engine: Engine) -> list[str]:
     alive = sum(not node.retired for node in engine.nodes)
     if engine.alive != alive:
         found.append(f"{engine.alive} counted as alive, and {alive} are")
-    if engine.keeper is not None:
+    if getattr(engine, "keeper", None) is not None:
         found.append("a worker that keeps the time")
+    if IS_PARKING and engine.waiting.waking:
+        found.append(f"{len(engine.waiting.waking)} workers counted as waking")
     for number, lane in enumerate(engine.lanes):
-        if lane.asleep:
-            found.append(f"{len(lane.asleep)} workers asleep in lane {number}")
+        if parked := getattr(lane, _PARKED):
+            found.append(f"{len(parked)} workers counted as parked in lane {number}")
         if lane.standby is not None:
             found.append(f"a worker that stands by in lane {number}")
         if lane.quick is not None:
@@ -205,22 +237,21 @@ def left_behind(engine: Engine) -> list[str]:
     return found
 
 
-def has_wake_up(parker: Seat) -> bool:
-    """Say whether a worker was woken and has not noticed yet."""
-    return not parker._token.locked()
-
-
 def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
     """Return the state of an engine, for people to read; `name` gives that of the worker of a parker."""
     lines = [
         f"engine: stopping {engine.stopping}, running {engine.running}, pending {engine.pending}, "
         f"alive {engine.alive}, inbox {[node and node.name for node in engine.inbox]}, "
-        f"next time {engine.next_time()}, keeper {name(engine.keeper)} until {engine.keeper_until}"
+        f"next time {engine.next_time()}"
     ]
+    if IS_PARKING:
+        lines.append(f"  waking: {[name(parker) for parker in engine.waiting.waking]}")
+    else:
+        lines.append(f"  keeper: {name(engine.keeper)} until {engine.keeper_until}")
     for number, lane in enumerate(engine.lanes):
         lines.append(
             f"  lane {number}: now {[node.name for node in lane.now]}, later {[node.name for node in lane.later]}, "
-            f"asleep {[name(seat) for seat in lane.asleep]}, standby {name(lane.standby)}, "
+            f"parked {[name(parker) for parker in getattr(lane, _PARKED)]}, standby {name(lane.standby)}, "
             f"quick {lane.quick and lane.quick.name}"
         )
     for node in engine.nodes:
@@ -235,7 +266,8 @@ def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
 class Throttle:
     """Stands in for the streams of a node whose device has too much to do, until `complete` is called."""
 
-    def __init__(self, operator: Any) -> None:
+    def __init__(self, operator: Any, control: Controller) -> None:
+        self._control = control
         self.full: object | None = None
         self._announce: Callable[[], None] | None = None
         self._node = operator._node
@@ -251,8 +283,7 @@ class Throttle:
 
     def tell(self, announce: Callable[[], None]) -> None:
         self._announce = announce
-        if self.full is None:  # done in the meantime
-            announce()
+        self._control.point("asks the device to say when it has caught up")
 
     @property
     def is_waited_for(self) -> bool:

@@ -134,7 +134,7 @@ class Controller:
         self.guard: Any = None
         # The lines that were run, and whether the guard was held.
         self.lines: set[tuple[Line, bool]] = set()
-        # How often time moved although a task could have gone on: then nothing is promised about lateness.
+        # By how much time moved although a task could have gone on: that is not the fault of whoever is late.
         self.haste = 0
         self.before_time_moves: Callable[[int], None] = lambda until: None
         self.when_stuck: Callable[[], None] = lambda: None
@@ -188,7 +188,8 @@ class Controller:
         task.baton.acquire()
         try:
             if not self.aborting:
-                sys.settrace(self._trace)
+                if task.number:
+                    self.trace_lines()
                 task.work()
         except Abort:
             pass
@@ -217,6 +218,14 @@ class Controller:
             self.current = following
             following.baton.release()
 
+    def trace_lines(self) -> None:
+        """Make lines of traced modules switch points on this thread, in the functions that are called from now on.
+
+        On the first task that is the scenario's to say: until there are others, it would only take time.
+        """
+        if self.traced:
+            sys.settrace(self._trace)
+
     def fail(self, fault: Fault) -> None:
         """Give the run up because of a fault; called by the running task, which unwinds."""
         self._note_fault(fault)
@@ -235,7 +244,9 @@ class Controller:
         task = self.current
         if task is None or self.aborting or self._quiet:
             return
-        self._count(task, what, 0)
+        self.steps += 1
+        task.steps.append((self.steps, what, 0))
+        self._account(task)
         self._others = None
         self._offer(task)
 
@@ -298,8 +309,10 @@ class Controller:
         others = self._others
         if others is None:
             others = self._find(task, can_stay=True)
-        if others:
-            chosen = self._decide([task, *others], [0, *self._costs], line)
+            others.insert(0, task)
+            self._costs.insert(0, 0)
+        if len(others) > 1:
+            chosen = self._decide(others, self._costs, line)
             if chosen is not task:
                 self._move_time(chosen)
                 self._switch(task, chosen)
@@ -315,7 +328,7 @@ class Controller:
         if all(self._is_future(option) for option in options):
             assert options[0].deadline is not None
             self.before_time_moves(options[0].deadline)
-        chosen = options[0] if len(options) == 1 else self._decide(options, list(self._costs))
+        chosen = options[0] if len(options) == 1 else self._decide(options, self._costs)
         self._move_time(chosen)
         return chosen
 
@@ -324,7 +337,6 @@ class Controller:
         ready: list[Task] = []
         late: list[Task] = []
         earliest: int | None = None
-        volatile = False
         count = len(self.tasks)
         for offset in range(0 if not can_stay else 1, count):
             other = self.tasks[(task.number + offset) % count]
@@ -334,7 +346,6 @@ class Controller:
             elif state is _BLOCKED:
                 waits_for = other.waits_for
                 assert waits_for is not None
-                volatile = volatile or type(waits_for) is Until
                 deadline = other.deadline
                 if waits_for.is_free() or other.interrupt is not None:
                     ready.append(other)
@@ -349,7 +360,8 @@ class Controller:
         costs_late = 1 if can_stay or ready else 0
         self._costs = [costs_ready] * len(ready) + [costs_late] * len(late)
         found = ready + late
-        self._others = None if volatile or not can_stay else found
+        # Lines change nothing about it: whoever makes a predicate of the scenario true comes to a point after that.
+        self._others = found if can_stay else None
         return found
 
     def _is_future(self, task: Task) -> bool:
@@ -374,7 +386,7 @@ class Controller:
         if self._is_future(chosen):
             assert chosen.deadline is not None
             if any(self._can_go_on(task) for task in self.tasks):
-                self.haste += 1
+                self.haste += chosen.deadline - self.now
             self.now = chosen.deadline
             self.event()
 
@@ -391,9 +403,7 @@ class Controller:
 
     # Lines.
 
-    def _count(self, task: Task, what: Any, line: int) -> None:
-        self.steps += 1
-        task.steps.append((self.steps, what, line))
+    def _account(self, task: Task) -> None:
         if task.external:
             self.on_event()
         if self.steps > self.max_steps:
@@ -411,12 +421,14 @@ class Controller:
             task = self.current
             if task is not None:
                 code, line = frame.f_code, frame.f_lineno
-                self._count(task, code, line)
-                guard = self.guard
-                if guard is None:
-                    self._offer(task)
-                else:
-                    here = ((code, line), guard.holder is task)
+                self.steps += 1
+                task.steps.append((self.steps, code, line))
+                if task.external or self.steps > self.max_steps:
+                    self._account(task)
+                others = self._others
+                if others is None or len(others) > 1:
+                    guard = self.guard
+                    here = ((code, line), guard is not None and guard.holder is task)
                     self.lines.add(here)
-                    self._offer(task, here)
+                    self._offer(task, here if guard is not None else None)
         return self._trace_line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,9 +81,10 @@ class Outcome:
 class World:
     """What a scenario's program, its other threads and its check share."""
 
-    def __init__(self, scenario: Scenario, control: Controller) -> None:
+    def __init__(self, scenario: Scenario, control: Controller, watch: Watch) -> None:
         self.scenario = scenario
         self.control = control
+        self.watch = watch
         self.app: Application
         self.clock: Clock
         # Each compute that was finished: who, and when it began.
@@ -157,8 +159,14 @@ class World:
         """Whether time moved only when nobody could go on, so that lateness is the runtime's fault."""
         return not self.control.haste
 
+    def check_times(self, name: str, expected: list[float]) -> None:
+        """Assert when the computes of an operator began, in ms, give or take what a quick compute may hold up."""
+        late = [time - wanted for time, wanted in zip(self.times(name), expected, strict=True)]
+        patience = bindings.PATIENCE_NS / 1e6
+        assert all(0 <= by <= patience for by in late), f"the computes of {name} began at {self.times(name)} ms"
+
     def enter(self, name: str) -> int:
-        self.control.event()
+        self.watch.begins(name)
         if name in self._inside:
             self.control.fail(Fault(Kind.WRONG_RESULT, f"two computes of {name} run at once"))
         self._inside.add(name)
@@ -215,8 +223,8 @@ def run(scenario: Scenario, strategy: Strategy, lines: bool = True) -> Outcome:
     """Run a scenario once; without `lines` only primitives are switch points."""
     control = Controller(strategy, bindings.traced_files() if lines else ())
     watch = Watch(control)
-    world = World(scenario, control)
-    app = world.app = _Program(world, watch)
+    world = World(scenario, control, watch)
+    app = world.app = _Program(world)
 
     def call() -> None:
         try:
@@ -243,10 +251,9 @@ def run(scenario: Scenario, strategy: Strategy, lines: bool = True) -> Outcome:
 
 
 class _Program(Application):
-    def __init__(self, world: World, watch: Watch) -> None:
+    def __init__(self, world: World) -> None:
         super().__init__([])
         self._world = world
-        self._watch = watch
 
     def compose(self) -> None:
         world, scenario = self._world, self._world.scenario
@@ -263,12 +270,14 @@ class _Program(Application):
 
     def _begin(self, engine: Any) -> None:
         world = self._world
-        self._watch.watch_engine(engine)
+        world.watch.watch_engine(engine)
         for name, act in world.scenario.others.items():
             task = world.control.spawn(name, lambda act=act: act(world), external=True)
             world.control.start(task)
+        world.control.trace_lines()
 
     def _end(self) -> None:
+        sys.settrace(None)
         self._world.control.guard = None
 
 

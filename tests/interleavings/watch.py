@@ -27,7 +27,8 @@ class Watch:
         self.since_event = 0
         self.most_since_event = 0
         self._parkers: dict[Any, str] = {}
-        self._waited: dict[int, int] = {}
+        # How long the work of a ready queue has waited while a worker of that queue was parked.
+        self._waited: dict[tuple[int, str], int] = {}
         control.before_time_moves = self._before_time_moves
         control.when_stuck = self._when_stuck
         control.on_event = self._on_event
@@ -42,6 +43,11 @@ class Watch:
     def _on_event(self) -> None:
         self.events += 1
         self.since_event = 0
+
+    def begins(self, name: str) -> None:
+        """Take note that a compute begins."""
+        self._on_event()
+        self._waited = {key: waited for key, waited in self._waited.items() if key[1] != name}
 
     def woken(self, parker: Any, again: bool) -> None:
         """Take note of a wake-up."""
@@ -88,17 +94,16 @@ class Watch:
         self._judge_time(parked)
 
     def _judge_work(self, parked: list[Task], until: int | None) -> None:
+        waiting: dict[tuple[int, str], int] = {}
         queues = {id(queue): queue for queue in (bindings.queue_of(task.parker) for task in parked)}
-        for key, queue in queues.items():
-            work = bindings.work_in(self.engine, queue)
-            if not work:
-                self._waited.pop(key, None)
-                continue
-            if until is not None:
-                self._waited[key] = self._waited.get(key, 0) + until - self.control.now
-            if until is None or self._waited[key] > bindings.PATIENCE_NS:
-                idle = [task for task in parked if bindings.queue_of(task.parker) is queue]
-                self.fail(Kind.LOST_WAKE_UP, f"{', '.join(work)}: ready, and {_names(idle)} stay parked")
+        for number, queue in queues.items():
+            for work in bindings.work_in(self.engine, queue):
+                passed = 0 if until is None else until - self.control.now
+                waited = waiting[number, work] = self._waited.get((number, work), 0) + passed
+                if until is None or waited > bindings.PATIENCE_NS:
+                    idle = [task for task in parked if bindings.queue_of(task.parker) is queue]
+                    self.fail(Kind.LOST_WAKE_UP, f"{work} is ready, and {_names(idle)} stay parked")
+        self._waited = waiting
 
     def _judge_time(self, parked: list[Task]) -> None:
         remaining = bindings.next_time(self.engine)
@@ -106,7 +111,8 @@ class Watch:
             return
         due = self.control.now + max(remaining, 0)
         earliest = min((task.deadline for task in parked if task.deadline is not None), default=None)
-        if earliest is None or earliest > due + 1_000:
+        patience = bindings.time_patience(self.engine) + self.control.haste
+        if earliest is None or earliest > due + patience:
             woken = "never" if earliest is None else f"at {earliest / 1e6:g} ms"
             self.fail(
                 Kind.MISSED_TIME,
