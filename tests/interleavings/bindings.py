@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.runtime.engine import Engine
 
-from .controller import Controller
+from .controller import Abort, Controller
 from .primitives import ControlledThreading, ControlledTime
 
 __all__ = [
@@ -132,8 +132,9 @@ def watched(
             task.parker = None
 
     def watched_unpark(parker: Any) -> None:
-        if not control.aborting:
-            woken(parker, has_wake_up(parker))
+        if control.aborting:
+            raise Abort  # a loop that wakes all would not end
+        woken(parker, has_wake_up(parker))
         unpark(parker)
 
     def watched_end(engine: Engine) -> Any:

@@ -417,7 +417,11 @@ class Controller:
         return self._trace_line if wanted else None
 
     def _trace_line(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "line" and not self.aborting and not self._quiet:
+        if self.aborting:
+            self.steps += 1
+            if self.steps > 2 * self.max_steps:  # a loop that nothing else would end
+                raise Abort
+        elif event == "line" and not self._quiet:
             task = self.current
             if task is not None:
                 code, line = frame.f_code, frame.f_lineno

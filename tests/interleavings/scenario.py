@@ -121,17 +121,17 @@ class World:
 
         return self.op(name, CountCondition(self.app, count), *args, outputs=["out"], body=body)
 
-    def sink(self, name: str, *args: Any, takes: int = 0, size: dict[str, Any] | None = None) -> Step:
-        """Make an operator that keeps what it receives."""
+    def sink(self, name: str, waits: int = 0, takes: int = 0, size: dict[str, Any] | None = None) -> Step:
+        """Make an operator that keeps what it receives, and takes time before and after it does."""
         self.received[name] = []
 
         def body(op: Step, op_input: Any, op_output: Any) -> None:
-            value = op_input.receive("in")
-            self.received[name].extend(value if size and size.get("size", 1) > 1 else [value])
+            self.control.sleep(waits) if waits else None
+            self.received[name].append(op_input.receive("in"))
             self.control.point(f"{name} has received")
             self.control.sleep(takes) if takes else None
 
-        return self.op(name, *args, inputs=[("in", size or {})], body=body)
+        return self.op(name, inputs=[("in", size or {})], body=body)
 
     def through(self, name: str, takes: int = 0) -> Step:
         """Make an operator that passes on what it receives."""

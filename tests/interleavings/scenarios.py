@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from penstock import Condition, CountCondition, IOSpec, PeriodicCondition
+from penstock import Condition, ConditionType, CountCondition, IOSpec, PeriodicCondition
 from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from penstock.core import SchedulingStatusType
 from penstock.resources import RealtimeClock, SyntheticClock
 
-from .bindings import Throttle
+from .bindings import PATIENCE_NS, Throttle
 from .scenario import Scenario, World
 
 __all__ = ["SCENARIOS"]
@@ -61,6 +61,27 @@ def _slow_chain(world: World) -> None:
 _add((2, 3), Scenario("slow-chain", _slow_chain, check=_check_chain))
 
 
+def _uneven(world: World) -> None:
+    """A compute that is not as quick as the one before let expect."""
+
+    def body(op: Any, op_input: Any, op_output: Any) -> None:
+        world.received.setdefault("sink", []).append(op_input.receive("in"))
+        if op.ticks == 2:
+            world.control.sleep(8 * MS)
+
+    world.app.add_flow(world.source("source", 3), world.op("sink", inputs=["in"], body=body))
+
+
+def _check_uneven(world: World) -> None:
+    assert world.received.get("sink") == _numbers("source", 3), f"the sink received {world.received.get('sink')}"
+    if world.is_on_time and world.scenario.workers > 1:
+        late = world.times("source")[2] - world.times("sink")[1]
+        assert late <= PATIENCE_NS / MS, f"the source waited {late} ms for room that was there"
+
+
+_add((1, 2, 3), Scenario("uneven", _uneven, check=_check_uneven))
+
+
 def _fan(world: World) -> None:
     def join(op: Any, op_input: Any, op_output: Any) -> None:
         world.received.setdefault("join", []).append((op_input.receive("left"), op_input.receive("right")))
@@ -98,21 +119,11 @@ _add((2, 3), Scenario("two-producers", _two_producers, check=_check_two_producer
 
 
 def _pop(world: World) -> None:
-    source = world.op(
-        "source",
-        CountCondition(world.app, 3),
-        outputs=["out"],
-        body=lambda op, i, o: o.emit(("source", op.ticks - 1), "out"),
-    )
-    source.spec.outputs["out"].condition(_none())
-    sink = world.sink("sink", size={"size": 1, "policy": IOSpec.QueuePolicy.POP})
+    """A producer that does not wait for room, and a consumer that receives as the next message comes."""
+    source = world.source("source", 3, takes=MS)
+    source.spec.outputs["out"].condition(ConditionType.NONE)
+    sink = world.sink("sink", waits=MS, size={"size": 1, "policy": IOSpec.QueuePolicy.POP})
     world.app.add_flow(source, sink)
-
-
-def _none() -> Any:
-    from penstock import ConditionType
-
-    return ConditionType.NONE
 
 
 def _check_pop(world: World) -> None:
@@ -223,7 +234,7 @@ _add((0, 1, 2, 3), Scenario("scale", _scaled, others={"scaler": _scale}, check=_
 def _advance(world: World) -> None:
     assert isinstance(world.clock, SyntheticClock)
     for number in range(2):
-        world.control.wait_until(lambda number=number: world.count("beat") > number)
+        world.control.wait_until(lambda number=number: world.count("beat") > number or world.is_over)
         world.clock.advance_by(10 * MS)
 
 
@@ -264,7 +275,7 @@ def _awaiting(world: World) -> None:
 
 def _set_events(world: World) -> None:
     for number in range(2):
-        world.control.wait_until(lambda number=number: world.count("reader") == number)
+        world.control.wait_until(lambda number=number: world.count("reader") == number or world.is_over)
         world.notes["condition"].event_state = AsynchronousEventState.EVENT_DONE
 
 
