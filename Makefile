@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 READY_ALL := $(VENV)/.ready-all
+READY_DOCS := $(VENV)/.ready-docs
 C      ?= build/c
 
 # Where there is an NVIDIA driver, cuda-core comes along, so that the demo measures instead of simulating: the
@@ -12,7 +13,7 @@ NVIDIA ?= /proc/driver/nvidia/version
 DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' $(NVIDIA) 2>/dev/null)
 EXTRAS := dev$(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
 
-.PHONY: demo test test-all test-compiled sanitize lint gpu-test gpu-sanitize soak bench
+.PHONY: demo docs test test-all test-compiled sanitize lint gpu-test gpu-sanitize soak bench
 .PHONY: compile compile-sources compiled-wheel pure clean
 .DEFAULT_GOAL := test
 
@@ -26,6 +27,10 @@ $(READY): pyproject.toml
 # that has the build for the CPU.
 $(READY_ALL): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),all-cpu]'
+	@touch $@
+
+$(READY_DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),docs]'
 	@touch $@
 
 demo: $(READY)  ## a critical flow beside a noisy one, with and without partitions: a table and a plot
@@ -53,6 +58,10 @@ lint: $(READY)  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(READY_DOCS)  ## the site, in build/site; a warning is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+	@echo build/site/index.html
+
 gpu-test:  ## the tests of tests/gpu on a real GPU, from the source tree, with the interpreter given in PYTHON
 	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} PENSTOCK_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider
 
@@ -70,6 +79,7 @@ bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holo
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.wake_up $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
 	$(BIN)/python -m benchmarks.compose
+	$(BIN)/python -m benchmarks.idle $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
 
 compile: $(C)/extensions.json  ## the hot path as extension modules beside their files in src; again after each change
 	$(BIN)/python tools/compile_c.py $(C) src

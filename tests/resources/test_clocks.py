@@ -175,3 +175,67 @@ def test_a_scaled_realtime_clock_waits_really(make: Make) -> None:
     run(compose, make, clock=RealtimeClock(initial_time_scale=1000.0))
     assert all(time >= n for n, time in enumerate(times))
     assert len(times) == 4
+
+
+def test_a_synthetic_clock_is_moved_by_the_sum_of_what_two_threads_move_it_by() -> None:
+    clock = SyntheticClock()
+
+    class Meanwhile(int):
+        """A duration that another thread moves the clock before it is read."""
+
+        def __int__(self) -> int:
+            clock.advance_by(100)
+            return 10
+
+    clock.advance_by(Meanwhile())
+    assert clock.timestamp() == 110
+    with pytest.raises(ValueError, match="cannot go back by 5 ns"):
+        clock.advance_by(-5)
+
+
+def test_a_realtime_clock_never_goes_back_while_its_scale_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread reads the clock, and in the middle of that another changes the scale."""
+    from penstock.resources import realtime_clock
+
+    now = 0
+    meanwhile: list[float] = []
+
+    def monotonic_ns() -> int:
+        nonlocal now
+        if meanwhile:
+            clock.set_time_scale(meanwhile.pop())
+        now += 1_000_000_000
+        return now
+
+    clock = RealtimeClock()
+    monkeypatch.setattr(realtime_clock.time, "monotonic_ns", monotonic_ns)
+    clock.initialize()
+    for scale in (100.0, 0.01, 1.0, 3.0, 0.5):
+        before = clock.timestamp()
+        meanwhile.append(scale)
+        during = clock.timestamp()
+        after = clock.timestamp()
+        assert before <= during <= after
+
+
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_changing_the_scale_of_a_clock_wakes_whoever_waits_for_it(make: Make) -> None:
+    """At a millionth of its pace the next tick is a day away; the thread that changes it does not wait for it."""
+    clocks: list[RealtimeClock] = []
+
+    def compose(app: App) -> None:
+        clocks[:] = [app.scheduler().clock]  # type: ignore[list-item]
+        app.add_operator(Body(app, CountCondition(app, 2), PeriodicCondition(app, 100_000_000), name="ticks"))
+
+    app = App(compose, lambda app: make(app, clock=RealtimeClock(app, initial_time_scale=1e-6)))
+
+    def speed_up() -> None:
+        while app._engine is None or not any(parker.deadline for parker in app._engine.lanes[0].parked):
+            pass
+        clocks[0].set_time_scale(1e6)
+
+    thread = threading.Thread(target=speed_up)
+    thread.start()
+    app.run()
+    thread.join()
+    assert app.graph.find("ticks").ticks == 2  # type: ignore[attr-defined]

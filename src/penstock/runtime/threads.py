@@ -18,22 +18,32 @@ class WorkerThread:
     `Thread.join` is not that: interrupted, it takes the thread for ended in some versions of CPython.
     """
 
-    __slots__ = ("_leaving", "_left", "thread")
+    __slots__ = ("_entering", "_leaving", "_left", "thread")
 
     def __init__(self, work: Callable[[], None], clock: Clock, name: str) -> None:
         self._left = False
+        self._entering = threading.Lock()
+        self._entering.acquire()
         self._leaving = threading.Lock()
         self._leaving.acquire()
 
         def work_and_leave() -> None:
             try:
                 with clock.attach():
+                    self._entering.release()
                     work()
             finally:
                 self._left = True
+                if self._entering.locked():
+                    self._entering.release()
                 self._leaving.release()
 
         self.thread = threading.Thread(target=work_and_leave, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, and wait until the clock counts it."""
+        self.thread.start()
+        self._entering.acquire()
 
     def wait(self) -> None:
         """Wait until the thread has left."""

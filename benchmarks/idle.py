@@ -1,0 +1,93 @@
+"""What an idle application costs: CPU seconds per minute, by workers and by what it waits for.
+
+    python -m benchmarks.idle [--seconds 10] [--holoscan PYTHON] [--save]
+
+Each program runs for so many seconds of real time and computes next to nothing. What the process used of the CPU
+in that time is scaled to a minute. Starting up and ending are measured by a run of no length and subtracted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+from typing import Any
+
+from benchmarks import report
+from benchmarks.common import elsewhere, load, machine, result
+
+PROGRAMS = {
+    "an event from outside": "event",
+    "a period of 500 ms": "period",
+    "periods of 10 ms and 15 ms": "periods",
+}
+
+
+def cpu_seconds(package: str, waits_for: str, workers: int, seconds: float) -> float:
+    """Return the CPU seconds that a program uses which waits for so many seconds."""
+    sdk = load(package)
+
+    class Nothing(sdk.Operator):  # type: ignore[name-defined]
+        def setup(self, spec: Any) -> None:
+            pass
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            pass
+
+    class Idle(sdk.Application):  # type: ignore[name-defined]
+        def compose(self) -> None:
+            settings = {"max_duration_ms": round(seconds * 1e3), "name": "scheduler"}
+            if workers == 0:
+                self.scheduler(sdk.GreedyScheduler(self, **settings))
+            else:
+                self.scheduler(sdk.EventBasedScheduler(self, worker_thread_number=workers, **settings))
+            if waits_for == "event":
+                condition = sdk.AsynchronousCondition(self, name="event")
+                condition.event_state = sdk.AsynchronousEventState.EVENT_WAITING
+                self.add_operator(Nothing(self, condition, name="waits"))
+                return
+            for number, period in enumerate([500] if waits_for == "period" else [10, 15]):
+                condition = sdk.PeriodicCondition(self, period * 1_000_000, name=f"period{number}")
+                self.add_operator(Nothing(self, condition, name=f"ticks{number}"))
+
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    Idle().run()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def per_minute(package: str, waits_for: str, workers: int, seconds: float) -> float:
+    """Return the CPU seconds per idle minute, without what starting and ending costs."""
+    cpu_seconds(package, waits_for, workers, 0.05)
+    overhead = cpu_seconds(package, waits_for, workers, 0.05)
+    used = cpu_seconds(package, waits_for, workers, seconds)
+    return max(used - overhead, 0.0) * 60 / seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--holoscan", metavar="PYTHON", help="an interpreter that has the Holoscan SDK")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--one", nargs=3, metavar=("PACKAGE", "WHAT", "WORKERS"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        package, waits_for, workers = options.one
+        result(per_minute(package, waits_for, int(workers), options.seconds))
+        return
+    peers = {"penstock": sys.executable, **({"holoscan": options.holoscan} if options.holoscan else {})}
+    rows = []
+    for what, waits_for in PROGRAMS.items():
+        for workers in (0, 1, 2, 4):
+            row: list[object] = [what, workers or "greedy"]
+            for package, interpreter in peers.items():
+                arguments = ["--seconds", str(options.seconds), "--one", package, waits_for, str(workers)]
+                row.append(f"{elsewhere(interpreter, 'idle', arguments):.3f}")
+            rows.append(row)
+    title = "# CPU seconds per idle minute, by what the application waits for\n\n"
+    header = ["waits for", "workers", *peers]
+    report.publish("idle", title + report.circumstances(machine()) + "\n\n" + report.table(header, rows))
+
+
+if __name__ == "__main__":
+    main()

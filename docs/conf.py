@@ -1,0 +1,51 @@
+"""How Sphinx builds the site from these pages: `make docs`. Nothing is fetched while it builds."""
+
+import importlib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from pygments.lexers.special import TextLexer
+
+# The names of the device are the simulated ones here: they are typed, documented and the same everywhere.
+os.environ["PENSTOCK_DEVICE"] = "sim"
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
+project = "penstock"
+author = "the penstock authors"
+copyright = "the penstock authors"  # noqa: A001  (Sphinx's name)
+release = importlib.import_module("penstock._version").__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+exclude_patterns = ["_build"]
+nitpicky = False
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_default_options = {"members": True, "member-order": "bysource", "show-inheritance": True}
+autodoc_typehints = "signature"
+autodoc_class_signature = "mixed"
+python_use_unqualified_type_names = True
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+
+html_theme = "furo"
+html_title = f"penstock {release}"
+html_show_sourcelink = False
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+
+
+def link_to_files(app: Any, document: str, source: list[str]) -> None:
+    """Have links to pages that are not part of the site, such as ../CONTRIBUTING.md, lead to the files."""
+    if "/" not in document:
+        source[0] = re.sub(r"\]\(\.\./([^)#]+)(#[^)]*)?\)", r"](path:../\1)", source[0])
+
+
+def setup(app: Any) -> None:
+    """Show what a snippet prints as plain text."""
+    app.add_lexer("output", TextLexer)
+    app.connect("source-read", link_to_files)

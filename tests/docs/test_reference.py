@@ -1,0 +1,62 @@
+"""The reference shows every public name, and no other."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+API = Path(__file__).parents[2] / "docs" / "api"
+MODULES = {
+    "core": "penstock.core",
+    "conditions": "penstock.conditions",
+    "resources": "penstock.resources",
+    "schedulers": "penstock.schedulers",
+    "tensor": "penstock.tensor",
+    "gpu": "penstock.gpu",
+    "sim": "penstock.gpu.sim",
+}
+# Shown on the page of another module, which the page says.
+ELSEWHERE = {
+    "penstock.resources": {"Clock", "OrConditionCombiner"},
+}
+
+
+def described(page: str) -> set[str]:
+    """Return the names that a page describes."""
+    return set(
+        re.findall(r"^\.\. (?:auto|py:)\w+:: ([\w.]+)", (API / f"{page}.md").read_text(), re.MULTILINE)
+    )
+
+
+@pytest.mark.parametrize("page", MODULES)
+def test_a_page_of_the_reference_describes_what_its_module_exports(page: str) -> None:
+    module = importlib.import_module(MODULES[page])
+    exported = set(module.__all__) - ELSEWHERE.get(module.__name__, set())
+    if module.__name__ == "penstock.gpu.sim":
+        exported -= set(
+            importlib.import_module("penstock.gpu").__all__
+        )  # the page says that it has those too
+    assert described(page) == {f"{module.__name__}.{name}" for name in exported}
+
+
+def test_the_first_page_of_the_reference_lists_what_the_package_exports() -> None:
+    page = (API / "penstock.md").read_text()
+    names = {
+        name
+        for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    assert names == set(importlib.import_module("penstock").__all__)
+
+
+def test_every_module_that_exports_names_has_a_page() -> None:
+    source = Path(importlib.import_module("penstock").__file__ or "").parent
+    packages = {
+        "penstock." + ".".join(file.parent.relative_to(source).parts)
+        for file in source.rglob("__init__.py")
+        if file.parent != source and "__all__" in file.read_text()
+    }
+    assert packages == set(MODULES.values())
