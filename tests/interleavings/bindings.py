@@ -1,19 +1,21 @@
 """Bindings: every name of penstock's runtime that the harness knows. A change of the runtime is followed here.
 
 Three things are bound: which modules are traced and get controlled primitives, how a worker parks and is woken, and
-what an engine says about itself. The scenarios use the public interface, except for `Throttle`.
+what an engine says about itself. The scenarios use the public interface, except for `Throttle`. The faults that are
+planted are texts of the source, in `plants`.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 from penstock.runtime.engine import Engine
+from penstock.runtime.parker import Parker
+from penstock.runtime.ready_queue import ReadyQueue
 
 from .controller import Abort, Controller
 from .primitives import ControlledThreading, ControlledTime
@@ -42,12 +44,10 @@ _MODULES = [
     "penstock.runtime.alone",
     "penstock.runtime.contexts",
     "penstock.runtime.engine",
-    "penstock.runtime.lane",
     "penstock.runtime.node",
     "penstock.runtime.parker",
     "penstock.runtime.queue",
     "penstock.runtime.ready_queue",
-    "penstock.runtime.rest",
     "penstock.runtime.threads",
     "penstock.runtime.timers",
     "penstock.runtime.waiting",
@@ -59,23 +59,10 @@ _MODULES = [
     "penstock.resources.realtime_clock",
     "penstock.resources.synthetic_clock",
 ]
-_MODULES = [name for name in _MODULES if importlib.util.find_spec(name) is not None]
-
-# The runtime has had two forms: workers that sleep in the seats of a lane, and workers that park.
-IS_PARKING = "penstock.runtime.parker" in _MODULES
-if IS_PARKING:
-    from penstock.runtime.parker import Parker
-
-    _PARK, _UNPARK, _PERMIT, _QUEUE, _PARKED = "park", "unpark", "_permit", "ready_queue", "parked"
-else:
-    from penstock.runtime.lane import Seat as Parker  # type: ignore[attr-defined,no-redef]
-
-    _PARK, _UNPARK, _PERMIT, _QUEUE, _PARKED = "sleep", "wake", "_token", "lane", "asleep"
 
 # How long ready work may wait while a worker of its queue is parked, because a quick compute is expected to be over
 # in a moment and a worker stands by in case it is not: twice the patience of the one that stands by.
 PATIENCE_NS = 2_000_000
-
 
 # What a line writes that does not show in it: `take` is the `popleft` of a queue (`Inlet`).
 HIDDEN_WRITES = {"take": "queue"}
@@ -113,54 +100,50 @@ def controlled(control: Controller) -> Iterator[None]:
 
 @contextmanager
 def watched(
-    control: Controller, woken: Callable[[Any, bool], None], ended: Callable[[Engine], None]
+    control: Controller, woken: Callable[[Parker, bool], None], ended: Callable[[Engine], None]
 ) -> Iterator[None]:
     """Note who is parked on what; call `woken` for each wake-up, and `ended` when an engine finds itself done.
 
     `woken` is told whether an earlier wake-up had not been taken yet.
     """
-    park, unpark, end = getattr(Parker, _PARK), getattr(Parker, _UNPARK), Engine.end
+    park, unpark, end = Parker.park, Parker.unpark, Engine.end
 
-    def watched_park(parker: Any, seconds: float | None) -> bool:
+    def watched_park(parker: Parker, seconds: float | None) -> bool:
         task = control.current
         if task is None:
-            return bool(park(parker, seconds))
+            return park(parker, seconds)
         task.parker = parker
         try:
-            return bool(park(parker, seconds))
+            return park(parker, seconds)
         finally:
             task.parker = None
 
-    def watched_unpark(parker: Any) -> None:
+    def watched_unpark(parker: Parker) -> None:
         if control.aborting:
             raise Abort  # a loop that wakes all would not end
         woken(parker, has_wake_up(parker))
         unpark(parker)
 
-    def watched_end(engine: Engine) -> Any:
+    def watched_end(engine: Engine) -> None:
         if not control.aborting:
             ended(engine)
-        return end(engine)
+        end(engine)
 
-    setattr(Parker, _PARK, watched_park)
-    setattr(Parker, _UNPARK, watched_unpark)
-    Engine.end = watched_end  # type: ignore[method-assign]
+    Parker.park, Parker.unpark, Engine.end = watched_park, watched_unpark, watched_end  # type: ignore[method-assign]
     try:
         yield
     finally:
-        setattr(Parker, _PARK, park)
-        setattr(Parker, _UNPARK, unpark)
-        Engine.end = end  # type: ignore[method-assign]
+        Parker.park, Parker.unpark, Engine.end = park, unpark, end  # type: ignore[method-assign]
 
 
-def has_wake_up(parker: Any) -> bool:
+def has_wake_up(parker: Parker) -> bool:
     """Say whether a worker was woken and has not noticed yet."""
-    return not getattr(parker, _PERMIT).locked()
+    return not parker._permit.locked()
 
 
-def queue_of(parker: Any) -> Any:
+def queue_of(parker: Parker) -> ReadyQueue:
     """Return the ready queue that the worker of a parker serves."""
-    return getattr(parker, _QUEUE)
+    return parker.ready_queue
 
 
 # What an engine says about itself.
@@ -171,7 +154,7 @@ def guard_of(engine: Engine) -> Any:
     return engine.lock if engine.scheduler.workers else None
 
 
-def work_in(engine: Engine, lane: Any) -> list[str]:
+def work_in(engine: Engine, lane: ReadyQueue) -> list[str]:
     """Return what waits for a worker of a ready queue: ready nodes, and announcements that nobody looked at."""
     ready = [node.name for node in (*lane.now, *lane.later) if not node.blockers]
     return ready + [
@@ -224,17 +207,15 @@ def left_behind(engine: Engine) -> list[str]:
     alive = sum(not node.retired for node in engine.nodes)
     if engine.alive != alive:
         found.append(f"{engine.alive} counted as alive, and {alive} are")
-    if getattr(engine, "keeper", None) is not None:
-        found.append("a worker that keeps the time")
-    if IS_PARKING and engine.waiting.waking:
+    if engine.waiting.waking:
         found.append(f"{len(engine.waiting.waking)} workers counted as waking")
     for number, lane in enumerate(engine.lanes):
-        if parked := getattr(lane, _PARKED):
-            found.append(f"{len(parked)} workers counted as parked in lane {number}")
+        if lane.parked:
+            found.append(f"{len(lane.parked)} workers counted as parked in queue {number}")
         if lane.standby is not None:
-            found.append(f"a worker that stands by in lane {number}")
+            found.append(f"a worker that stands by in queue {number}")
         if lane.quick is not None:
-            found.append(f"a quick compute in lane {number}")
+            found.append(f"a quick compute in queue {number}")
     return found
 
 
@@ -243,16 +224,12 @@ def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
     lines = [
         f"engine: stopping {engine.stopping}, running {engine.running}, pending {engine.pending}, "
         f"alive {engine.alive}, inbox {[node and node.name for node in engine.inbox]}, "
-        f"next time {engine.next_time()}"
+        f"next time {engine.next_time()}, waking {[name(parker) for parker in engine.waiting.waking]}"
     ]
-    if IS_PARKING:
-        lines.append(f"  waking: {[name(parker) for parker in engine.waiting.waking]}")
-    else:
-        lines.append(f"  keeper: {name(engine.keeper)} until {engine.keeper_until}")
     for number, lane in enumerate(engine.lanes):
         lines.append(
-            f"  lane {number}: now {[node.name for node in lane.now]}, later {[node.name for node in lane.later]}, "
-            f"parked {[name(parker) for parker in getattr(lane, _PARKED)]}, standby {name(lane.standby)}, "
+            f"  queue {number}: now {[node.name for node in lane.now]}, later {[node.name for node in lane.later]}, "
+            f"parked {[name(parker) for parker in lane.parked]}, standby {name(lane.standby)}, "
             f"quick {lane.quick and lane.quick.name}"
         )
     for node in engine.nodes:

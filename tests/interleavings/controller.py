@@ -378,7 +378,11 @@ class Controller:
         return task.state is _READY
 
     def _decide(self, options: list[Task], costs: list[int], line: Any = None) -> Task:
-        position = self.strategy.choose(len(self.record), options, costs)
+        try:
+            position = self.strategy.choose(len(self.record), options, costs)
+        except Exception as error:
+            self.fail(Fault(Kind.ERROR, f"the strategy failed: {error}", error))
+            raise  # never: the run is given up
         self.record.append(Decision(options, costs, position, line))
         return options[position]
 

@@ -168,11 +168,10 @@ def sample(
     """Run one schedule for each seed, up to the first fault."""
     end = None if seconds is None else time.monotonic() + seconds
     done = most = 0
-    decisions = 200
     for seed in seeds:
         if end is not None and time.monotonic() > end:
             return Found(None, done, False, most)
-        outcome = _run_seed(scenario, seed, decisions)
+        outcome = _run_seed(scenario, seed)
         done += 1
         most = max(most, outcome.most_since_event)
         if outcome.fault is not None:
@@ -185,10 +184,11 @@ def sample(
     return Found(None, done, True, most)
 
 
-def _run_seed(scenario: Scenario, seed: int, decisions: int) -> Outcome:
+def _run_seed(scenario: Scenario, seed: int) -> Outcome:
     random = Random(seed)
     if random.random() < 0.5:
         return run(scenario, _Walk(random))
+    decisions = random.choice([50, 300, 1000])
     return run(scenario, _Priorities(random, random.choice([1, 2, 3]), decisions))
 
 

@@ -80,7 +80,9 @@ class ControlledLock:
             if not blocking:
                 return False
             deadline = None if timeout < 0 else control.now + round(timeout * 1e9)
-            task.steps.append((control.steps, "parks" if task.parker is not None else f"waits for {self!r}", 0))
+            task.steps.append(
+                (control.steps, "parks" if task.parker is not None else f"waits for {self!r}", 0)
+            )
             if not control.block(self, deadline):
                 return False
         self.holder = task

@@ -163,7 +163,9 @@ class World:
         """Assert when the computes of an operator began, in ms, give or take what a quick compute may hold up."""
         late = [time - wanted for time, wanted in zip(self.times(name), expected, strict=True)]
         patience = bindings.PATIENCE_NS / 1e6
-        assert all(0 <= by <= patience for by in late), f"the computes of {name} began at {self.times(name)} ms"
+        assert all(0 <= by <= patience for by in late), (
+            f"the computes of {name} began at {self.times(name)} ms"
+        )
 
     def enter(self, name: str) -> int:
         self.watch.begins(name)

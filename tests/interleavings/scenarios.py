@@ -73,7 +73,9 @@ def _uneven(world: World) -> None:
 
 
 def _check_uneven(world: World) -> None:
-    assert world.received.get("sink") == _numbers("source", 3), f"the sink received {world.received.get('sink')}"
+    assert world.received.get("sink") == _numbers("source", 3), (
+        f"the sink received {world.received.get('sink')}"
+    )
     if world.is_on_time and world.scenario.workers > 1:
         late = world.times("source")[2] - world.times("sink")[1]
         assert late <= PATIENCE_NS / MS, f"the source waited {late} ms for room that was there"
@@ -104,7 +106,11 @@ _add((1, 2, 3), Scenario("fan", _fan, check=_check_fan))
 
 
 def _two_producers(world: World) -> None:
-    left, right, sink = world.source("left", 2), world.source("right", 2), world.sink("sink", size={"size": 1})
+    left, right, sink = (
+        world.source("left", 2),
+        world.source("right", 2),
+        world.sink("sink", size={"size": 1}),
+    )
     world.app.add_flow(left, sink)
     world.app.add_flow(right, sink)
 
@@ -112,7 +118,9 @@ def _two_producers(world: World) -> None:
 def _check_two_producers(world: World) -> None:
     received = world.received["sink"]
     for name in ("left", "right"):
-        assert [pair for pair in received if pair[0] == name] == _numbers(name, 2), f"the sink received {received}"
+        assert [pair for pair in received if pair[0] == name] == _numbers(name, 2), (
+            f"the sink received {received}"
+        )
 
 
 _add((2, 3), Scenario("two-producers", _two_producers, check=_check_two_producers))
@@ -317,7 +325,10 @@ def _check_events_beside_beats(world: World) -> None:
 _add(
     (1, 2),
     Scenario(
-        "event-and-beat", _events_beside_beats, others={"setter": _set_events}, check=_check_events_beside_beats
+        "event-and-beat",
+        _events_beside_beats,
+        others={"setter": _set_events},
+        check=_check_events_beside_beats,
     ),
 )
 
@@ -338,7 +349,10 @@ def _check_switched_off(world: World) -> None:
     assert (world.count("never"), world.count("other")) == (0, 1), f"computes: {world.computes}"
 
 
-_add((0, 1, 2, 3), Scenario("switch", _switched_off, others={"switcher": _switch_off}, check=_check_switched_off))
+_add(
+    (0, 1, 2, 3),
+    Scenario("switch", _switched_off, others={"switcher": _switch_off}, check=_check_switched_off),
+)
 
 
 class _Flag(Condition):
@@ -427,9 +441,7 @@ def _throttled(world: World) -> None:
         world.notes["throttle"].submit()
         op_output.emit(("launcher", op.ticks - 1), "out")
 
-    launcher = world.op(
-        "launcher", CountCondition(world.app, 2), outputs=["out"], body=body, start=start
-    )
+    launcher = world.op("launcher", CountCondition(world.app, 2), outputs=["out"], body=body, start=start)
     world.app.add_flow(launcher, world.sink("sink"))
 
 
@@ -552,7 +564,11 @@ def _loaded(world: World) -> None:
     """More of everything, for schedules by seed."""
     _awaiting(world)
     world.op("beat", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 3))
-    source, left, right = world.source("source", 3), world.through("left", takes=3 * MS), world.through("right")
+    source, left, right = (
+        world.source("source", 3),
+        world.through("left", takes=3 * MS),
+        world.through("right"),
+    )
     for middle in (left, right):
         world.app.add_flow(source, middle)
         world.app.add_flow(middle, world.sink(f"{middle.name} sink", takes=MS // 2))

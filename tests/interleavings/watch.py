@@ -134,7 +134,9 @@ class Watch:
         if self.engine is None:
             return
         found = bindings.left_behind(self.engine)
-        found += [f"a wake-up for {name}" for parker, name in self._parkers.items() if bindings.has_wake_up(parker)]
+        found += [
+            f"a wake-up for {name}" for parker, name in self._parkers.items() if bindings.has_wake_up(parker)
+        ]
         if found:
             self.fail(Kind.LEAK, f"at the end of the run there is still {', '.join(found)}")
 
