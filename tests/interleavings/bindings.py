@@ -1,8 +1,8 @@
 """Bindings: every name of penstock's runtime that the harness knows. A change of the runtime is followed here.
 
-Three things are bound: which modules are traced and get controlled primitives, how a worker parks and is woken, and
-what an engine says about itself. The scenarios use the public interface, except for `Throttle`. The faults that are
-planted are texts of the source, in `plants`.
+Three things are bound: which modules are traced and get controlled primitives, how a worker parks and is woken,
+and what an engine says about itself. The scenarios use the public interface, except for `Throttle`. The faults
+that are planted are texts of the source, in `plants`.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def watched(
             ended(engine)
         end(engine)
 
-    Parker.park, Parker.unpark, Engine.end = watched_park, watched_unpark, watched_end  # type: ignore[method-assign]
+    Parker.park, Parker.unpark = watched_park, watched_unpark  # type: ignore[assignment,method-assign]
+    Engine.end = watched_end  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
@@ -221,19 +222,21 @@ def left_behind(engine: Engine) -> list[str]:
 
 def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
     """Return the state of an engine, for people to read; `name` gives that of the worker of a parker."""
-    lines = [
+    lines = []
+    lines.append(
         f"engine: stopping {engine.stopping}, running {engine.running}, pending {engine.pending}, "
         f"alive {engine.alive}, inbox {[node and node.name for node in engine.inbox]}, "
         f"next time {engine.next_time()}, waking {[name(parker) for parker in engine.waiting.waking]}"
-    ]
+    )
     for number, lane in enumerate(engine.lanes):
         lines.append(
-            f"  queue {number}: now {[node.name for node in lane.now]}, later {[node.name for node in lane.later]}, "
+            f"  queue {number}: now {[node.name for node in lane.now]}, "
+            f"later {[node.name for node in lane.later]}, "
             f"parked {[name(parker) for parker in lane.parked]}, standby {name(lane.standby)}, "
             f"quick {lane.quick and lane.quick.name}"
         )
     for node in engine.nodes:
-        lines.append(
+        lines.append(  # noqa: PERF401 (as the others)
             f"  node {node.name}: blockers {node.blockers}, busy {node.busy}, pending {node.pending}, "
             f"shut {node.shut}, retired {node.retired}, wake at {node.wake_at}, "
             f"inputs {[len(queue) for queue in node.inputs]}"

@@ -1,9 +1,9 @@
 """Controller: real threads with a baton, so that exactly one runs at a time and a strategy says which.
 
-Every controlled thread is a `Task`. A task runs until it comes to a switch point: a primitive (a lock, a park, a
-sleep, the start or the end of a thread), a line of a traced module, or a point that a scenario names. There the
-controller works out which tasks could go on and asks the strategy. There is no thread for the controller: the
-task that holds the baton runs it, and hands the baton over.
+Every controlled thread is a `Task`. A task runs until it comes to a switch point: a primitive (a lock, a park,
+a sleep, the start or the end of a thread), a line of a traced module, or a point that a scenario names. There
+the controller works out which tasks could go on and asks the strategy. There is no thread for the controller:
+the task that holds the baton runs it, and hands the baton over.
 
 Time is the controller's too. It moves in two ways only: no task can go on, and then it moves to the earliest
 deadline; or the strategy lets the earliest deadline pass although others could go on, which costs a preemption.
@@ -16,7 +16,7 @@ import gc
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .faults import Fault, Kind
@@ -205,10 +205,8 @@ class Controller:
         self._others = None
         following = None
         if not self.aborting:
-            try:
-                following = self._choose(task, can_stay=False)
-            except Abort:
-                pass
+            with suppress(Abort):
+                following = self._choose(task)
         if following is None:
             following = next((other for other in self.tasks if other.state in (_READY, _BLOCKED)), None)
         if following is None:
@@ -280,7 +278,7 @@ class Controller:
             task.state, task.waits_for, task.deadline = _BLOCKED, on, deadline
             self._others = None
             try:
-                following = self._choose(task, can_stay=False)
+                following = self._choose(task)
                 assert following is not None
                 self._switch(task, following)
             finally:
@@ -317,7 +315,7 @@ class Controller:
                 self._move_time(chosen)
                 self._switch(task, chosen)
 
-    def _choose(self, task: Task, can_stay: bool) -> Task | None:
+    def _choose(self, task: Task) -> Task | None:
         """Return who goes on after a task that cannot; None when all are done."""
         options = self._find(task, can_stay=False)
         if not options:

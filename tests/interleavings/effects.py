@@ -1,13 +1,14 @@
 """Effects: which preemptions can make a difference, so that the others need not be run.
 
-To preempt a thread before a line that the others take no notice of comes to the same as to preempt it after that line.
-A line concerns the others if it writes what one of them uses, or reads what one of them writes; a line that is run under
-the engine's lock concerns only those who go without it, since the others cannot run meanwhile.
+To preempt a thread before a line that the others take no notice of comes to the same as to preempt it after
+that line. A line concerns the others if it writes what one of them uses, or reads what one of them writes; a
+line that is run under the engine's lock concerns only those who go without it, since the others cannot run
+meanwhile.
 
-What a line reads and writes is taken from its bytecode, by name. A name stands for everything that has it, so that
-too much is run rather than too little: ``.quick`` is an attribute, ``queue`` is the content of what is called so. What
-is run with the lock and what without it is learned from the runs. A preemption that was put off is taken up again when
-a run shows that it matters.
+What a line reads and writes is taken from its bytecode, by name. A name stands for everything that has it, so
+that too much is run rather than too little: ``.quick`` is an attribute, ``queue`` is the content of what is
+called so. What is run with the lock and what without it is learned from the runs. A preemption that was put off
+is taken up again when a run shows that it matters.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ __all__ = ["Effects"]
 _Schedule = tuple[tuple[int, str], ...]
 
 _MUTATORS = frozenset(
-    "add append appendleft clear discard extend insert pop popitem popleft remove setdefault update".split()
+    (
+        *("add", "append", "appendleft", "clear", "discard", "extend", "insert"),
+        *("pop", "popitem", "popleft", "remove", "setdefault", "update"),
+    )
 )
 
 

@@ -1,17 +1,17 @@
 """Exploring: which schedules are run, how a failing one is made short, and how it is written down.
 
-A schedule is the list of decisions that were not the default one. The default is to go on with the thread that runs
-and, when it cannot go on, with the next one in turn; so a schedule is as short as what is special about it, and the
-empty one is a run without preemption. Written down, ``chain-2:14=worker-1,37=caller`` says that in the scenario
-``chain-2`` the 14th decision goes to worker-1 and the 37th to the caller.
+A schedule is the list of decisions that were not the default one. The default is to go on with the thread that
+runs and, when it cannot go on, with the next one in turn; so a schedule is as short as what is special about
+it, and the empty one is a run without preemption. Written down, ``chain-2:14=worker-1,37=caller`` says that in
+the scenario ``chain-2`` the 14th decision goes to worker-1 and the 37th to the caller.
 
-Exhaustive search is bounded by preemptions, as in CHESS (Musuvathi and Qadeer, 2007): a switch away from a thread
-that could go on costs one, and so does time that passes although a thread could go on. Which of several threads goes
-on after one that cannot costs nothing, unless `delays` is set: then it costs one as well (Emmi, Qadeer and Rakamarić,
-2011), which keeps three and more workers within reach.
+Exhaustive search is bounded by preemptions, as in CHESS (Musuvathi and Qadeer, 2007): a switch away from a
+thread that could go on costs one, and so does time that passes although a thread could go on. Which of several
+threads goes on after one that cannot costs nothing, unless `delays` is set: then it costs one as well (Emmi,
+Qadeer and Rakamarić, 2011), which keeps three and more workers within reach.
 
-Search by seed takes a random walk or PCT (Burckhardt and others, 2010): random priorities, lowered at a few random
-decisions, which finds a fault of depth d with a probability that can be computed.
+Search by seed takes a random walk or PCT (Burckhardt and others, 2010): random priorities, lowered at a few
+random decisions, which finds a fault of depth d with a probability that can be computed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Planting: run with a fault that was put into the source, to see that it is found.
 
-A plant is a text of a module and what it is replaced by. The module is compiled once more, and its functions get the new
-code until the end of the run. So every reference to a function has the fault, and nothing is imported twice.
+A plant is a text of a module and what it is replaced by. The module is compiled once more, and its functions
+get the new code until the end of the run. So every reference to a function has the fault, and nothing is
+imported twice.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def planted(plant: Plant) -> Iterator[None]:
     count = source.count(plant.old)
     if count != 1:
         raise LookupError(
-            f"{plant.what!r} is planted in a text that {plant.module} has {count} times: follow the source in plants.py"
+            f"{plant.what!r} is planted in a text that {plant.module} has {count} times: "
+            "follow the source in plants.py"
         )
     changed = compile(source.replace(plant.old, plant.new), module.__file__, "exec")
     codes = dict(_codes(changed))

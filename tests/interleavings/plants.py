@@ -1,7 +1,7 @@
 """Plants: the faults that the harness must find, one for each line that waiting and waking depend on.
 
-Each was found as this table says. Where the source changes, the text of a plant has to follow; where a line goes, its
-plant goes.
+Each was found as this table says. Where the source changes, the text of a plant has to follow; where a line
+goes, its plant goes.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ PLANTS = [
         "a worker is listed as parked only after it looked at the inbox",
         _WAITING,
         "        woken = False\n        try:\n            if engine.inbox:\n",
-        "        ready_queue.parked.remove(parker)\n        woken = False\n        try:\n            empty = not engine.inbox\n"
-        "            ready_queue.parked.append(parker)\n            if not empty:\n",
+        "        ready_queue.parked.remove(parker)\n        woken = False\n        try:\n"
+        "            full = bool(engine.inbox)\n            ready_queue.parked.append(parker)\n"
+        "            if full:\n",
         "event-1",
         (_LOST,),
     ),
@@ -66,8 +67,8 @@ PLANTS = [
     Plant(
         "the time was moved and the workers with a deadline are not told",
         _ENGINE,
-        "        self.inbox.append(None)\n        self.waiting.time_moved()\n        self.waiting.announced(None)\n",
-        "        self.inbox.append(None)\n        self.waiting.announced(None)\n",
+        "        self.waiting.time_moved()\n",
+        "",
         "scale-2",
         (_TIME,),
     ),
@@ -91,8 +92,8 @@ PLANTS = [
     Plant(
         "the worker on standby never gives up on a quick compute",
         _WAITING,
-        "            if node is ready_queue.quick and (node is None or node.remaining == remaining):\n                return False\n",
-        "",
+        "            if node is ready_queue.quick and (node is None or node.remaining == remaining):\n",
+        "            if False:\n",
         "uneven-2",
         (_LOST,),
     ),
@@ -123,8 +124,8 @@ PLANTS = [
     Plant(
         "a node can be put in its queue twice",
         _ENGINE,
-        "        if not node.blockers and not node.busy:\n            node.busy = True\n            lane = node.lane\n",
-        "        if not node.blockers:\n            node.busy = True\n            lane = node.lane\n",
+        "        if not node.blockers and not node.busy:\n",
+        "        if not node.blockers:\n",
         "event-2",
         (_WRONG,),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from penstock import Application, EventBasedScheduler, GreedyScheduler, Operator, OperatorSpec
@@ -48,7 +49,7 @@ class Scenario:
     """
 
     name: str
-    compose: Callable[[World], None]
+    compose: Callable[[World], object]
     workers: int = 2
     others: dict[str, Callable[[World], None]] = field(default_factory=dict)
     clock: str = "real"
@@ -145,6 +146,10 @@ class World:
         return self.op(name, inputs=["in"], outputs=["out"], body=body)
 
     # For bodies, other threads and checks.
+
+    def wait_for(self, name: str, count: int) -> None:
+        """Wait until an operator has run so often, or the run is over."""
+        self.control.wait_until(lambda: self.count(name) >= count or self.is_over)
 
     def count(self, name: str) -> int:
         """Return how many computes of an operator are finished."""
@@ -274,7 +279,7 @@ class _Program(Application):
         world = self._world
         world.watch.watch_engine(engine)
         for name, act in world.scenario.others.items():
-            task = world.control.spawn(name, lambda act=act: act(world), external=True)
+            task = world.control.spawn(name, partial(act, world), external=True)
             world.control.start(task)
         world.control.trace_lines()
 

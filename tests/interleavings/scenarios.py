@@ -1,6 +1,7 @@
 """Scenarios: the small programs that are explored, each with what other threads do to it and what must come of it.
 
-The names end in the number of workers: ``chain-2`` is the chain on two of them, ``chain-0`` on the caller's thread.
+The names end in the number of workers: ``chain-2`` is the chain on two of them, ``chain-0`` on the caller's
+thread.
 """
 
 from __future__ import annotations
@@ -136,6 +137,7 @@ def _pop(world: World) -> None:
 
 def _check_pop(world: World) -> None:
     received = world.received["sink"]
+    assert None not in received, f"the sink was run with nothing to receive: {received}"
     dropped, left = sum(world.app.dropped().values()), sum(world.app.undelivered().values())
     assert received == sorted(received), f"the sink received {received}"
     assert len(received) + dropped + left == 3, f"{received} received, {dropped} dropped, {left} left, of 3"
@@ -211,7 +213,7 @@ _add(
     (0, 1, 2, 3),
     Scenario(
         "duration",
-        lambda world: world.op("beat", PeriodicCondition(world.app, 10 * MS)) and None,
+        lambda world: world.op("beat", PeriodicCondition(world.app, 10 * MS)),
         settings={"max_duration_ms": 25},
         check=_check_duration,
     ),
@@ -224,7 +226,7 @@ def _scaled(world: World) -> None:
 
 
 def _scale(world: World) -> None:
-    world.control.wait_until(lambda: world.count("beat") == 1 or world.is_over)
+    world.wait_for("beat", 1)
     world.control.sleep(10 * MS)
     assert isinstance(world.clock, RealtimeClock)
     world.clock.set_time_scale(9.0)
@@ -242,7 +244,7 @@ _add((0, 1, 2, 3), Scenario("scale", _scaled, others={"scaler": _scale}, check=_
 def _advance(world: World) -> None:
     assert isinstance(world.clock, SyntheticClock)
     for number in range(2):
-        world.control.wait_until(lambda number=number: world.count("beat") > number or world.is_over)
+        world.wait_for("beat", number + 1)
         world.clock.advance_by(10 * MS)
 
 
@@ -254,9 +256,7 @@ _add(
     (0, 1, 2),
     Scenario(
         "synthetic",
-        lambda world: (
-            world.op("beat", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 3)) and None
-        ),
+        lambda world: world.op("beat", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 3)),
         others={"advancer": _advance},
         clock="synthetic",
         check=_check_synthetic,
@@ -283,7 +283,7 @@ def _awaiting(world: World) -> None:
 
 def _set_events(world: World) -> None:
     for number in range(2):
-        world.control.wait_until(lambda number=number: world.count("reader") == number or world.is_over)
+        world.wait_for("reader", number)
         world.notes["condition"].event_state = AsynchronousEventState.EVENT_DONE
 
 
@@ -498,12 +498,12 @@ _add((0, 2), Scenario("stop-at-start", _stopped_at_start, check=_check_nothing_r
 
 
 def _stopping_compute(world: World) -> None:
+    def stop(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.sleep(3 * MS)
+        world.app.stop_execution()
+
     _endless(world)
-    world.op(
-        "last",
-        CountCondition(world.app, 1),
-        body=lambda op, i, o: (world.control.sleep(3 * MS), world.app.stop_execution()),
-    )
+    world.op("last", CountCondition(world.app, 1), body=stop)
 
 
 _add((1, 2), Scenario("stop-in-compute", _stopping_compute, check=_check_ended))

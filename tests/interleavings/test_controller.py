@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from . import exploring
 from .controller import Controller, Strategy, Task
+from .effects import Effects
 from .exploring import Replay, explore, format_schedule, parse_schedule, replay, sample
 from .faults import Fault, Kind
 from .planting import planted
@@ -277,9 +279,8 @@ def test_a_report_says_how_to_replay_where_each_thread_is_and_how_the_engine_sta
 
 def test_leaving_out_what_makes_no_difference_leaves_out_no_fault() -> None:
     """Pruned and not, the same plants are found within one preemption; unpruned it takes more runs."""
-    from . import exploring
 
-    class Everything(exploring.Effects):
+    class Everything(Effects):
         def matters(self, *args: object) -> bool:
             return True
 

@@ -33,8 +33,6 @@ def test_the_source_is_as_it_was_after_a_plant() -> None:
 
 def test_a_plant_whose_text_is_gone_says_so() -> None:
     plant = Plant("gone", "penstock.runtime.engine", "no such text", "", "chain-1", ())
-    with pytest.raises(
-        LookupError, match="'gone' is planted in a text that penstock.runtime.engine has 0 times"
-    ):
-        with planted(plant):
-            pass
+    text = "'gone' is planted in a text that penstock.runtime.engine has 0 times"
+    with pytest.raises(LookupError, match=text), planted(plant):
+        pass

@@ -1,7 +1,7 @@
 """Nothing is found in any scenario.
 
-This is a part of all schedules, always the same. PENSTOCK_INTERLEAVINGS=5 explores each scenario for five seconds, with
-up to two preemptions and other seeds each time; ``python -m tests.interleavings`` says more.
+This is a part of all schedules, always the same. PENSTOCK_INTERLEAVINGS=5 explores each scenario for five
+seconds, with up to two preemptions and other seeds each time; ``python -m tests.interleavings`` says more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Watch: looks at a run from outside and finds what is wrong with its waiting and waking.
 
-A wake-up may be on its way at any moment, so the state is judged only where nobody could bring it: before time moves
-because no thread can go on, and when the run is stuck. What is counted is counted all along.
+A wake-up may be on its way at any moment, so the state is judged only where nobody could bring it: before time
+moves because no thread can go on, and when the run is stuck. What is counted is counted all along.
 """
 
 from __future__ import annotations
