@@ -66,10 +66,11 @@ def main() -> int:
         found = explore(scenario, 2, seconds=each / 2)
         if found.fault is None:
             by_seed = sample(scenario, itertools.count(first), seconds=each / 2)
-            by_seed.runs += found.runs
-            by_seed.most_since_event = max(found.most_since_event, by_seed.most_since_event)
-            by_seed.complete = found.complete
-            found = by_seed
+            found.fault = by_seed.fault
+            found.runs += by_seed.runs
+            found.wake_ups += by_seed.wake_ups
+            found.idle_wake_ups += by_seed.idle_wake_ups
+            found.most_since_event = max(found.most_since_event, by_seed.most_since_event)
         failed += _say(scenario, found)
     print(f"{failed} of {len(chosen)} scenarios have a fault")
     return int(failed > 0)
@@ -79,7 +80,9 @@ def _say(scenario: Scenario, found: Found) -> int:
     verdict = "all schedules within the bound" if found.complete else "a part of the schedules"
     if found.fault is not None:
         verdict = found.fault.report()
-    wake_ups = f"at most {found.most_since_event} wake-ups at once"
+    wake_ups = (
+        f"{found.wake_ups} wake-ups, {found.idle_wake_ups} idle, at most {found.most_since_event} at once"
+    )
     print(f"{scenario.name:20s} {found.runs:6d} runs, {wake_ups}: {verdict}", flush=True)
     return int(found.fault is not None)
 

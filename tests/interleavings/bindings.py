@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.runtime.engine import Engine
 from penstock.runtime.parker import Parker
@@ -19,6 +19,9 @@ from penstock.runtime.ready_queue import ReadyQueue
 
 from .controller import Abort, Controller
 from .primitives import ControlledThreading, ControlledTime
+
+if TYPE_CHECKING:
+    from .watch import Watch
 
 __all__ = [
     "HIDDEN_WRITES",
@@ -99,19 +102,15 @@ def controlled(control: Controller) -> Iterator[None]:
 
 
 @contextmanager
-def watched(
-    control: Controller, woken: Callable[[Parker, bool], None], ended: Callable[[Engine], None]
-) -> Iterator[None]:
-    """Note who is parked on what; call `woken` for each wake-up, and `ended` when an engine finds itself done.
-
-    `woken` is told whether an earlier wake-up had not been taken yet.
-    """
-    park, unpark, end = Parker.park, Parker.unpark, Engine.end
+def watched(control: Controller, watch: Watch) -> Iterator[None]:
+    """Tell a watch of every park, wake-up and announcement, and when an engine finds itself done."""
+    park, unpark, announce, end = Parker.park, Parker.unpark, Engine.announce, Engine.end
 
     def watched_park(parker: Parker, seconds: float | None) -> bool:
         task = control.current
         if task is None:
             return park(parker, seconds)
+        watch.parks(parker)
         task.parker = parker
         try:
             return park(parker, seconds)
@@ -121,20 +120,25 @@ def watched(
     def watched_unpark(parker: Parker) -> None:
         if control.aborting:
             raise Abort  # a loop that wakes all would not end
-        woken(parker, has_wake_up(parker))
+        watch.woken(parker, again=has_wake_up(parker))
         unpark(parker)
+
+    def watched_announce(engine: Engine, node: Any) -> None:
+        with watch.announcing():
+            announce(engine, node)
 
     def watched_end(engine: Engine) -> None:
         if not control.aborting:
-            ended(engine)
+            watch.ended(engine)
         end(engine)
 
     Parker.park, Parker.unpark = watched_park, watched_unpark  # type: ignore[assignment,method-assign]
-    Engine.end = watched_end  # type: ignore[assignment,method-assign]
+    Engine.announce, Engine.end = watched_announce, watched_end  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
-        Parker.park, Parker.unpark, Engine.end = park, unpark, end  # type: ignore[method-assign]
+        Parker.park, Parker.unpark = park, unpark  # type: ignore[method-assign]
+        Engine.announce, Engine.end = announce, end  # type: ignore[method-assign]
 
 
 def has_wake_up(parker: Parker) -> bool:

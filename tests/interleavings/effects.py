@@ -83,6 +83,7 @@ def _effects_in(code: CodeType) -> dict[int, tuple[frozenset[str], frozenset[str
         return {}
     found: dict[int, tuple[set[str], set[str]]] = {}
     line = code.co_firstlineno
+    owner = code.co_qualname.rpartition(".")[0].rpartition(".")[2].lower()
     # What was loaded last: what an attribute or a method would be taken from.
     held = ""
     for instruction in dis.get_instructions(code):
@@ -108,6 +109,8 @@ def _effects_in(code: CodeType) -> dict[int, tuple[frozenset[str], frozenset[str
             held = ""
         else:
             held = name if kind.startswith(("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF")) else ""
+            if held == "self":
+                held = owner  # a queue that changes itself is what others call `queue`
             if held in bindings.HIDDEN_WRITES:
                 writes.add(bindings.HIDDEN_WRITES[held])
     return {line: (frozenset(reads), frozenset(writes)) for line, (reads, writes) in found.items()}

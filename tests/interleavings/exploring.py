@@ -100,11 +100,21 @@ class _Priorities:
 class Found:
     """What a search came to."""
 
-    fault: Fault | None
-    runs: int
+    fault: Fault | None = None
+    runs: int = 0
     # Whether every schedule within the bound was run.
-    complete: bool
+    complete: bool = False
+    # The most wake-ups between two things that happened; all wake-ups; those after which nothing was run.
     most_since_event: int = 0
+    wake_ups: int = 0
+    idle_wake_ups: int = 0
+
+    def count(self, outcome: Outcome) -> None:
+        """Take note of one more run."""
+        self.runs += 1
+        self.most_since_event = max(self.most_since_event, outcome.most_since_event)
+        self.wake_ups += outcome.wake_ups
+        self.idle_wake_ups += outcome.idle_wake_ups
 
 
 def explore(
@@ -125,10 +135,10 @@ def explore(
     waiting[0].append(())
     effects = Effects()
     end = None if seconds is None else time.monotonic() + seconds
-    done = most = 0
+    found = Found()
     while any(waiting):
-        if (runs is not None and done >= runs) or (end is not None and time.monotonic() > end):
-            return Found(None, done, False, most)
+        if (runs is not None and found.runs >= runs) or (end is not None and time.monotonic() > end):
+            return found
         spent = next(n for n, schedules in enumerate(waiting) if schedules)
         schedules = waiting[spent]
         # In no particular order, so that a bound on the number of runs cuts evenly.
@@ -136,18 +146,19 @@ def explore(
         schedules[position], schedules[-1] = schedules[-1], schedules[position]
         schedule = schedules.pop()
         outcome = run(scenario, Replay(schedule), lines)
-        done += 1
-        most = max(most, outcome.most_since_event)
+        found.count(outcome)
         if outcome.fault is not None:
             _write_down(scenario, outcome, lines)
-            return Found(outcome.fault, done, False, most)
+            found.fault = outcome.fault
+            return found
         for more, total in effects.learn(outcome.lines):
             waiting[total].append(more)
         for more, cost, line in _further(outcome, schedule, delays):
             total = spent + cost
             if total <= preemptions and effects.matters(line, more, total):
                 waiting[total].append(more)
-    return Found(None, done, True, most)
+    found.complete = True
+    return found
 
 
 def _further(
@@ -167,21 +178,21 @@ def sample(
 ) -> Found:
     """Run one schedule for each seed, up to the first fault."""
     end = None if seconds is None else time.monotonic() + seconds
-    done = most = 0
+    found = Found()
     for seed in seeds:
         if end is not None and time.monotonic() > end:
-            return Found(None, done, False, most)
+            return found
         outcome = _run_seed(scenario, seed)
-        done += 1
-        most = max(most, outcome.most_since_event)
+        found.count(outcome)
         if outcome.fault is not None:
             if shrinks:
                 outcome = _shrink(scenario, outcome)
             assert outcome.fault is not None
             outcome.fault.seed = seed
             _write_down(scenario, outcome, lines=True)
-            return Found(outcome.fault, done, False, most)
-    return Found(None, done, True, most)
+            found.fault = outcome.fault
+            return found
+    return found
 
 
 def _run_seed(scenario: Scenario, seed: int) -> Outcome:

@@ -8,6 +8,7 @@ imported twice.
 from __future__ import annotations
 
 import importlib
+import linecache
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,17 +59,25 @@ def planted(plant: Plant) -> Iterator[None]:
             f"{plant.what!r} is planted in a text that {plant.module} has {count} times: "
             "follow the source in plants.py"
         )
-    changed = compile(source.replace(plant.old, plant.new), module.__file__, "exec")
-    codes = dict(_codes(changed))
+    changed = source.replace(plant.old, plant.new)
+    codes = dict(_codes(compile(changed, module.__file__, "exec")))
     kept: list[tuple[FunctionType, CodeType]] = []
     for function in _functions(module):
         code = codes.get(function.__qualname__)
         if code is not None:
             kept.append((function, function.__code__))
             function.__code__ = code
+    # For reports, which show the lines that were run.
+    linecache.cache[module.__file__] = (
+        len(changed),
+        None,
+        changed.splitlines(keepends=True),
+        module.__file__,
+    )
     try:
         yield
     finally:
+        del linecache.cache[module.__file__]
         for function, code in kept:
             function.__code__ = code
 

@@ -65,6 +65,14 @@ PLANTS = [
         (_LOST, _LEAK),
     ),
     Plant(
+        "an announcement wakes a worker of its queue and one of each other",
+        _WAITING,
+        "            if self._wake_one(ready_queue):\n                return\n        for",
+        "            self._wake_one(ready_queue)\n        for",
+        "event-3",
+        (_SPIN,),
+    ),
+    Plant(
         "the time was moved and the workers with a deadline are not told",
         _ENGINE,
         "        self.waiting.time_moved()\n",

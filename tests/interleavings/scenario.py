@@ -67,7 +67,8 @@ class Outcome:
     lines: set[tuple[Line, bool]]
     steps: int
     wake_ups: int
-    events: int
+    # Those after which the worker ran nothing before it parked again.
+    idle_wake_ups: int
     most_since_event: int
 
     def schedule(self) -> tuple[tuple[int, str], ...]:
@@ -242,7 +243,7 @@ def run(scenario: Scenario, strategy: Strategy, lines: bool = True) -> Outcome:
             world.error = error
         world.is_over = True
 
-    with bindings.controlled(control), bindings.watched(control, watch.woken, watch.ended):
+    with bindings.controlled(control), bindings.watched(control, watch):
         control.run("caller", call)
         if control.fault is None:
             _judge(world, watch)
@@ -252,7 +253,7 @@ def run(scenario: Scenario, strategy: Strategy, lines: bool = True) -> Outcome:
         control.lines,
         control.steps,
         watch.wake_ups,
-        watch.events,
+        watch.idle_wake_ups,
         watch.most_since_event,
     )
 

@@ -6,6 +6,8 @@ moves because no thread can go on, and when the run is stuck. What is counted is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from . import bindings
@@ -22,11 +24,15 @@ class Watch:
         self.control = control
         self.engine: Any = None
         self.wake_ups = 0
-        self.events = 0
-        # Wake-ups since the last event: a compute, an action of the scenario, time that moved.
+        self.idle_wake_ups = 0
+        # Wake-ups since the last event: a compute, an action of the scenario, time that moved, the end.
         self.since_event = 0
         self.most_since_event = 0
         self._parkers: dict[Any, str] = {}
+        # The workers that were woken and ran nothing since.
+        self._idle: set[Any] = set()
+        # The wake-ups that each task gave.
+        self._given: dict[Task | None, int] = {}
         # How long the work of a ready queue has waited while a worker of that queue was parked.
         self._waited: dict[tuple[int, str], int] = {}
         control.before_time_moves = self._before_time_moves
@@ -41,23 +47,44 @@ class Watch:
     # What is counted.
 
     def _on_event(self) -> None:
-        self.events += 1
         self.since_event = 0
 
     def begins(self, name: str) -> None:
         """Take note that a compute begins."""
         self._on_event()
+        task = self.control.current
+        self._idle -= {parker for parker, worker in self._parkers.items() if task and worker == task.name}
         self._waited = {key: waited for key, waited in self._waited.items() if key[1] != name}
 
+    @contextmanager
+    def announcing(self) -> Iterator[None]:
+        """Judge an announcement: it needs to wake one worker at most."""
+        task = self.control.current
+        before = self._given.get(task, 0)
+        yield
+        woken = self._given.get(task, 0) - before
+        if woken > 1:
+            self.fail(Kind.SPIN, f"one announcement woke {woken} workers")
+
+    def parks(self, parker: Any) -> None:
+        """Take note that a worker parks."""
+        if self.control.current is not None:
+            self._parkers[parker] = self.control.current.name
+        if parker in self._idle:
+            self._idle.discard(parker)
+            self.idle_wake_ups += 1
+
     def woken(self, parker: Any, again: bool) -> None:
-        """Take note of a wake-up."""
+        """Take note of a wake-up, `again` if the worker has not taken the one before."""
         self.wake_ups += 1
+        self._idle.add(parker)
+        self._given[self.control.current] = self._given.get(self.control.current, 0) + 1
         self.since_event += 1
         self.most_since_event = max(self.most_since_event, self.since_event)
         if again:
             self.fail(Kind.DOUBLE_WAKE_UP, f"{self._name(parker)} is woken before it took the wake-up before")
         workers = sum(not task.external for task in self.control.tasks) - 1
-        if self.since_event > 2 * workers + 2:
+        if self.since_event > workers + 1:
             self.fail(
                 Kind.SPIN,
                 f"{self.since_event} wake-ups for {workers} workers, without a compute, an announcement or a "
@@ -68,6 +95,7 @@ class Watch:
         """Judge an engine that finds that there is nothing left to do."""
         with self.control.undisturbed():
             reasons = bindings.unfinished(engine)
+        self._on_event()
         if reasons:
             self.fail(Kind.PREMATURE_END, f"the run ends although {', '.join(reasons)}")
 
@@ -120,12 +148,7 @@ class Watch:
             )
 
     def _parked(self) -> list[Task]:
-        found = []
-        for task in self.control.tasks:
-            if task.parker is not None and not task.is_done:
-                self._parkers[task.parker] = task.name
-                found.append(task)
-        return found
+        return [task for task in self.control.tasks if task.parker is not None and not task.is_done]
 
     # At the end.
 
@@ -145,7 +168,6 @@ class Watch:
         fault = Fault(kind, what)
         if self.engine is not None:
             with self.control.undisturbed():
-                self._parked()
                 fault.state = bindings.state_of(self.engine, self._name)
         self.control.fail(fault)
 
