@@ -12,8 +12,10 @@ deadline; or the strategy lets the earliest deadline pass although others could 
 from __future__ import annotations
 
 import _thread
+import ctypes
 import gc
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -93,6 +95,7 @@ class Task:
         # Whether it belongs to the scenario and not to the system under test.
         self.external = external
         self.state = _NEW
+        self.ident = 0
         self.waits_for: Waitable | None = None
         self.deadline: int | None = None
         self.interrupt: BaseException | None = None
@@ -157,14 +160,25 @@ class Controller:
         gc.disable()
         try:
             first.baton.release()
-            if not self._finished.acquire(timeout=_WALL_SECONDS):
+            self._await_end()
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _await_end(self) -> None:
+        end = time.monotonic() + _WALL_SECONDS
+        while not self._finished.acquire(timeout=1.0):
+            task = self.current
+            if self.aborting and task is not None and task.ident:
+                # It unwinds into a loop that nothing else would end: an exception in a trace function ended the tracing.
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(task.ident), ctypes.py_object(Abort)
+                )
+            if time.monotonic() > end:
                 raise RuntimeError(
                     "the harness itself is stuck: a task waits for something that is not controlled\n"
                     + "\n".join(f"{task.name}: {task.describe(self.now)}" for task in self.tasks)
                 )
-        finally:
-            if collecting:
-                gc.enable()
 
     def spawn(self, name: str, work: Callable[[], object], external: bool) -> Task:
         """Make a task; it does not run before `start`."""
@@ -185,6 +199,7 @@ class Controller:
         _thread.start_new_thread(self._life, (task,))
 
     def _life(self, task: Task) -> None:
+        task.ident = _thread.get_ident()
         task.baton.acquire()
         try:
             if not self.aborting:
@@ -419,11 +434,7 @@ class Controller:
         return self._trace_line if wanted else None
 
     def _trace_line(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if self.aborting:
-            self.steps += 1
-            if self.steps > 2 * self.max_steps:  # a loop that nothing else would end
-                raise Abort
-        elif event == "line" and not self._quiet:
+        if event == "line" and not self.aborting and not self._quiet:
             task = self.current
             if task is not None:
                 code, line = frame.f_code, frame.f_lineno

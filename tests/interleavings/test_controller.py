@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -194,6 +198,18 @@ def test_a_thread_that_goes_on_for_ever_is_a_fault() -> None:
     assert play(toy, Replay(())).fault.kind is Kind.LIVELOCK  # type: ignore[union-attr]
 
 
+def test_a_thread_that_unwinds_into_a_loop_is_ended() -> None:
+    def toy(control: Controller, threading: ControlledThreading) -> None:
+        try:
+            while True:
+                control.point("again")
+        finally:
+            while True:
+                pass
+
+    assert play(toy, Replay(())).fault.kind is Kind.LIVELOCK  # type: ignore[union-attr]
+
+
 def test_an_interrupt_comes_where_a_thread_waits() -> None:
     def toy(control: Controller, threading: ControlledThreading) -> None:
         token = threading.Lock()
@@ -226,6 +242,30 @@ def test_the_same_schedule_gives_the_same_run(name: str) -> None:
     ]
     assert paths[0] == paths[1]
     assert runs[0].schedule() == schedule
+
+
+def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
+    program = (
+        "from tests.interleavings.exploring import _run_seed\n"
+        "from tests.interleavings.scenarios import SCENARIOS\n"
+        "for seed in range(3):\n"
+        "    outcome = _run_seed(SCENARIOS['loaded-3'], seed)\n"
+        "    lines = [(d.position, d.line and d.line[0][1]) for d in outcome.record]\n"
+        "    print(outcome.steps, outcome.schedule(), lines)\n"
+    )
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), *sys.path])
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1]
 
 
 def test_a_schedule_by_seed_is_replayed_by_its_seed_and_by_its_text() -> None:
