@@ -29,6 +29,7 @@ __all__ = [
     "Throttle",
     "controlled",
     "guard_of",
+    "has_timers",
     "has_wake_up",
     "is_stopping",
     "left_behind",
@@ -204,6 +205,11 @@ def next_time(engine: Engine) -> int | None:
     until = engine.next_time()
     seconds = None if until is None or not engine.clock.passes else engine.clock.seconds_until(until)
     return None if seconds is None else round(seconds * 1e9)
+
+
+def has_timers(engine: Engine) -> bool:
+    """Say whether there is a time that a worker has to keep."""
+    return engine.timed
 
 
 def time_patience(engine: Engine) -> int:

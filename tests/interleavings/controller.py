@@ -170,7 +170,7 @@ class Controller:
         while not self._finished.acquire(timeout=1.0):
             task = self.current
             if self.aborting and task is not None and task.ident:
-                # It unwinds into a loop that nothing else would end: an exception in a trace function ended the tracing.
+                # It unwinds into a loop, and an exception in a trace function ends the tracing.
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
                     ctypes.c_ulong(task.ident), ctypes.py_object(Abort)
                 )

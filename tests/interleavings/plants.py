@@ -80,6 +80,14 @@ PLANTS = [
         "scale-2",
         (_TIME,),
     ),
+    Plant(
+        "the time was moved and a worker is woken that is awake already",
+        _WAITING,
+        "                        continue  # it was woken just now\n",
+        "                        pass\n",
+        "scale-2",
+        (_DOUBLE, _LEAK, _LOST),
+    ),
     # Work.
     Plant(
         "ready work wakes nobody",
@@ -136,6 +144,14 @@ PLANTS = [
         "        if not node.blockers:\n",
         "event-2",
         (_WRONG,),
+    ),
+    Plant(
+        "nobody knows who is waking",
+        _WAITING,
+        "        self.waking.add(parker)\n",
+        "",
+        "fan-3",
+        (_SPIN,),
     ),
     # Time.
     Plant(

@@ -174,6 +174,23 @@ def _check_periodic(world: World) -> None:
 
 
 _add((1, 2, 3), Scenario("periodic", _periodic, check=_check_periodic))
+
+
+def _periodic_in_pools(world: World) -> None:
+    """The same, with the beat in one ready queue and the long compute in another."""
+    beat = world.op("beat", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 3))
+    long = world.op("long", CountCondition(world.app, 1), body=lambda op, i, o: world.control.sleep(25 * MS))
+    world.app.make_thread_pool("beats", 1).add(beat, pin_operator=True)
+    world.app.make_thread_pool("others", 1).add(long, pin_operator=False)
+
+
+def _check_periodic_in_pools(world: World) -> None:
+    assert (world.count("beat"), world.count("long")) == (3, 1), f"computes: {world.computes}"
+    if world.is_on_time:
+        world.check_times("beat", [0, 10, 20])
+
+
+_add((1,), Scenario("periodic-pools", _periodic_in_pools, check=_check_periodic_in_pools))
 _add((2,), Scenario("periodic-manual", _periodic, clock="manual", check=lambda world: _check_counts(world)))
 
 
@@ -553,7 +570,7 @@ def _check_interrupted(world: World) -> None:
 
 
 _add(
-    (1, 2),
+    (0, 1, 2),
     Scenario(
         "ctrl-c", _endless, others={"user": _interrupt}, check=_check_interrupted, raises=(KeyboardInterrupt,)
     ),

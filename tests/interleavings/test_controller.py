@@ -74,11 +74,8 @@ def test_threads_that_share_a_lock_never_hold_it_at_once() -> None:
                 control.point("inside")
                 inside.clear()
 
-        threads = [threading.Thread(target=work, name=f"t{n}") for n in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for number in range(2):
+            threading.Thread(target=work, name=f"t{number}").start()
 
     found = faults_of(toy)
     assert len(found) > 10

@@ -84,6 +84,7 @@ class Watch:
         self.most_since_event = max(self.most_since_event, self.since_event)
         if again:
             self.fail(Kind.DOUBLE_WAKE_UP, f"{self._name(parker)} is woken before it took the wake-up before")
+        self._judge_need(parker)
         workers = sum(not task.external for task in self.control.tasks) - 1
         if self.since_event > workers + 1:
             self.fail(
@@ -91,6 +92,22 @@ class Watch:
                 f"{self.since_event} wake-ups for {workers} workers, without a compute, an announcement or a "
                 "timer in between",
             )
+
+    def _judge_need(self, parker: Any) -> None:
+        """Judge a wake-up that a worker gives: there must be more to do than those who were woken will see to."""
+        task = self.control.current
+        if task is None or task.external or bindings.is_stopping(self.engine):
+            return
+        with self.control.undisturbed():
+            queue = bindings.queue_of(parker)
+            waking = [
+                name
+                for other, name in self._parkers.items()
+                if bindings.queue_of(other) is queue and bindings.has_wake_up(other)
+            ]
+            needed = max(len(bindings.work_in(self.engine, queue)), 1) + bindings.has_timers(self.engine)
+        if len(waking) >= needed:
+            self.fail(Kind.SPIN, f"{self._name(parker)} is woken for what {' and '.join(waking)} will see to")
 
     def ended(self, engine: Any) -> None:
         """Judge an engine that finds that there is nothing left to do."""
