@@ -31,6 +31,7 @@ __all__ = [
     "guard_of",
     "has_timers",
     "has_wake_up",
+    "is_shared_time",
     "is_stopping",
     "left_behind",
     "make_repeatable",
@@ -210,6 +211,11 @@ def next_time(engine: Engine) -> int | None:
 def has_timers(engine: Engine) -> bool:
     """Say whether there is a time that a worker has to keep."""
     return engine.timed
+
+
+def is_shared_time(engine: Engine) -> bool:
+    """Say whether several workers may wake up for the next time: for the end of the run, or one on standby."""
+    return engine.next_time() == engine.limit or any(lane.standby is not None for lane in engine.lanes)
 
 
 def time_patience(engine: Engine) -> int:

@@ -171,6 +171,14 @@ PLANTS = [
         (_TIME, _WRONG),
     ),
     Plant(
+        "every worker keeps the time",
+        _WAITING,
+        "                    return True\n        return False\n\n    # Waiting.\n",
+        "                    return False\n        return False\n\n    # Waiting.\n",
+        "two-beats-3",
+        (_SPIN,),
+    ),
+    Plant(
         "nobody keeps the time",
         _WAITING,
         "                    deadline = engine.limit if self._is_kept(until) else until\n",

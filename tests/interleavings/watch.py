@@ -165,6 +165,12 @@ class Watch:
                 f"a timer is due at {due / 1e6:g} ms, and the first of {_names(parked)} to wake up does so {woken}",
             )
 
+        keeping = [task for task in parked if task.deadline is not None and abs(task.deadline - due) <= 1_000]
+        if len(keeping) > 1 and not bindings.is_shared_time(self.engine):
+            self.fail(
+                Kind.SPIN, f"{_names(keeping)} all wake up for the timer that is due at {due / 1e6:g} ms"
+            )
+
     def _parked(self) -> list[Task]:
         return [task for task in self.control.tasks if task.parker is not None and not task.is_done]
 
