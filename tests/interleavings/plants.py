@@ -202,6 +202,22 @@ PLANTS = [
         "duration-2",
         (_SPIN,),
     ),
+    Plant(
+        "conditions are not polled while the clock stands still",
+        _WAITING,
+        "                polls = True\n",
+        "                pass\n",
+        "polled-manual-1",
+        (Kind.LIVELOCK, _HANG, _WRONG),
+    ),
+    Plant(
+        "a worker does not say which time it keeps",
+        _WAITING,
+        "                        parker.deadline = deadline\n",
+        "                        pass\n",
+        "two-beats-3",
+        (_SPIN,),
+    ),
     # Permits.
     Plant(
         "a worker that wakes by its deadline leaves a permit behind",

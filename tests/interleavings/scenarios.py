@@ -448,6 +448,54 @@ _add(
 )
 
 
+def _check_deadlock_manual(world: World) -> None:
+    assert (world.count("flagged"), world.count("other")) == (0, 1), f"computes: {world.computes}"
+    assert world.clock.timestamp() == 20 * MS, (
+        f"the run ended at {world.clock.timestamp() / MS} ms, not at 20"
+    )
+
+
+_add(
+    (0, 2),
+    Scenario(
+        "deadlock-manual",
+        _flagged(SchedulingStatusType.WAIT),
+        clock="manual",
+        settings={"stop_on_deadlock_timeout": 20},
+        check=_check_deadlock_manual,
+    ),
+)
+
+
+def _polled_beside_event(world: World) -> None:
+    """A condition that is polled in real time, since an event that is awaited keeps the clock from jumping."""
+    _flagged(SchedulingStatusType.WAIT)(world)
+    _awaiting(world)
+
+
+def _raise_flag_then_set_events(world: World) -> None:
+    _raise_flag_silently(world)
+    world.wait_for("flagged", 1)
+    _set_events(world)
+
+
+def _check_polled_beside_event(world: World) -> None:
+    assert world.count("flagged") == 1, f"computes: {world.computes}"
+    _check_awaiting(world)
+
+
+_add(
+    (0, 1, 2),
+    Scenario(
+        "polled-manual",
+        _polled_beside_event,
+        others={"raiser": _raise_flag_then_set_events},
+        clock="manual",
+        check=_check_polled_beside_event,
+    ),
+)
+
+
 def _throttled(world: World) -> None:
     """An operator whose device may have one compute unfinished, and a thread that completes it."""
 
