@@ -14,7 +14,7 @@ DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' $
 EXTRAS := dev$(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
 
 .PHONY: demo docs test test-all test-compiled sanitize lint gpu-test gpu-sanitize soak bench
-.PHONY: compile compile-sources compiled-wheel pure clean
+.PHONY: compile compile-sources wheel compiled-wheel wheels pure clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml
@@ -89,9 +89,19 @@ compile-sources: $(C)/extensions.json  ## in build/c the C of that, to be compil
 $(C)/extensions.json: $(READY) $(shell find src/penstock -name '*.py') tools/generate_c.py tools/compile_c.py
 	$(BIN)/python tools/generate_c.py $(C)
 
-compiled-wheel: $(READY)  ## dist: a wheel with the extension modules, for this Python and this kind of machine
-	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+wheel: $(READY) pure  ## dist: the pure wheel, for every Python and every machine
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+# From an empty environment: mypy would read all of PyTorch and JAX where the interpreter has them.
+compiled-wheel:  ## dist: a wheel with the extension modules, for this Python and this kind of machine
+	$(PYTHON) -m venv build/venv-wheel
+	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 build/venv-wheel/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(MAKE) pure
+
+wheels:  ## dist: both, and each installed into an empty environment where it runs the first example
+	rm -rf dist
+	$(MAKE) wheel compiled-wheel
+	PENSTOCK_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_wheels.py
 
 pure:  ## no extension modules in src: Python would import them in place of the files beside them
 	@find src -name '*.so' -delete

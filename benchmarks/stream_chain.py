@@ -18,7 +18,7 @@ from penstock import Application, CountCondition, EventBasedScheduler, GreedySch
 from penstock.runtime.managed_stream import ManagedStream
 from penstock.runtime.stream_source import StreamSource
 
-_HANDLES = count(1)
+_HANDLES = count(16)  # the first few stand for default streams
 
 
 class IdleEvent:
@@ -44,11 +44,14 @@ class IdleStream:
     def sync(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
 
 class IdleStreams(StreamSource):
-    is_pool = True
+    dev_id = 0
 
-    def take(self) -> ManagedStream:
+    def _take(self) -> ManagedStream:
         return ManagedStream(IdleStream(), 0, IdleEvent)
 
 

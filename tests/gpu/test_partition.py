@@ -28,6 +28,18 @@ def test_partitions_have_names(bench):
             partitions["radar"]
 
 
+def test_closed_partitions_say_that_they_are_closed(bench):
+    partitions = gpu.partition(bench.device, {"control": 16})
+    partitions.close()
+    with pytest.raises(KeyError, match="the partitions of NVIDIA .* have been closed"):
+        partitions["control"]
+    for index in (0, -1):
+        with pytest.raises(IndexError, match="have been closed"):
+            partitions[index]
+    assert list(partitions) == partitions[:] == []
+    assert partitions.leftover is None
+
+
 def test_a_count_between_groups_is_rounded_up_and_says_so(bench):
     with pytest.warns(gpu.PartitionRounded, match=r"1: 32 SMs \(30 asked for\)"):
         partitions = gpu.partition(bench.device, [16, 30])
@@ -101,6 +113,18 @@ def test_partitions_are_disjoint_and_make_up_the_device(bench, counts):
         assert [len(sms) for sms in seen] == [partition.sm_count for partition in partitions]
         for one, other in itertools.combinations(seen, 2):
             assert not one & other
+
+
+def test_two_divisions_of_one_device_are_given_the_same_sms(bench):
+    """The driver does not notice: why one pool divides a device for a whole application."""
+    with gpu.partition(bench.device, [16]) as one, gpu.partition(bench.device, [40]) as other:
+        seen = []
+        for part in (one[0], other[0]):
+            stream = part.create_stream()
+            marks = bench.zeros(1024, stream)
+            bench.launch(stream, mark_sms, marks, np.int64(500_000), grid=2 * part.sm_count, block=1024)
+            seen.append(set(np.nonzero(bench.read(marks, stream))[0].tolist()))
+        assert seen[0] < seen[1]
 
 
 def test_closing_waits_for_the_work_under_way(bench):

@@ -58,7 +58,10 @@ def test_a_machine_may_have_several_devices():
             second.create_context(sim.ContextOptions(resources=[group]))
         # Work on the two overlaps, and an event orders them.
         sim.launch(stream, sim.LaunchConfig(grid=1, block=32), sim.Kernel("a", 1.0))
-        other.wait(stream)
+        first.set_current()
+        before = stream.record()
+        second.set_current()
+        other.wait(before)
         event = other.record()
         assert not event.is_done
         event.sync()

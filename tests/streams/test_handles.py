@@ -10,7 +10,7 @@ import pytest
 
 from penstock import gpu
 from penstock.gpu import sim
-from penstock.runtime.default_stream import DEFAULT_STREAM
+from penstock.runtime.default_stream import DEFAULT_STREAM, default_handle
 
 
 @pytest.fixture
@@ -27,7 +27,8 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(
         "torch",
         cuda=SimpleNamespace(
-            ExternalStream=lambda stream: ("torch", int(stream)), default_stream=lambda: "torch's default"
+            ExternalStream=lambda stream, device: ("torch", int(stream), *([device] if device else [])),
+            default_stream=lambda device=0: f"torch's default{f' of {device}' if device else ''}",
         ),
     )
     stand_in(
@@ -62,3 +63,18 @@ def test_a_handle_gives_the_librarys_own_object_once(library: str) -> None:
 @pytest.mark.usefixtures("libraries")
 def test_the_default_stream_is_the_librarys_default(library: str) -> None:
     assert getattr(DEFAULT_STREAM, library)() == f"{library}'s default"
+
+
+@pytest.mark.usefixtures("libraries")
+def test_pytorch_is_told_the_device_of_a_stream() -> None:
+    with sim.Machine("h200", devices=2):
+        sim.Device(1).set_current()
+        handle = gpu.StreamHandle(sim.Device(1).create_stream())
+        sim.Device(0).set_current()
+        assert handle.torch() == ("torch", int(handle), 1)
+    assert default_handle(1).torch() == "torch's default of 1"
+
+
+def test_a_default_stream_says_whose_it_is() -> None:
+    assert repr(DEFAULT_STREAM) == "StreamHandle(default)"
+    assert repr(default_handle(1)) == "StreamHandle(default of device 1)"

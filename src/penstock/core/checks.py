@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from penstock.core.condition import ConditionType
 from penstock.core.errors import GraphError, ParameterError, choices
+from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
     from penstock.core.graph import Graph
     from penstock.core.operator import Operator
 
-__all__ = ["check"]
+__all__ = ["check", "check_resources"]
 
 
 def check(graph: Graph) -> None:
@@ -31,6 +33,16 @@ def check(graph: Graph) -> None:
         connected = {flow.input for flow in operator._incoming}
         _check_inputs(graph, operator, connected)
         _check_sizes(operator)
+
+
+def check_resources(fragment: Fragment) -> None:
+    """Raise for resources that cannot be had or cannot be used together, as their kinds say."""
+    found: list[object] = [fragment.get_default_green_context_pool()]
+    for operator in fragment.graph:
+        found += operator.resources.values()
+        found += [getattr(operator, name, None) for name in operator.spec.params]
+    for check_graph in {type(part).check_graph: None for part in found if isinstance(part, Resource)}:
+        check_graph(fragment)
 
 
 def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None:

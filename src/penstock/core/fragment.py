@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.checks import check
+from penstock.core.checks import check, check_resources
 from penstock.core.config import Config
 from penstock.core.drawing import draw
 from penstock.core.errors import GraphError
@@ -14,7 +14,7 @@ from penstock.core.operator import Operator
 from penstock.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -98,8 +98,8 @@ class Fragment:
     def add_default_green_context_pool(
         self,
         dev_id: int = 0,
-        sms_per_partition: Sequence[int] = (),
-        default_context_index: int = -1,
+        sms_per_partition: Sequence[int] | Mapping[str, int] = (),
+        default_context_index: int | str = -1,
         min_sm_size: int = 2,
         num_partitions: int = 0,
     ) -> CudaGreenContextPool:
@@ -208,6 +208,7 @@ class Fragment:
         self._green_contexts = None
         self.compose()
         check(self._graph)
+        check_resources(self)
         return self._graph
 
     def draw(self, style: str = "text") -> str:

@@ -28,6 +28,13 @@ class Resource:
         self.fragment = fragment
         self.name = name or type(self).__name__.lower()
 
+    @staticmethod
+    def check_graph(fragment: Fragment) -> None:
+        """Raise for what can be known to be wrong with how a graph uses resources of this kind.
+
+        Called once for each kind, when the graph has been composed; a subclass may write it.
+        """
+
     def initialize(self) -> None:
         """Get ready; called once per run, before the first operator is initialized."""
 

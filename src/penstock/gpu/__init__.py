@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.gpu._ambient import current_stream, library_is_in_use, use_stream
 from penstock.gpu._backend import Backend, DeviceUnavailable, backend, module
 from penstock.gpu._completion import when_done
+from penstock.gpu._current import on_device, remember_current
 from penstock.gpu._handle import StreamHandle
 from penstock.gpu._host import launch_host
 from penstock.gpu._kernel import kernel
@@ -84,7 +85,7 @@ _OF_THE_DEVICE = tuple(__all__)
 __all__ += ["Partition", "PartitionError", "PartitionRounded", "Partitions", "Plan", "Share", "partition"]
 _OF_PARTITIONS = __all__[len(_OF_THE_DEVICE) :]  # imported when first used: many programs divide nothing
 __all__ += ["Backend", "DeviceUnavailable", "StreamHandle", "backend", "kernel", "launch_host", "when_done"]
-__all__ += ["current_stream", "library_is_in_use", "use_stream"]
+__all__ += ["current_stream", "library_is_in_use", "on_device", "remember_current", "use_stream"]
 
 
 def __getattr__(name: str) -> Any:

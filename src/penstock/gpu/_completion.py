@@ -64,7 +64,9 @@ def when_done(stream: Any, callback: Callback, *, event: Any = None) -> None:
         if not isinstance(stream, Stream):  # CuPy's and PyTorch's record in ways of their own
             stream = Stream.from_handle(handle) if handle else LEGACY_DEFAULT_STREAM
         event = stream.record()
-    _waiters.add(handle, event, callback)
+    _waiters.add(
+        (event.device.device_id, handle), event, callback
+    )  # all devices' default streams have one handle
 
 
 class _Waiters:
@@ -72,9 +74,9 @@ class _Waiters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queues: dict[int, queue.SimpleQueue[tuple[Any, Callback]]] = {}
+        self._queues: dict[tuple[int, int], queue.SimpleQueue[tuple[Any, Callback]]] = {}
 
-    def add(self, lane: int, event: Any, callback: Callback) -> None:
+    def add(self, lane: tuple[int, int], event: Any, callback: Callback) -> None:
         with self._lock:
             waiting = self._queues.get(lane)
             if waiting is None:
@@ -85,7 +87,7 @@ class _Waiters:
                 self._queues[lane] = waiting
             waiting.put((event, callback))
 
-    def _serve(self, lane: int, waiting: "queue.SimpleQueue[tuple[Any, Callback]]") -> None:
+    def _serve(self, lane: tuple[int, int], waiting: "queue.SimpleQueue[tuple[Any, Callback]]") -> None:
         bed: _Bed | None = None
         while True:
             try:

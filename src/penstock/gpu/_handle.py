@@ -49,7 +49,10 @@ class StreamHandle(int):
         except AttributeError:
             import torch
 
-            self._torch = torch.cuda.ExternalStream(self)
+            # Without a number it would take the stream for one of the current device.
+            number = getattr(getattr(self.stream, "device", None), "device_id", None)
+            known = {} if number is None else {"device": number}
+            self._torch = torch.cuda.ExternalStream(self, **known)
             return self._torch
 
     def numba(self) -> Any:

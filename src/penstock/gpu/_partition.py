@@ -148,6 +148,9 @@ class Partitions(Sequence[Partition]):
     @overload
     def __getitem__(self, key: slice) -> Sequence[Partition]: ...
     def __getitem__(self, key: int | str | slice) -> Partition | Sequence[Partition]:
+        if not self._partitions and not isinstance(key, slice):
+            kind = KeyError if isinstance(key, str) else IndexError
+            raise kind(f"the partitions of {self.plan.device_name} have been closed")
         return _by_name(self._partitions, key) if isinstance(key, str) else self._partitions[key]
 
     def __len__(self) -> int:

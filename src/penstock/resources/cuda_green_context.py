@@ -15,7 +15,7 @@ __all__ = ["CudaGreenContext"]
 
 
 class CudaGreenContext(StreamSource):
-    """A slice of a device, by its place in a pool.
+    """A slice of a device, by its place in a pool or by its name.
 
     Parameters
     ----------
@@ -24,14 +24,14 @@ class CudaGreenContext(StreamSource):
     cuda_green_context_pool
         The pool.
     index
-        Which of its partitions; the pool's default one unless given.
+        Which of its partitions, by position or by name; -1 means the pool's default one.
     """
 
     def __init__(
         self,
         fragment: Fragment | None = None,
         cuda_green_context_pool: CudaGreenContextPool | None = None,
-        index: int = -1,
+        index: int | str = -1,
         *,
         name: str = "cuda_green_context",
     ) -> None:
@@ -50,12 +50,15 @@ class CudaGreenContext(StreamSource):
     @property
     def sm_count(self) -> int:
         """The SMs it really gets."""
-        return self.pool.sm_counts[self.pool.default_context_index if self.index is None else self.index]
+        return self.pool.share(self.index).sm_count
 
-    def take(self) -> ManagedStream:
-        """Give a new stream of this slice, for an operator that was given the slice itself."""
-        return self.create_stream(0)
+    def check(self) -> None:
+        """Raise if the pool has no such partition."""
+        self.pool.check(self.index)
 
     def create_stream(self, priority: int) -> ManagedStream:
-        """Make a stream whose work runs on this slice only."""
+        """Make a stream whose work runs on this slice only; whoever asked for it closes it."""
         return self.pool.create_stream(priority, self.index)
+
+    def _take(self) -> ManagedStream:
+        return self.create_stream(0)

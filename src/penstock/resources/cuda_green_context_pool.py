@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
+from penstock.core.errors import choices
 from penstock.runtime.managed_stream import ManagedStream, create_event
 from penstock.runtime.stream_source import StreamSource
 
@@ -19,6 +20,8 @@ __all__ = ["CudaGreenContextPool"]
 class CudaGreenContextPool(StreamSource):
     """A device's SMs, divided.
 
+    The device is divided at the start of the first run that uses the pool, and whole again at the end of the last.
+
     Parameters
     ----------
     fragment
@@ -30,13 +33,16 @@ class CudaGreenContextPool(StreamSource):
     num_partitions
         How many partitions; not needed where `sms_per_partition` is given.
     sms_per_partition
-        The SMs of each; empty means equal shares. Counts the device has no groups for are rounded up.
-        What is left over becomes one more partition.
+        The SMs of each, as a sequence or by name: ``[16, 40]`` or ``{"control": 16, "vision": 40}``. Empty means
+        equal shares. Counts the device has no groups for are rounded up. What is left over becomes one more
+        partition, called ``leftover``.
     default_context_index
-        The partition that is meant where no index is given: the last one unless set.
+        The partition that is meant where none is chosen, by position or by name: the last one unless set.
     min_sm_size
         The fewest SMs a partition may be asked for.
     """
+
+    divides = True
 
     def __init__(
         self,
@@ -44,89 +50,174 @@ class CudaGreenContextPool(StreamSource):
         dev_id: int = 0,
         flags: int = 0,
         num_partitions: int = 0,
-        sms_per_partition: Sequence[int] = (),
-        default_context_index: int = -1,
+        sms_per_partition: Sequence[int] | Mapping[str, int] = (),
+        default_context_index: int | str = -1,
         min_sm_size: int = 2,
         *,
         name: str = "cuda_green_context_pool",
     ) -> None:
         super().__init__(fragment, name=name)
+        if dev_id < 0:
+            raise ValueError(f"{name!r}: dev_id is the number of a device, 0 or more, not {dev_id}")
         if flags:
             raise ValueError(f"{name!r}: flags must be 0, not {flags}")
-        counts = list(sms_per_partition)
+        given: object = sms_per_partition
+        if isinstance(given, str) or not isinstance(given, Sequence | Mapping):
+            raise TypeError(
+                f"{name!r}: sms_per_partition is a sequence of SM counts or a mapping of names to them, "
+                f"not {given!r}"
+            )
+        if isinstance(sms_per_partition, Mapping):
+            self._request: list[int] | dict[str, int] = dict(sms_per_partition)
+        else:
+            self._request = list(sms_per_partition)
+        counts = self.sms_per_partition
         if counts and num_partitions and num_partitions != len(counts):
             raise ValueError(
                 f"{name!r}: num_partitions={num_partitions}, but sms_per_partition has {len(counts)}: {counts}"
             )
         if not counts and num_partitions < 1:
             raise ValueError(f"{name!r} needs num_partitions or sms_per_partition")
-        for count in counts:
-            if count < min_sm_size:
-                raise ValueError(
-                    f"{name!r}: a partition of {count} SMs is less than min_sm_size={min_sm_size}"
-                )
         self.dev_id = dev_id
         self.num_partitions = num_partitions or len(counts)
-        self.sms_per_partition = counts
         self.default_context_index = default_context_index
         self.min_sm_size = min_sm_size
+        self._check_request()
         self._partitions: gpu.Partitions | None = None
-        self._streams: list[Any] = []
+
+    @property
+    def sms_per_partition(self) -> list[int]:
+        """The SMs that each partition was asked to have; none where they are to be equal."""
+        return list(self._request.values() if isinstance(self._request, dict) else self._request)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the partitions that were asked for: their positions, where they were given none."""
+        return list(self._request) if isinstance(self._request, dict) else _numbers(self.num_partitions)
 
     @property
     def plan(self) -> gpu.Plan:
         """What the device gives, asked without making anything."""
-        if self._partitions is not None:
-            return self._partitions.plan
-        return gpu.partition(gpu.Device(self.dev_id), self._counts(), dry_run=True)
+        partitions = self._partitions
+        if partitions is not None:
+            return partitions.plan
+        device = self._device()
+        try:
+            return gpu.partition(device, self._counts(device), dry_run=True)
+        except gpu.PartitionError as error:
+            raise gpu.PartitionError(f"{self.name!r}: {error}") from None
 
     @property
     def sm_counts(self) -> list[int]:
         """The SMs that each partition really gets, the leftover last."""
         return [share.sm_count for share in self.plan]
 
-    def partition(self, index: int | None = None) -> gpu.Partition:
-        """Give a partition by index, or the default one; the device is divided at the first call of a run."""
-        if self._partitions is None:
-            self._partitions = gpu.partition(gpu.Device(self.dev_id), self._counts())
-        count = len(self._partitions)
-        chosen = self.default_context_index if index is None else index
-        if not -count <= chosen < count:
-            sizes = [partition.sm_count for partition in self._partitions]
-            raise IndexError(
-                f"{self.name!r} has {count} partitions of {sizes} SMs, so no index {chosen}; 0 to {count - 1}"
-            )
-        return self._partitions[chosen]
+    def share(self, index: int | str | None = None) -> gpu.Share:
+        """Return what a partition gets, by position or by name, or the default one."""
+        return self.plan[self._position(index, self.plan)]
 
-    def take(self) -> ManagedStream:
-        """Give a new stream of the default partition, for an operator that was given the pool itself."""
-        return self.create_stream(0)
+    def partition(self, index: int | str | None = None) -> gpu.Partition:
+        """Return a partition by position or by name, or the default one; a run must be using the pool."""
+        with self._lock:
+            if self._partitions is None:
+                raise RuntimeError(
+                    f"{self.name!r} divides device {self.dev_id} while a run uses it, and none does now; "
+                    "gpu.partition divides a device without a run"
+                )
+            return self._partitions[self._position(index, self._partitions.plan)]
 
-    def create_stream(self, priority: int, index: int | None = None) -> ManagedStream:
-        """Make a stream whose work runs on one partition only, the default one unless `index` says which."""
-        partition = self.partition(index)
-        gpu.Device(self.dev_id).set_current()  # a stream is made on a thread that has a context
-        stream = partition.context.create_stream(gpu.StreamOptions(priority=priority))
-        self._streams.append(stream)
+    def create_stream(self, priority: int, index: int | str | None = None) -> ManagedStream:
+        """Make a stream whose work runs on one partition only; whoever asked for it closes it."""
+        context = self.partition(index).context
+        with gpu.on_device(self.dev_id):  # a stream is made on a thread that has a context
+            stream: Any = context.create_stream(gpu.StreamOptions(priority=priority))
         return ManagedStream(stream, self.dev_id, partial(create_event, self.dev_id))
 
-    def release(self) -> None:
-        """Close the streams and the partitions."""
-        while self._streams:
-            self._streams.pop().close()
+    def check(self, index: int | str | None = None) -> None:
+        """Raise if the device cannot be divided so, or has no such partition; makes nothing on the device."""
+        if gpu.backend() == "none":
+            # Whether anything is left over is not known, so one more is let through.
+            self._position(index, [*self.names, "leftover"])
+        else:
+            self.share(index)
+
+    def joined_with(self, other: StreamSource) -> str:
+        """Return the arguments of one pool with the partitions of both."""
+        assert isinstance(other, CudaGreenContextPool)
+        if not (self._request and other._request):
+            return f"num_partitions={self.num_partitions + other.num_partitions}"
+        if isinstance(self._request, dict) and isinstance(other._request, dict):
+            both = {**self._request, **other._request}
+            if len(both) == len(self._request) + len(other._request):
+                return f"sms_per_partition={both}"
+        return f"sms_per_partition={self.sms_per_partition + other.sms_per_partition}"
+
+    def _open(self) -> None:
+        device = self._device()
+        self._partitions = gpu.partition(device, self._counts(device))
+
+    def _take(self) -> ManagedStream:
+        return self.create_stream(0)
+
+    def _close(self) -> None:
         partitions, self._partitions = self._partitions, None
         if partitions is not None:
             partitions.close()
 
-    def _counts(self) -> list[int]:
-        if self.sms_per_partition:
-            return self.sms_per_partition
-        sm = gpu.Device(self.dev_id).resources.sm
-        step = max(sm.coscheduled_alignment, sm.min_partition_size)
-        share = sm.sm_count // self.num_partitions // step * step
-        if share < step:
+    def _check_request(self) -> None:
+        """Raise for what can be known to be wrong without a device."""
+        for name, count in zip(self.names, self.sms_per_partition, strict=False):
+            if not isinstance(name, str) or not name or name == "leftover":
+                raise gpu.PartitionError(
+                    f"{self.name!r}: a partition cannot be called {name!r}; give a name other than 'leftover'"
+                )
+            if not isinstance(count, int) or isinstance(count, bool):
+                raise TypeError(f"{self.name!r}: partition {name!r}: an SM count is an int, got {count!r}")
+            if count < self.min_sm_size:
+                raise gpu.PartitionError(
+                    f"{self.name!r}: partition {name!r} asks for {count} SMs, which is less than "
+                    f"min_sm_size={self.min_sm_size}"
+                )
+
+    def _position(self, index: int | str | None, shares: gpu.Plan | Sequence[str]) -> int:
+        """Return which partition is meant, as a number from 0 on."""
+        chosen = self.default_context_index if index is None else index
+        names = [share if isinstance(share, str) else share.name for share in shares]
+        if isinstance(chosen, str):
+            if chosen in names:
+                return names.index(chosen)
+            raise gpu.PartitionError(f"{self.name!r} has no partition {chosen!r}; it has {choices(names)}")
+        if not isinstance(chosen, int) or isinstance(chosen, bool):
+            raise TypeError(f"{self.name!r}: a partition is chosen by position or by name, not by {chosen!r}")
+        count = len(names)
+        if -count <= chosen < count:
+            return chosen % count
+        sizes = [share.sm_count for share in shares if not isinstance(share, str)]
+        have = f"{count} partitions of {sizes} SMs" if sizes else f"at most {count} partitions"
+        raise gpu.PartitionError(f"{self.name!r} has {have}, so no index {chosen}; 0 to {count - 1}")
+
+    def _device(self) -> Any:
+        count = len(gpu.Device.get_all_devices())
+        if self.dev_id >= count:
             raise gpu.PartitionError(
-                f"{self.name!r}: {self.num_partitions} equal partitions of {sm.sm_count} SMs would have fewer "
-                f"than {step} SMs each; at most {sm.sm_count // step} are possible"
+                f"{self.name!r} divides device {self.dev_id}, and there are {count}, numbered from 0"
+            )
+        return gpu.Device(self.dev_id)
+
+    def _counts(self, device: Any) -> list[int] | dict[str, int]:
+        if self._request:
+            return self._request
+        sm = device.resources.sm
+        step = max(sm.coscheduled_alignment, sm.min_partition_size)
+        least = max(step, self.min_sm_size)
+        share = sm.sm_count // self.num_partitions // step * step
+        if share < least:
+            raise gpu.PartitionError(
+                f"{self.num_partitions} equal partitions of {sm.sm_count} SMs would have fewer than {least} SMs "
+                f"each; at most {sm.sm_count // (-(-least // step) * step)} are possible"
             )
         return [share] * self.num_partitions
+
+
+def _numbers(count: int) -> list[str]:
+    return [str(position) for position in range(count)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
+from penstock.core.errors import GraphError
 from penstock.runtime.managed_stream import ManagedStream, create_event
 from penstock.runtime.stream_source import StreamSource
 
@@ -21,7 +22,7 @@ _NON_BLOCKING = 1
 
 
 class CudaStreamPool(StreamSource):
-    """Streams on one device, made as they are needed and destroyed at the end of the run.
+    """Streams on one device, made as they are needed and destroyed at the end of the last run that uses them.
 
     Parameters
     ----------
@@ -41,8 +42,6 @@ class CudaStreamPool(StreamSource):
         The partition the streams belong to; a pool means its default one. Without it they may use all SMs.
     """
 
-    is_pool = True
-
     def __init__(
         self,
         fragment: Fragment | None = None,
@@ -56,8 +55,12 @@ class CudaStreamPool(StreamSource):
         name: str = "cuda_stream_pool",
     ) -> None:
         super().__init__(fragment, name=name)
+        if dev_id < 0:
+            raise ValueError(f"{name!r}: dev_id is the number of a device, 0 or more, not {dev_id}")
         if stream_flags not in (0, _NON_BLOCKING):
             raise ValueError(f"{name!r}: stream_flags must be 0 or 1 (non-blocking), not {stream_flags}")
+        if stream_priority > 0:
+            raise ValueError(f"{name!r}: stream_priority is 0, or less to go first, not {stream_priority}")
         if reserved_size < 0 or max_size < 0:
             raise ValueError(f"{name!r}: reserved_size and max_size must not be negative")
         if max_size and reserved_size > max_size:
@@ -72,47 +75,54 @@ class CudaStreamPool(StreamSource):
         self.reserved_size = reserved_size
         self.max_size = max_size
         self.cuda_green_context = cuda_green_context
-        self._lock = threading.Lock()
         self._made: list[ManagedStream] = []
-        self._given = 0
+        self._free: deque[ManagedStream] = deque()
 
     @property
     def stands_on(self) -> StreamSource | None:
         """The slice of the device its streams belong to."""
         return self.cuda_green_context
 
-    def open(self) -> None:
-        """Make the reserved streams."""
-        with self._lock:
-            while len(self._made) < self.reserved_size:
-                self._made.append(self._make())
+    def check(self) -> None:
+        """Raise if there is no such device."""
+        if self.dev_id and gpu.backend() != "none":  # the first is there if any is
+            count = len(gpu.Device.get_all_devices())
+            if self.dev_id >= count:
+                raise GraphError(
+                    f"{self.name!r} is of device {self.dev_id}, and there are {count}, numbered from 0"
+                )
 
-    def take(self) -> ManagedStream | None:
-        """Give a stream that nobody has yet, or None if there may be no more."""
-        with self._lock:
-            if self._given == len(self._made):
-                if self.max_size and self._given >= self.max_size:
-                    return None
-                self._made.append(self._make())
-            self._given += 1
-            return self._made[self._given - 1]
+    def _open(self) -> None:
+        for _ in range(self.reserved_size):
+            self._free.append(self._make())
 
-    def release(self) -> None:
-        """Destroy the streams."""
-        with self._lock:
-            made, self._made = self._made, []
-            self._given = 0
+    def _take(self) -> ManagedStream | None:
+        if self._free:
+            return self._free.popleft()
+        if self.max_size and len(self._made) >= self.max_size:
+            return None
+        return self._make()
+
+    def _give_back(self, managed: ManagedStream) -> None:
+        self._free.append(managed)
+
+    def _close(self) -> None:
+        made, self._made = self._made, []
+        self._free.clear()
         for managed in made:
             managed.stream.close()
 
     def _make(self) -> ManagedStream:
         context = self.cuda_green_context
         if context is not None:
-            return context.create_stream(self.stream_priority)
-        device = gpu.Device(self.dev_id)
-        device.set_current()  # a stream is made in a context that is current on this thread
-        options = gpu.StreamOptions(
-            nonblocking=bool(self.stream_flags & _NON_BLOCKING), priority=self.stream_priority
-        )
-        stream: Any = device.create_stream(options=options)
-        return ManagedStream(stream, self.dev_id, partial(create_event, self.dev_id))
+            managed = context.create_stream(self.stream_priority)
+        else:
+            with gpu.on_device(self.dev_id):  # a stream is made in a context that is current on this thread
+                stream: Any = gpu.Device(self.dev_id).create_stream(
+                    options=gpu.StreamOptions(
+                        nonblocking=bool(self.stream_flags & _NON_BLOCKING), priority=self.stream_priority
+                    )
+                )
+            managed = ManagedStream(stream, self.dev_id, partial(create_event, self.dev_id))
+        self._made.append(managed)
+        return managed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.runtime.default_stream import is_named
 from penstock.tensor import stream_of
 
 if TYPE_CHECKING:
@@ -71,10 +72,11 @@ class Emitted:
         if self._trail is not None and self._trail.is_over:
             return
         followers = tuple(self._followers)
-        if any(stream == follower.handle for follower in followers):
+        if any(is_named(follower, stream) for follower in followers):
             return
         consumer = stream_of(stream)
-        if stream != self._stream.handle and not self._is_passed:
-            consumer.wait(self._stream.stream if self._event is None else self._event)
+        # By events of the stream's own device: the consumer's may be another.
+        if not is_named(self._stream, stream) and not self._is_passed:
+            consumer.wait(self._stream.now() if self._event is None else self._event)
         for follower in followers:
-            consumer.wait(follower.stream)
+            consumer.wait(follower.now())

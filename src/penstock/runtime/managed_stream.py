@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from penstock import gpu
 
-__all__ = ["ManagedStream", "create_event", "default_stream_of"]
+__all__ = ["ManagedStream", "create_event"]
 
 
 class ManagedStream:
@@ -22,6 +21,11 @@ class ManagedStream:
         The number of its device.
     create_event
         Makes one more event of that device.
+
+    Attributes
+    ----------
+    record, wait
+        Record an event of its device on it, and have it wait for an event of any device.
     """
 
     __slots__ = ("create_event", "device_id", "handle", "record", "stream", "wait")
@@ -34,15 +38,15 @@ class ManagedStream:
         self.record = stream.record
         self.create_event = create_event
 
-
-def default_stream_of(device_id: int) -> ManagedStream:
-    """Give a device's default stream as a managed one."""
-    return ManagedStream(gpu.LEGACY_DEFAULT_STREAM, device_id, partial(create_event, device_id))
+    def now(self) -> Any:
+        """Return a new event, recorded after all that was submitted so far."""
+        event = self.create_event()
+        self.record(event)
+        return event
 
 
 def create_event(device_id: int) -> Any:
-    """Make an event of a device to order streams by."""
-    device = gpu.Device(device_id)
-    device.set_current()  # an event is made in a context that is current on this thread
-    # A plain one: few are waited for, and `when_done` sleeps on an event of its own.
-    return device.create_event()
+    """Make an event of a device to order streams by, and leave the thread's current device as it is."""
+    with gpu.on_device(device_id):  # an event is made in a context that is current on this thread
+        # A plain one: few are waited for, and `when_done` sleeps on an event of its own.
+        return gpu.Device(device_id).create_event()

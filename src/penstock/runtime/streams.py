@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import gpu
 from penstock.core.errors import PortError, StreamError, UnorderedStreamWarning, choices
 from penstock.runtime.batch import Batch
-from penstock.runtime.default_stream import DEFAULT_STREAM
+from penstock.runtime.default_stream import DEFAULT_STREAM, default_handle
 from penstock.runtime.inlet import NOTHING, Inlet
 from penstock.runtime.managed_stream import ManagedStream
 from penstock.runtime.message import Message
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.core.operator import Operator
     from penstock.runtime.node import Node
     from penstock.runtime.run_streams import RunStreams
-    from penstock.runtime.stream_source import StreamSource
+    from penstock.runtime.stream_source import StreamLease
 
 __all__ = ["NodeStreams"]
 
@@ -115,8 +115,23 @@ class NodeStreams:
         """Give the compute to run, and what is done here before and after it."""
         operator = self.node.operator
         is_ambient = operator.spec.is_ambient or (operator.is_function and _gpu_is_in_sight(operator))
-        self._compute = self._on_stream(compute) if is_ambient else compute
+        if is_ambient:
+            self._compute = self._on_stream(compute)
+        elif source_of(operator) is not None and self.is_gpu_available and self.run.several_devices:
+            self._compute = self._on_device(compute)
+        else:
+            self._compute = compute
         return self._compute_and_keep if self._watching else self._compute
+
+    def _on_device(self, compute: Callable[..., None]) -> Callable[..., None]:
+        """Give a compute that begins with the operator's device current, whatever ran on the thread before."""
+        device_id = self.run.device_of(self.node.operator)
+
+        def compute_on_device(op_input: Any, op_output: Any, context: Any) -> None:
+            self.run.make_current(device_id)
+            compute(op_input, op_output, context)
+
+        return compute_on_device
 
     def _on_stream(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Give a compute that has the operator's stream for the current one."""
@@ -132,7 +147,7 @@ class NodeStreams:
                     # Then its plain code runs on the default stream, which is ordered like any other.
                     own = self._own = self.run.default_stream(self._source().dev_id)
                     self._add(own)
-                    ambient = gpu.use_stream(DEFAULT_STREAM)
+                    ambient = gpu.use_stream(default_handle(own.device_id))
                 else:
                     ambient = gpu.use_stream(own.handle)
                 self._ambient = ambient
@@ -237,7 +252,7 @@ class NodeStreams:
             self._must_have_received(inlet, "receive_cuda_stream")
             own = self._prepare(inlet, allocate)
         if own is None:
-            return DEFAULT_STREAM
+            return self._default_stream()
         if get_ident() != self._current_on:
             self._make_current(own.device_id)
         item = inlet.item
@@ -263,11 +278,21 @@ class NodeStreams:
         if own is None:
             own = self._borrow(inlet)
         if own is None:
-            self._add(self.run.default_stream())  # whatever it launches, it launches there
+            device_id = self.run.device_of(self.node.operator)
+            self._add(self.run.default_stream(device_id))  # whatever it launches, it launches there
             return None
         self._emit_on_all(own)
         self._prepared = self._opened
         return own
+
+    def _default_stream(self) -> Any:
+        """Give the default stream of the operator's device, which is made current; it means no other then."""
+        if not self.is_gpu_available:
+            return DEFAULT_STREAM
+        device_id = self.run.device_of(self.node.operator)
+        if get_ident() != self._current_on:
+            self._make_current(device_id)
+        return default_handle(device_id)
 
     def received_streams(self, inlet: Inlet) -> list[Any]:
         """Give the stream of each message received at a port, None where it has none."""
@@ -302,8 +327,10 @@ class NodeStreams:
             raise StreamError(f"operator {self.node.name!r}: synchronize_streams needs a target stream")
         later = self.run.stream_of(target)
         for stream in streams:
-            if stream is not None and int(stream) != int(target):
-                later.wait(self.run.stream_of(stream))
+            if stream is not None:
+                earlier = self.run.stream_of(stream)
+                if (earlier.device_id, earlier.handle) != (later.device_id, later.handle):
+                    later.wait(earlier.now())
 
     def device_of(self, stream: Any) -> int:
         """Give the number of the device of a managed stream."""
@@ -357,7 +384,7 @@ class NodeStreams:
         if self.run.make_current(device_id):
             self._current_on = get_ident()
 
-    def _source(self) -> StreamSource:
+    def _source(self) -> StreamLease:
         source = source_of(self.node.operator)
         return self.run.default_source() if source is None else self.run.use(source)
 
@@ -412,8 +439,6 @@ class NodeStreams:
 
     def _managed(self, stream: Any, caller: str) -> ManagedStream:
         managed = self.run.find(stream)
-        if managed is None and stream is DEFAULT_STREAM and self.is_gpu_available:
-            return self.run.default_stream()
         if managed is None:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller} takes a stream that penstock manages (from "

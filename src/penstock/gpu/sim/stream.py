@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.event import Event, EventOptions
 from penstock.gpu.sim.lanes import Lane, Wait
 from penstock.gpu.sim.machine import DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, ContextState, current_machine
@@ -130,12 +131,17 @@ class Stream:
         elif not isinstance(event, Event):
             raise TypeError(f"record takes an Event, got {type(event).__name__}")
         event._check()
+        _check_device(event._context, lane)
         with lane.timeline.lock:
             event._mark = lane.record()
         return event
 
     def wait(self, event_or_stream: "Event | Stream | SupportsStream") -> None:
-        """Have what is submitted from now on wait for an event, or for what a stream holds now."""
+        """Have what is submitted from now on wait for an event, or for what a stream holds now.
+
+        An event may belong to another device. A stream must belong to the current one: it is waited for by an
+        event that is made in the current context.
+        """
         lane = self._lane
         if isinstance(event_or_stream, Event):
             event_or_stream._check()
@@ -151,6 +157,10 @@ class Stream:
                 "only an Event, a Stream or an object with __cuda_stream__ can be waited for, "
                 f"got {type(event_or_stream).__name__}"
             ) from error
+        machine = lane.context.device.machine
+        machine.require_current()
+        assert machine.current_context is not None
+        _check_device(machine.current_context, other)
         with lane.timeline.lock:
             lane.submit(Wait(other.record()))
 
@@ -209,3 +219,13 @@ def stream_of(obj: "Stream | SupportsStream") -> Stream:
     if version != 0:
         raise TypeError(f"version {version} of the __cuda_stream__ protocol is not known, only 0")
     return Stream.from_handle(handle)
+
+
+def _check_device(context: ContextState, lane: Lane) -> None:
+    """Raise if an event of one device would be recorded on a stream of another, as the driver does."""
+    of_event, of_stream = context.device, lane.context.device
+    if of_event is not of_stream:
+        raise CUDAError(
+            f"CUDA_ERROR_INVALID_HANDLE: an event of device {of_event.index} cannot be recorded on a stream of "
+            f"device {of_stream.index}; make one while device {of_stream.index} is current"
+        )

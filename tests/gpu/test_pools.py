@@ -1,0 +1,136 @@
+"""Pools of streams and slices in pipelines, on the device that the process uses."""
+
+import pytest
+
+from penstock import Application, CountCondition, Operator, gpu
+from penstock.core.errors import GraphError
+from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+
+NAMED = {"control": 16, "vision": 40}
+
+
+@pytest.fixture(autouse=True)
+def _of_this_process(bench):
+    if bench.is_simulated != (gpu.backend() == "sim"):
+        pytest.skip("pipelines run on the kind of device that the process uses")
+
+
+class Where(Operator):
+    """Notes the SMs that its stream may use, and does something when it starts."""
+
+    def __init__(self, fragment, *args, then=lambda: None, **kwargs):
+        self.then, self.found = then, []
+        super().__init__(fragment, CountCondition(fragment, 2), *args, **kwargs)
+
+    def start(self):
+        self.then()
+
+    def compute(self, op_input, op_output, context):
+        stream = context.allocate_cuda_stream("s")
+        stream.stream.record().sync()
+        self.found.append(stream.stream.resources.sm.sm_count)
+
+
+class App(Application):
+    def __init__(self, *pools, **kwargs):
+        super().__init__()
+        self.pools, self.kwargs_ = pools, kwargs
+
+    def compose(self):
+        self.steps = [Where(self, pool, name=f"step{n}", **self.kwargs_) for n, pool in enumerate(self.pools)]
+        for step in self.steps:
+            self.add_operator(step)
+
+
+def sms(*pools, **kwargs):
+    app = App(*pools, **kwargs)
+    app.run()
+    return [step.found for step in app.steps]
+
+
+def test_slices_are_chosen_by_name():
+    slices = CudaGreenContextPool(None, sms_per_partition=NAMED, default_context_index="vision")
+    contexts = [CudaGreenContext(None, slices, name) for name in ("control", "leftover", -1)]
+    streams = CudaStreamPool(None, cuda_green_context=contexts[0])
+    assert sms(*contexts, streams) == [[16, 16], [76, 76], [40, 40], [16, 16]]
+
+
+def test_a_pool_outlives_the_first_of_two_runs_that_share_it():
+    slices = CudaGreenContextPool(None, sms_per_partition=NAMED)
+    pool = CudaStreamPool(None, cuda_green_context=CudaGreenContext(None, slices, "control"))
+    first = App(pool, slices)
+    assert sms(pool, slices, then=first.run) == [[16, 16], [76, 76]]
+    assert [step.found for step in first.steps] == [[16, 16], [76, 76]]
+    with pytest.raises(RuntimeError, match="none does now"):
+        slices.partition(0)
+
+
+def test_impossible_slices_are_found_when_the_graph_is_composed():
+    slices = CudaGreenContextPool(None, sms_per_partition=NAMED, name="slices")
+    with pytest.raises(gpu.PartitionError, match=r"'step0': 'slices' has 3 partitions of \[16, 40, 76\]"):
+        App(CudaGreenContext(None, slices, 5)).compose_graph()
+    with pytest.raises(gpu.PartitionError, match="'step0': 'cuda_green_context_pool': 100 .* 132"):
+        App(CudaGreenContextPool(None, sms_per_partition=[100, 100])).compose_graph()
+    with pytest.raises(GraphError, match="'a' .* and .* 'b' .* both divide device 0"):
+        App(*(CudaGreenContextPool(None, num_partitions=2, name=name) for name in "ab")).compose_graph()
+
+
+def test_the_callers_thread_is_left_as_it_was(bench):
+    with gpu.partition(bench.device, [16]) as (part, _):
+        previous = bench.device.set_current(part.context)
+        try:
+            sms(CudaStreamPool(None), CudaStreamPool(None, 0, 1))
+            assert bench.device.create_stream().resources.sm.sm_count == 16
+        finally:
+            bench.device.set_current(previous)
+
+
+class OnDefault(Operator):
+    """Has the default stream, since its pool has no other left."""
+
+    def setup(self, spec):
+        spec.input("in")
+        spec.output("out")
+
+    def compute(self, op_input, op_output, context):
+        op_input.receive("in")
+        context.allocate_cuda_stream("the only one")
+        stream = op_input.receive_cuda_stream("in")
+        assert not stream
+        assert context.device_from_stream(stream) == 0
+        assert context.device_from_stream(0) == 0
+        op_output.set_cuda_stream(stream, "out")
+        context.synchronize_streams([context.allocate_cuda_stream("the only one"), stream, 0], stream)
+        context.synchronize_streams([stream], context.allocate_cuda_stream("the only one"))
+        op_output.emit(self, "out")
+
+
+class Once(Operator):
+    def setup(self, spec):
+        spec.output("out")
+
+    def compute(self, op_input, op_output, context):
+        op_output.emit(1, "out")
+
+
+class Last(Operator):
+    def setup(self, spec):
+        spec.input("in")
+
+    def compute(self, op_input, op_output, context):
+        op_input.receive("in")
+        (self.theirs,) = op_input.receive_cuda_streams("in")
+        op_input.receive_cuda_stream("in")
+
+
+def test_the_default_stream_is_used_and_ordered_as_any_other():
+    class Defaults(Application):
+        def compose(self):
+            middle = OnDefault(self, CudaStreamPool(self, max_size=1), name="middle")
+            self.last = Last(self, name="last")
+            self.add_flow(Once(self, CountCondition(self, 20), name="once"), middle)
+            self.add_flow(middle, self.last)
+
+    app = Defaults()
+    app.run()
+    assert app.last.theirs.stream is gpu.LEGACY_DEFAULT_STREAM
