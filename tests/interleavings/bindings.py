@@ -1,0 +1,320 @@
+"""Bindings: every name of penstock's runtime that the harness knows. A change of the runtime is followed here.
+
+Three things are bound: which modules are traced and get controlled primitives, how a worker parks and is woken,
+and what an engine says about itself. The scenarios use the public interface, except for `Throttle`. The faults
+that are planted are texts of the source, in `plants`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from penstock.runtime.engine import Engine
+from penstock.runtime.parker import Parker
+from penstock.runtime.ready_queue import ReadyQueue
+
+from .controller import Abort, Controller
+from .primitives import ControlledThreading, ControlledTime
+
+if TYPE_CHECKING:
+    from .watch import Watch
+
+__all__ = [
+    "HIDDEN_WRITES",
+    "PATIENCE_NS",
+    "Throttle",
+    "controlled",
+    "guard_of",
+    "has_timers",
+    "has_wake_up",
+    "is_shared_time",
+    "is_stopping",
+    "left_behind",
+    "make_repeatable",
+    "next_time",
+    "queue_of",
+    "state_of",
+    "time_patience",
+    "traced_files",
+    "unfinished",
+    "watched",
+    "work_in",
+]
+
+# Where any line may be the last before another thread goes on. Their `threading` and `time` are the controller's.
+_MODULES = [
+    "penstock.runtime.alone",
+    "penstock.runtime.contexts",
+    "penstock.runtime.engine",
+    "penstock.runtime.node",
+    "penstock.runtime.parker",
+    "penstock.runtime.queue",
+    "penstock.runtime.ready_queue",
+    "penstock.runtime.threads",
+    "penstock.runtime.timers",
+    "penstock.runtime.waiting",
+    "penstock.runtime.workers",
+    "penstock.conditions.asynchronous",
+    "penstock.conditions.boolean",
+    "penstock.conditions.periodic",
+    "penstock.resources.manual_clock",
+    "penstock.resources.realtime_clock",
+    "penstock.resources.synthetic_clock",
+]
+
+# How long ready work may wait while a worker of its queue is parked, because a quick compute is expected to be over
+# in a moment and a worker stands by in case it is not: twice the patience of the one that stands by.
+PATIENCE_NS = 2_000_000
+
+# What a line writes that does not show in it: `take` is the `popleft` of a queue (`Inlet`).
+HIDDEN_WRITES = {"take": "queue"}
+
+
+def _modules() -> list[ModuleType]:
+    return [importlib.import_module(name) for name in _MODULES]
+
+
+def traced_files() -> list[str]:
+    """Return the files whose lines are switch points."""
+    return [str(module.__file__) for module in _modules()]
+
+
+@contextmanager
+def controlled(control: Controller) -> Iterator[None]:
+    """Give the modules controlled primitives for a time."""
+    threads, time = ControlledThreading(control), ControlledTime(control)
+    kept: list[tuple[ModuleType, str, Any]] = []
+    for module in _modules():
+        for name in ("threading", "time", "perf_counter_ns", "monotonic_ns", "monotonic"):
+            if hasattr(module, name):
+                kept.append((module, name, getattr(module, name)))
+                replaced = {"threading": threads, "time": time}.get(name) or getattr(time, name)
+                setattr(module, name, replaced)
+    try:
+        yield
+    finally:
+        for module, name, value in kept:
+            setattr(module, name, value)
+
+
+# Parking.
+
+
+@contextmanager
+def watched(control: Controller, watch: Watch) -> Iterator[None]:
+    """Tell a watch of every park, wake-up and announcement, and when an engine finds itself done."""
+    park, unpark, announce, end = Parker.park, Parker.unpark, Engine.announce, Engine.end
+
+    def watched_park(parker: Parker, seconds: float | None) -> bool:
+        task = control.current
+        if task is None:
+            return park(parker, seconds)
+        watch.parks(parker)
+        task.parker = parker
+        try:
+            return park(parker, seconds)
+        finally:
+            task.parker = None
+
+    def watched_unpark(parker: Parker) -> None:
+        if control.aborting:
+            raise Abort  # a loop that wakes all would not end
+        watch.woken(parker, again=has_wake_up(parker))
+        unpark(parker)
+
+    def watched_announce(engine: Engine, node: Any) -> None:
+        with watch.announcing():
+            announce(engine, node)
+
+    def watched_end(engine: Engine) -> None:
+        if not control.aborting:
+            watch.ended(engine)
+        end(engine)
+
+    Parker.park, Parker.unpark = watched_park, watched_unpark  # type: ignore[assignment,method-assign]
+    Engine.announce, Engine.end = watched_announce, watched_end  # type: ignore[assignment,method-assign]
+    try:
+        yield
+    finally:
+        Parker.park, Parker.unpark = park, unpark  # type: ignore[method-assign]
+        Engine.announce, Engine.end = announce, end  # type: ignore[method-assign]
+
+
+def has_wake_up(parker: Parker) -> bool:
+    """Say whether a worker was woken and has not noticed yet."""
+    return not parker._permit.locked()
+
+
+def queue_of(parker: Parker) -> ReadyQueue:
+    """Return the ready queue that the worker of a parker serves."""
+    return parker.ready_queue
+
+
+# What an engine says about itself.
+
+
+class _InOrder(set[Parker]):
+    """A set that goes through its members in the order they came, so that the same schedule gives the same run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._order: dict[Any, None] = {}
+
+    def add(self, parker: Parker) -> None:
+        super().add(parker)
+        self._order[parker] = None
+
+    def discard(self, parker: object) -> None:
+        super().discard(parker)
+        self._order.pop(parker, None)
+
+    def __iter__(self) -> Iterator[Parker]:
+        return iter(self._order)
+
+
+def make_repeatable(engine: Engine) -> None:
+    """Take out of an engine that is about to run what depends on addresses in memory."""
+    engine.waiting.waking = _InOrder()
+
+
+def guard_of(engine: Engine) -> Any:
+    """Return the lock that guards the state of an engine with several workers."""
+    return engine.lock if engine.scheduler.workers else None
+
+
+def work_in(engine: Engine, lane: ReadyQueue) -> list[str]:
+    """Return what waits for a worker of a ready queue: ready nodes, and announcements that nobody looked at."""
+    ready = [node.name for node in (*lane.now, *lane.later) if not node.blockers]
+    return ready + [
+        f"an announcement for {'anyone' if node is None else node.name}"
+        for node in engine.inbox
+        if node is None or node.lane is lane
+    ]
+
+
+def is_stopping(engine: Engine) -> bool:
+    """Say whether the run is to end."""
+    return engine.stopping
+
+
+def next_time(engine: Engine) -> int | None:
+    """Return in how many nanoseconds the next timer is due, or None if there is none that passes by itself."""
+    until = engine.next_time()
+    seconds = None if until is None or not engine.clock.passes else engine.clock.seconds_until(until)
+    return None if seconds is None else round(seconds * 1e9)
+
+
+def has_timers(engine: Engine) -> bool:
+    """Say whether there is a time that a worker has to keep."""
+    return engine.timed
+
+
+def is_shared_time(engine: Engine) -> bool:
+    """Say whether several workers may wake up for the next time: for the end of the run, or one on standby."""
+    return engine.next_time() == engine.limit or any(lane.standby is not None for lane in engine.lanes)
+
+
+def time_patience(engine: Engine) -> int:
+    """Return by how many nanoseconds a timer may be late: not at all, unless a worker is on standby."""
+    return PATIENCE_NS if any(lane.standby is not None for lane in engine.lanes) else 1_000
+
+
+def unfinished(engine: Engine) -> list[str]:
+    """Return why an engine should not find itself done now."""
+    now = engine.clock.timestamp()
+    if engine.limit is not None and now >= engine.limit:
+        return []
+    found = [f"{node.name} is ready" for lane in engine.lanes for node in (*lane.now, *lane.later)]
+    if engine.running:
+        found.append(f"{engine.running} running")
+    if any(node.pending or node.shut for node in engine.nodes if not node.retired):
+        found.append("a node waits for an event")
+    if engine.timers.next() is not None:
+        found.append("a node waits for a time")
+    return found
+
+
+def left_behind(engine: Engine) -> list[str]:
+    """Return what a run left in its engine that should be gone when every worker has left."""
+    found = []
+    if engine.running:
+        found.append(f"{engine.running} counted as running")
+    pending = sum(node.pending + node.shut for node in engine.nodes)
+    if engine.pending != pending:
+        found.append(f"{engine.pending} counted as pending, and {pending} are")
+    alive = sum(not node.retired for node in engine.nodes)
+    if engine.alive != alive:
+        found.append(f"{engine.alive} counted as alive, and {alive} are")
+    if engine.waiting.waking:
+        found.append(f"{len(engine.waiting.waking)} workers counted as waking")
+    for number, lane in enumerate(engine.lanes):
+        if lane.parked:
+            found.append(f"{len(lane.parked)} workers counted as parked in queue {number}")
+        if lane.standby is not None:
+            found.append(f"a worker that stands by in queue {number}")
+        if lane.quick is not None:
+            found.append(f"a quick compute in queue {number}")
+    return found
+
+
+def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
+    """Return the state of an engine, for people to read; `name` gives that of the worker of a parker."""
+    lines = []
+    lines.append(
+        f"engine: stopping {engine.stopping}, running {engine.running}, pending {engine.pending}, "
+        f"alive {engine.alive}, inbox {[node and node.name for node in engine.inbox]}, "
+        f"next time {engine.next_time()}, waking {[name(parker) for parker in engine.waiting.waking]}"
+    )
+    for number, lane in enumerate(engine.lanes):
+        lines.append(
+            f"  queue {number}: now {[node.name for node in lane.now]}, "
+            f"later {[node.name for node in lane.later]}, "
+            f"parked {[name(parker) for parker in lane.parked]}, standby {name(lane.standby)}, "
+            f"quick {lane.quick and lane.quick.name}"
+        )
+    for node in engine.nodes:
+        lines.append(  # noqa: PERF401 (as the others)
+            f"  node {node.name}: blockers {node.blockers}, busy {node.busy}, pending {node.pending}, "
+            f"shut {node.shut}, retired {node.retired}, wake at {node.wake_at}, "
+            f"inputs {[len(queue) for queue in node.inputs]}"
+        )
+    return "\n".join(lines)
+
+
+class Throttle:
+    """Stands in for the streams of a node whose device has too much to do, until `complete` is called."""
+
+    def __init__(self, operator: Any, control: Controller) -> None:
+        self._control = control
+        self.full: object | None = None
+        self._announce: Callable[[], None] | None = None
+        self._node = operator._node
+        self._node.gate = self
+
+    def submit(self) -> None:
+        """Give the device as much as it may have; called in compute."""
+        self.full = self
+        self._node.special = True
+
+    def is_still_full(self) -> bool:
+        return self.full is not None
+
+    def tell(self, announce: Callable[[], None]) -> None:
+        self._announce = announce
+        self._control.point("asks the device to say when it has caught up")
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the engine asked to be told."""
+        return self._announce is not None
+
+    def complete(self) -> None:
+        """Have the device catch up, and say so as its callback would."""
+        self.full = None
+        announce, self._announce = self._announce, None
+        if announce is not None:
+            announce()

@@ -1,0 +1,11 @@
+"""The compiled modules have no lines to switch at."""
+
+import pytest
+
+from penstock.runtime.compiled import is_compiled
+
+
+@pytest.fixture(autouse=True)
+def _lines() -> None:
+    if is_compiled():
+        pytest.skip("compiled modules have no lines")

@@ -1,0 +1,103 @@
+"""Planting: run with a fault that was put into the source, to see that it is found.
+
+A plant is a text of a module and what it is replaced by. The module is compiled once more, and its functions
+get the new code until the end of the run. So every reference to a function has the fault, and nothing is
+imported twice.
+"""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+
+from .faults import Kind
+
+__all__ = ["Plant", "planted"]
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A fault to put into the source, and how it is to be found.
+
+    Attributes
+    ----------
+    what
+        What is wrong with the source then.
+    module, old, new
+        A module, a text that is there once, and the text in its place.
+    scenario
+        The scenario that finds it.
+    kinds
+        As which kinds of fault it may be found.
+    preemptions
+        The bound it is found within.
+    """
+
+    what: str
+    module: str
+    old: str
+    new: str
+    scenario: str
+    kinds: tuple[Kind, ...]
+    preemptions: int = 1
+
+
+@contextmanager
+def planted(plant: Plant) -> Iterator[None]:
+    """Have a fault in the source for a time."""
+    module = importlib.import_module(plant.module)
+    assert module.__file__ is not None
+    source = Path(module.__file__).read_text()
+    count = source.count(plant.old)
+    if count != 1:
+        raise LookupError(
+            f"{plant.what!r} is planted in a text that {plant.module} has {count} times: "
+            "follow the source in plants.py"
+        )
+    changed = source.replace(plant.old, plant.new)
+    codes = dict(_codes(compile(changed, module.__file__, "exec")))
+    kept: list[tuple[FunctionType, CodeType]] = []
+    for function in _functions(module):
+        code = codes.get(function.__qualname__)
+        if code is not None:
+            kept.append((function, function.__code__))
+            function.__code__ = code
+    # For reports, which show the lines that were run.
+    linecache.cache[module.__file__] = (
+        len(changed),
+        None,
+        changed.splitlines(keepends=True),
+        module.__file__,
+    )
+    try:
+        yield
+    finally:
+        del linecache.cache[module.__file__]
+        for function, code in kept:
+            function.__code__ = code
+
+
+def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant.co_qualname, constant
+            yield from _codes(constant)
+
+
+def _functions(module: ModuleType) -> Iterator[FunctionType]:
+    for thing in vars(module).values():
+        if getattr(thing, "__module__", None) != module.__name__:
+            continue
+        if isinstance(thing, FunctionType):
+            yield thing
+        elif isinstance(thing, type):
+            for member in vars(thing).values():
+                if isinstance(member, property) and isinstance(member.fget, FunctionType):
+                    yield member.fget
+                elif isinstance(member, FunctionType):
+                    yield member

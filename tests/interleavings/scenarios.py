@@ -1,0 +1,649 @@
+"""Scenarios: the small programs that are explored, each with what other threads do to it and what must come of it.
+
+The names end in the number of workers: ``chain-2`` is the chain on two of them, ``chain-0`` on the caller's
+thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from penstock import Condition, ConditionType, CountCondition, IOSpec, PeriodicCondition
+from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
+from penstock.core import SchedulingStatusType
+from penstock.resources import RealtimeClock, SyntheticClock
+
+from .bindings import PATIENCE_NS, Throttle
+from .scenario import Scenario, World
+
+__all__ = ["SCENARIOS"]
+
+MS = 1_000_000
+
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def _add(workers: tuple[int, ...], scenario: Scenario) -> None:
+    for count in workers:
+        name = f"{scenario.name}-{count}"
+        SCENARIOS[name] = replace(scenario, name=name, workers=count)
+
+
+def _numbers(name: str, count: int) -> list[tuple[str, int]]:
+    return [(name, number) for number in range(count)]
+
+
+# Messages only.
+
+
+def _chain(world: World) -> None:
+    source, middle, sink = world.source("source", 2), world.through("middle"), world.sink("sink")
+    world.app.add_flow(source, middle)
+    world.app.add_flow(middle, sink)
+
+
+def _check_chain(world: World) -> None:
+    assert world.received["sink"] == _numbers("source", 2), f"the sink received {world.received['sink']}"
+
+
+_add((0, 1, 2, 3), Scenario("chain", _chain, check=_check_chain))
+
+
+def _slow_chain(world: World) -> None:
+    """Slow enough that each has a worker to itself: the wake-ups are those of computes that are not quick."""
+    source, middle = world.source("source", 2, takes=5 * MS), world.through("middle", takes=5 * MS)
+    sink = world.sink("sink", takes=5 * MS)
+    world.app.add_flow(source, middle)
+    world.app.add_flow(middle, sink)
+
+
+_add((2, 3), Scenario("slow-chain", _slow_chain, check=_check_chain))
+
+
+def _uneven(world: World) -> None:
+    """A compute that is not as quick as the one before let expect."""
+
+    def body(op: Any, op_input: Any, op_output: Any) -> None:
+        world.received.setdefault("sink", []).append(op_input.receive("in"))
+        if op.ticks == 2:
+            world.control.sleep(8 * MS)
+
+    world.app.add_flow(world.source("source", 3), world.op("sink", inputs=["in"], body=body))
+
+
+def _check_uneven(world: World) -> None:
+    assert world.received.get("sink") == _numbers("source", 3), (
+        f"the sink received {world.received.get('sink')}"
+    )
+    if world.is_on_time and world.scenario.workers > 1:
+        late = world.times("source")[2] - world.times("sink")[1]
+        assert late <= PATIENCE_NS / MS, f"the source waited {late} ms for room that was there"
+
+
+_add((1, 2, 3), Scenario("uneven", _uneven, check=_check_uneven))
+
+
+def _fan(world: World) -> None:
+    def join(op: Any, op_input: Any, op_output: Any) -> None:
+        world.received.setdefault("join", []).append((op_input.receive("left"), op_input.receive("right")))
+
+    source = world.source("source", 2)
+    left, right = world.through("left", takes=3 * MS), world.through("right", takes=2 * MS)
+    end = world.op("join", inputs=["left", "right"], body=join)
+    world.app.add_flow(source, left)
+    world.app.add_flow(source, right)
+    world.app.add_flow(left, end, {("out", "left")})
+    world.app.add_flow(right, end, {("out", "right")})
+
+
+def _check_fan(world: World) -> None:
+    expected = [(pair, pair) for pair in _numbers("source", 2)]
+    assert world.received.get("join") == expected, f"the join received {world.received.get('join')}"
+
+
+_add((1, 2, 3), Scenario("fan", _fan, check=_check_fan))
+
+
+def _two_producers(world: World) -> None:
+    left, right, sink = (
+        world.source("left", 2),
+        world.source("right", 2),
+        world.sink("sink", size={"size": 1}),
+    )
+    world.app.add_flow(left, sink)
+    world.app.add_flow(right, sink)
+
+
+def _check_two_producers(world: World) -> None:
+    received = world.received["sink"]
+    for name in ("left", "right"):
+        assert [pair for pair in received if pair[0] == name] == _numbers(name, 2), (
+            f"the sink received {received}"
+        )
+
+
+_add((2, 3), Scenario("two-producers", _two_producers, check=_check_two_producers))
+
+
+def _pop(world: World) -> None:
+    """A producer that does not wait for room, and a consumer that receives as the next message comes."""
+    source = world.source("source", 3, takes=MS)
+    source.spec.outputs["out"].condition(ConditionType.NONE)
+    sink = world.sink("sink", waits=MS, size={"size": 1, "policy": IOSpec.QueuePolicy.POP})
+    world.app.add_flow(source, sink)
+
+
+def _check_pop(world: World) -> None:
+    received = world.received["sink"]
+    assert None not in received, f"the sink was run with nothing to receive: {received}"
+    dropped, left = sum(world.app.dropped().values()), sum(world.app.undelivered().values())
+    assert received == sorted(received), f"the sink received {received}"
+    assert len(received) + dropped + left == 3, f"{received} received, {dropped} dropped, {left} left, of 3"
+    assert not left, f"{left} left at the end"
+
+
+_add((2,), Scenario("pop", _pop, check=_check_pop))
+
+
+def _pools(world: World) -> None:
+    source, middle, sink = world.source("source", 2), world.through("middle"), world.sink("sink")
+    world.app.add_flow(source, middle)
+    world.app.add_flow(middle, sink)
+    world.app.make_thread_pool("own", 1).add(middle, pin_operator=True)
+    world.app.make_thread_pool("shared", 1).add(sink, pin_operator=False)
+
+
+_add((1,), Scenario("pools", _pools, check=_check_chain))
+
+
+# Time.
+
+
+def _periodic(world: World) -> None:
+    """A steady beat beside a compute that takes long."""
+    world.op("beat", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 3))
+    world.op("long", CountCondition(world.app, 1), body=lambda op, i, o: world.control.sleep(25 * MS))
+
+
+def _check_periodic(world: World) -> None:
+    assert (world.count("beat"), world.count("long")) == (3, 1), f"computes: {world.computes}"
+    if world.is_on_time and world.scenario.workers > 1:
+        world.check_times("beat", [0, 10, 20])
+
+
+_add((1, 2, 3), Scenario("periodic", _periodic, check=_check_periodic))
+
+
+def _periodic_in_pools(world: World) -> None:
+    """The same, with the beat in one ready queue and the long compute in another."""
+    beat = world.op("beat", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 3))
+    long = world.op("long", CountCondition(world.app, 1), body=lambda op, i, o: world.control.sleep(25 * MS))
+    world.app.make_thread_pool("beats", 1).add(beat, pin_operator=True)
+    world.app.make_thread_pool("others", 1).add(long, pin_operator=False)
+
+
+def _check_periodic_in_pools(world: World) -> None:
+    assert (world.count("beat"), world.count("long")) == (3, 1), f"computes: {world.computes}"
+    if world.is_on_time:
+        world.check_times("beat", [0, 10, 20])
+
+
+_add((1,), Scenario("periodic-pools", _periodic_in_pools, check=_check_periodic_in_pools))
+_add((2,), Scenario("periodic-manual", _periodic, clock="manual", check=lambda world: _check_counts(world)))
+
+
+def _check_counts(world: World) -> None:
+    assert (world.count("beat"), world.count("long")) == (3, 1), f"computes: {world.computes}"
+
+
+def _two_beats(world: World) -> None:
+    """A timer that is set for earlier than the one that a worker sleeps for."""
+    world.op("slow", PeriodicCondition(world.app, 30 * MS), CountCondition(world.app, 2))
+    world.op(
+        "fast",
+        PeriodicCondition(world.app, 10 * MS),
+        CountCondition(world.app, 3),
+        body=lambda op, i, o: world.control.sleep(2 * MS),
+    )
+
+
+def _check_two_beats(world: World) -> None:
+    assert (world.count("slow"), world.count("fast")) == (2, 3), f"computes: {world.computes}"
+    if world.is_on_time:
+        if world.scenario.workers > 1:
+            world.check_times("slow", [0, 30])
+        world.check_times("fast", [0, 10, 20])
+
+
+_add((1, 2, 3), Scenario("two-beats", _two_beats, check=_check_two_beats))
+
+
+def _check_duration(world: World) -> None:
+    if world.is_on_time:
+        world.check_times("beat", [0, 10, 20])
+        assert world.control.now == 25 * MS, f"the run ended at {world.control.now / MS} ms"
+
+
+_add(
+    (0, 1, 2, 3),
+    Scenario(
+        "duration",
+        lambda world: world.op("beat", PeriodicCondition(world.app, 10 * MS)),
+        settings={"max_duration_ms": 25},
+        check=_check_duration,
+    ),
+)
+
+
+def _scaled(world: World) -> None:
+    world.op("beat", PeriodicCondition(world.app, 100 * MS), CountCondition(world.app, 2))
+    world.op("other", CountCondition(world.app, 1))
+
+
+def _scale(world: World) -> None:
+    world.wait_for("beat", 1)
+    world.control.sleep(10 * MS)
+    assert isinstance(world.clock, RealtimeClock)
+    world.clock.set_time_scale(9.0)
+
+
+def _check_scaled(world: World) -> None:
+    assert (world.count("beat"), world.count("other")) == (2, 1), f"computes: {world.computes}"
+    if world.is_on_time:
+        world.check_times("beat", [0, 20])
+
+
+_add((0, 1, 2, 3), Scenario("scale", _scaled, others={"scaler": _scale}, check=_check_scaled))
+
+
+def _advance(world: World) -> None:
+    assert isinstance(world.clock, SyntheticClock)
+    for number in range(2):
+        world.wait_for("beat", number + 1)
+        world.clock.advance_by(10 * MS)
+
+
+def _check_synthetic(world: World) -> None:
+    assert world.count("beat") == 3, f"computes: {world.computes}"
+
+
+_add(
+    (0, 1, 2),
+    Scenario(
+        "synthetic",
+        lambda world: world.op("beat", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 3)),
+        others={"advancer": _advance},
+        clock="synthetic",
+        check=_check_synthetic,
+    ),
+)
+
+
+# Events from outside.
+
+
+def _awaiting(world: World) -> None:
+    """Two events, one after the other, and a sink behind."""
+    condition = AsynchronousCondition(world.app)
+    condition.event_state = AsynchronousEventState.EVENT_WAITING
+    world.notes["condition"] = condition
+
+    def body(op: Any, op_input: Any, op_output: Any) -> None:
+        condition.event_state = AsynchronousEventState.EVENT_WAITING
+        op_output.emit(("reader", op.ticks - 1), "out")
+
+    reader = world.op("reader", condition, CountCondition(world.app, 2), outputs=["out"], body=body)
+    world.app.add_flow(reader, world.sink("sink"))
+
+
+def _set_events(world: World) -> None:
+    for number in range(2):
+        world.wait_for("reader", number)
+        world.notes["condition"].event_state = AsynchronousEventState.EVENT_DONE
+
+
+def _check_awaiting(world: World) -> None:
+    assert world.received["sink"] == _numbers("reader", 2), f"the sink received {world.received['sink']}"
+
+
+_add((0, 1, 2, 3), Scenario("event", _awaiting, others={"setter": _set_events}, check=_check_awaiting))
+
+
+def _event_within_limit(world: World) -> None:
+    """An event that comes before the end of the run's time, which must not jump there."""
+    _awaiting(world)
+
+
+_add(
+    (0, 2),
+    Scenario(
+        "event-manual",
+        _event_within_limit,
+        others={"setter": _set_events},
+        clock="manual",
+        settings={"max_duration_ms": 50},
+        check=_check_awaiting,
+    ),
+)
+
+
+def _events_beside_beats(world: World) -> None:
+    _awaiting(world)
+    world.op("beat", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 2))
+
+
+def _check_events_beside_beats(world: World) -> None:
+    _check_awaiting(world)
+    assert world.count("beat") == 2, f"computes: {world.computes}"
+
+
+_add(
+    (1, 2),
+    Scenario(
+        "event-and-beat",
+        _events_beside_beats,
+        others={"setter": _set_events},
+        check=_check_events_beside_beats,
+    ),
+)
+
+
+def _switched_off(world: World) -> None:
+    condition = AsynchronousCondition(world.app)
+    condition.event_state = AsynchronousEventState.EVENT_WAITING
+    switch = world.notes["switch"] = BooleanCondition(world.app)
+    world.op("never", condition, switch)
+    world.op("other", CountCondition(world.app, 1))
+
+
+def _switch_off(world: World) -> None:
+    world.notes["switch"].disable_tick()
+
+
+def _check_switched_off(world: World) -> None:
+    assert (world.count("never"), world.count("other")) == (0, 1), f"computes: {world.computes}"
+
+
+_add(
+    (0, 1, 2, 3),
+    Scenario("switch", _switched_off, others={"switcher": _switch_off}, check=_check_switched_off),
+)
+
+
+class _Flag(Condition):
+    """A user's condition: says WAIT, or WAIT_EVENT, until a flag is up."""
+
+    def __init__(self, fragment: Any, waiting: SchedulingStatusType) -> None:
+        super().__init__(fragment, name="flag")
+        self.waiting = waiting
+        self.is_up = False
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        return (SchedulingStatusType.READY if self.is_up else self.waiting), None
+
+
+def _flagged(waiting: SchedulingStatusType) -> Callable[[World], None]:
+    def compose(world: World) -> None:
+        flag = world.notes["flag"] = _Flag(world.app, waiting)
+        world.op("flagged", flag, CountCondition(world.app, 1))
+        world.op("other", CountCondition(world.app, 1))
+
+    return compose
+
+
+def _raise_flag(world: World) -> None:
+    world.notes["flag"].is_up = True
+    world.notes["flag"].notify_scheduler()
+
+
+def _raise_flag_silently(world: World) -> None:
+    world.control.sleep(7 * MS)
+    world.notes["flag"].is_up = True
+
+
+def _check_flagged(world: World) -> None:
+    if not world.is_on_time and world.control.now >= 30 * MS:
+        return
+    assert (world.count("flagged"), world.count("other")) == (1, 1), f"computes: {world.computes}"
+
+
+_add(
+    (0, 1, 2, 3),
+    Scenario(
+        "notify",
+        _flagged(SchedulingStatusType.WAIT_EVENT),
+        others={"raiser": _raise_flag},
+        check=_check_flagged,
+    ),
+)
+_add(
+    (0, 1, 2, 3),
+    Scenario(
+        "polled",
+        _flagged(SchedulingStatusType.WAIT),
+        others={"raiser": _raise_flag_silently},
+        settings={"stop_on_deadlock_timeout": 30},
+        check=_check_flagged,
+    ),
+)
+
+
+def _check_deadlock(world: World) -> None:
+    assert (world.count("flagged"), world.count("other")) == (0, 1), f"computes: {world.computes}"
+    assert world.control.now >= 20 * MS, f"the run ended at {world.control.now / MS} ms, and not after 20"
+    if world.is_on_time:
+        assert world.control.now == 20 * MS, f"the run ended at {world.control.now / MS} ms, and not after 20"
+
+
+_add(
+    (0, 1, 2, 3),
+    Scenario(
+        "deadlock",
+        _flagged(SchedulingStatusType.WAIT),
+        settings={"stop_on_deadlock_timeout": 20},
+        check=_check_deadlock,
+    ),
+)
+
+
+def _check_deadlock_manual(world: World) -> None:
+    assert (world.count("flagged"), world.count("other")) == (0, 1), f"computes: {world.computes}"
+    assert world.clock.timestamp() == 20 * MS, (
+        f"the run ended at {world.clock.timestamp() / MS} ms, not at 20"
+    )
+
+
+_add(
+    (0, 2),
+    Scenario(
+        "deadlock-manual",
+        _flagged(SchedulingStatusType.WAIT),
+        clock="manual",
+        settings={"stop_on_deadlock_timeout": 20},
+        check=_check_deadlock_manual,
+    ),
+)
+
+
+def _polled_beside_event(world: World) -> None:
+    """A condition that is polled in real time, since an event that is awaited keeps the clock from jumping."""
+    _flagged(SchedulingStatusType.WAIT)(world)
+    _awaiting(world)
+
+
+def _raise_flag_then_set_events(world: World) -> None:
+    _raise_flag_silently(world)
+    world.wait_for("flagged", 1)
+    _set_events(world)
+
+
+def _check_polled_beside_event(world: World) -> None:
+    assert world.count("flagged") == 1, f"computes: {world.computes}"
+    _check_awaiting(world)
+
+
+_add(
+    (0, 1, 2),
+    Scenario(
+        "polled-manual",
+        _polled_beside_event,
+        others={"raiser": _raise_flag_then_set_events},
+        clock="manual",
+        check=_check_polled_beside_event,
+    ),
+)
+
+
+def _throttled(world: World) -> None:
+    """An operator whose device may have one compute unfinished, and a thread that completes it."""
+
+    def start(op: Any) -> None:
+        world.notes["throttle"] = Throttle(op, world.control)
+
+    def body(op: Any, op_input: Any, op_output: Any) -> None:
+        world.notes["throttle"].submit()
+        op_output.emit(("launcher", op.ticks - 1), "out")
+
+    launcher = world.op("launcher", CountCondition(world.app, 2), outputs=["out"], body=body, start=start)
+    world.app.add_flow(launcher, world.sink("sink"))
+
+
+def _complete(world: World) -> None:
+    throttle = world.notes["throttle"]
+    for _ in range(2):
+        world.control.wait_until(lambda: throttle.is_waited_for or world.is_over)
+        throttle.complete()
+
+
+def _check_throttled(world: World) -> None:
+    assert world.received["sink"] == _numbers("launcher", 2), f"the sink received {world.received['sink']}"
+
+
+_add((0, 1, 2, 3), Scenario("throttled", _throttled, others={"device": _complete}, check=_check_throttled))
+
+
+# The end.
+
+
+def _endless(world: World) -> None:
+    """Nothing of its own accord would end this: an operator that waits for ever, and others that are done."""
+    condition = AsynchronousCondition(world.app)
+    condition.event_state = AsynchronousEventState.EVENT_WAITING
+    world.op("never", condition)
+    source, sink = world.source("source", 2), world.sink("sink")
+    world.app.add_flow(source, sink)
+
+
+def _check_ended(world: World) -> None:
+    assert world.count("never") == 0, f"computes: {world.computes}"
+    received = world.received["sink"]
+    assert received == _numbers("source", 2)[: len(received)], f"the sink received {received}"
+
+
+_add(
+    (0, 1, 2, 3),
+    Scenario(
+        "stop", _endless, others={"stopper": lambda world: world.app.stop_execution()}, check=_check_ended
+    ),
+)
+
+
+def _stopped_at_start(world: World) -> None:
+    world.op("first", start=lambda op: world.app.stop_execution())
+    world.op("beat", PeriodicCondition(world.app, 10 * MS))
+
+
+def _check_nothing_ran(world: World) -> None:
+    assert not world.computes, f"computes: {world.computes}"
+
+
+_add((0, 2), Scenario("stop-at-start", _stopped_at_start, check=_check_nothing_ran))
+
+
+def _stopping_compute(world: World) -> None:
+    def stop(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.sleep(3 * MS)
+        world.app.stop_execution()
+
+    _endless(world)
+    world.op("last", CountCondition(world.app, 1), body=stop)
+
+
+_add((1, 2), Scenario("stop-in-compute", _stopping_compute, check=_check_ended))
+
+
+def _stop_operator(world: World) -> None:
+    world.app.stop_execution("never")
+
+
+def _check_stop_operator(world: World) -> None:
+    assert world.received["sink"] == _numbers("source", 2), f"the sink received {world.received['sink']}"
+
+
+_add(
+    (0, 1, 2, 3),
+    Scenario("stop-operator", _endless, others={"stopper": _stop_operator}, check=_check_stop_operator),
+)
+
+
+class Planned(Exception):
+    """What an operator of a scenario raises."""
+
+
+def _failing(world: World) -> None:
+    def fail(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.sleep(5 * MS)
+        raise Planned
+
+    _endless(world)
+    world.op("beat", PeriodicCondition(world.app, 100 * MS))
+    world.op("failing", CountCondition(world.app, 1), body=fail)
+
+
+def _check_failed(world: World) -> None:
+    assert isinstance(world.error, Planned), f"run ended with {world.error!r}"
+
+
+_add((1, 2, 3), Scenario("failure", _failing, check=_check_failed, raises=(Planned,)))
+
+
+def _interrupt(world: World) -> None:
+    world.control.interrupt("caller", KeyboardInterrupt())
+
+
+def _check_interrupted(world: World) -> None:
+    assert isinstance(world.error, KeyboardInterrupt), f"run ended with {world.error!r}"
+
+
+_add(
+    (0, 1, 2),
+    Scenario(
+        "ctrl-c", _endless, others={"user": _interrupt}, check=_check_interrupted, raises=(KeyboardInterrupt,)
+    ),
+)
+
+
+def _loaded(world: World) -> None:
+    """More of everything, for schedules by seed."""
+    _awaiting(world)
+    world.op("beat", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 3))
+    source, left, right = (
+        world.source("source", 3),
+        world.through("left", takes=3 * MS),
+        world.through("right"),
+    )
+    for middle in (left, right):
+        world.app.add_flow(source, middle)
+        world.app.add_flow(middle, world.sink(f"{middle.name} sink", takes=MS // 2))
+
+
+def _check_loaded(world: World) -> None:
+    _check_awaiting(world)
+    assert world.count("beat") == 3, f"computes: {world.computes}"
+    for name in ("left sink", "right sink"):
+        assert world.received[name] == _numbers("source", 3), f"{name} received {world.received[name]}"
+
+
+_add((2, 3, 5), Scenario("loaded", _loaded, others={"setter": _set_events}, check=_check_loaded))
