@@ -34,7 +34,6 @@ __all__ = [
     "is_shared_time",
     "is_stopping",
     "left_behind",
-    "make_repeatable",
     "next_time",
     "queue_of",
     "state_of",
@@ -155,30 +154,6 @@ def queue_of(parker: Parker) -> ReadyQueue:
 
 
 # What an engine says about itself.
-
-
-class _InOrder(set[Parker]):
-    """A set that goes through its members in the order they came, so that the same schedule gives the same run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._order: dict[Any, None] = {}
-
-    def add(self, parker: Parker) -> None:
-        super().add(parker)
-        self._order[parker] = None
-
-    def discard(self, parker: object) -> None:
-        super().discard(parker)
-        self._order.pop(parker, None)
-
-    def __iter__(self) -> Iterator[Parker]:
-        return iter(self._order)
-
-
-def make_repeatable(engine: Engine) -> None:
-    """Take out of an engine that is about to run what depends on addresses in memory."""
-    engine.waiting.waking = _InOrder()
 
 
 def guard_of(engine: Engine) -> Any:

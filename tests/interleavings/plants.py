@@ -59,7 +59,7 @@ PLANTS = [
     Plant(
         "a worker that was woken is counted as waking for ever",
         _WAITING,
-        "            if woken:\n                self.waking.discard(parker)\n",
+        "            if woken:\n                self.waking.pop(parker, None)\n",
         "            if woken:\n                pass\n",
         "event-1",
         (_LOST, _LEAK),
@@ -148,7 +148,7 @@ PLANTS = [
     Plant(
         "nobody knows who is waking",
         _WAITING,
-        "        self.waking.add(parker)\n",
+        "        self.waking[parker] = None\n",
         "",
         "fan-3",
         (_SPIN,),
@@ -222,8 +222,8 @@ PLANTS = [
     Plant(
         "a worker that wakes by its deadline leaves a permit behind",
         _WAITING,
-        "            parker.park(None)\n            self.waking.discard(parker)\n",
-        "            self.waking.discard(parker)\n",
+        "            parker.park(None)\n            self.waking.pop(parker, None)\n",
+        "            self.waking.pop(parker, None)\n",
         "two-beats-2",
         (_DOUBLE, _LEAK, _ERROR),
     ),

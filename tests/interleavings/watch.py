@@ -42,7 +42,6 @@ class Watch:
     def watch_engine(self, engine: Any) -> None:
         """Begin to look at an engine that is about to run."""
         self.engine = engine
-        bindings.make_repeatable(engine)
         self.control.guard = bindings.guard_of(engine)
 
     # What is counted.

@@ -75,7 +75,8 @@ class Waiting:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.waking: set[Parker] = set()
+        # A dict, because its order is the same every time.
+        self.waking: dict[Parker, None] = {}
 
     # Waking. From any thread, with or without the lock.
 
@@ -120,7 +121,7 @@ class Waiting:
         return True
 
     def _unpark(self, parker: Parker) -> None:
-        self.waking.add(parker)
+        self.waking[parker] = None
         self._engine.clock.unpark(parker)
 
     # Waking, with the lock held, by a worker that is about to compute (`computes`) or to park.
@@ -220,7 +221,7 @@ class Waiting:
                         ready_queue.standby = None
         finally:
             if woken:
-                self.waking.discard(parker)
+                self.waking.pop(parker, None)
             else:
                 self._leave(parker)
             parker.deadline = None
@@ -238,7 +239,7 @@ class Waiting:
         except ValueError:
             # Somebody chose it at the same moment. The permit comes, and must not end the next wait.
             parker.park(None)
-            self.waking.discard(parker)
+            self.waking.pop(parker, None)
 
     def _stand_by(self, parker: Parker) -> bool:
         """Watch a queue until woken (True), or until one compute takes too long there or there is none (False)."""
