@@ -273,7 +273,9 @@ def test_whatever_is_emitted_is_received_or_counted_whoever_runs_it(
 # Where a policy and a size are said.
 
 
-def one_flow(output: Any = None, input_: Any = None, flow: Any = None, emits: int = 2) -> tuple[App, list[Any]]:
+def one_flow(
+    output: Any = None, input_: Any = None, flow: Any = None, emits: int = 2
+) -> tuple[App, list[Any]]:
     taken: list[Any] = []
 
     def compose(app: App) -> None:
@@ -285,7 +287,10 @@ def one_flow(output: Any = None, input_: Any = None, flow: Any = None, emits: in
             name="a",
         )
         b = Body(
-            app, inputs=[("in", {"policy": input_})], body=lambda op, i, o: taken.append(i.receive()), name="b"
+            app,
+            inputs=[("in", {"policy": input_})],
+            body=lambda op, i, o: taken.append(i.receive()),
+            name="b",
         )
         app.add_flow(a, b, policy=flow)
 
@@ -422,7 +427,10 @@ def test_the_size_of_a_flow_into_a_batch_leaves_the_batch_as_it_is() -> None:
     [
         ({"size": 0}, r"add_flow\('source', 'sink'\): size must be a positive int, not 0"),
         ({"size": True}, r"size must be a positive int, not True"),
-        ({"policy": "POP"}, r"add_flow\('source', 'sink'\): policy must be an IOSpec.QueuePolicy .* not 'POP'"),
+        (
+            {"policy": "POP"},
+            r"add_flow\('source', 'sink'\): policy must be an IOSpec.QueuePolicy .* not 'POP'",
+        ),
     ],
 )
 def test_what_a_flow_cannot_take_is_said(said: dict[str, Any], match: str) -> None:
@@ -449,7 +457,9 @@ def test_sizes_of_flows_that_cannot_be_are_said() -> None:
 def test_a_policy_that_is_none_is_refused_where_it_is_set() -> None:
     def compose(app: App) -> None:
         b = sink(app, [])
-        with pytest.raises(GraphError, match=r"input 'in': policy must be an IOSpec.QueuePolicy .* not 'POP'"):
+        with pytest.raises(
+            GraphError, match=r"input 'in': policy must be an IOSpec.QueuePolicy .* not 'POP'"
+        ):
             b.queue_policy("in", policy="POP")  # type: ignore[arg-type]
         with pytest.raises(GraphError, match="size must be a positive int"):
             b.spec.inputs["in"].queue_size = -2

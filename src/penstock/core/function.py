@@ -3,8 +3,8 @@
 Its arguments are the inputs, in the order and by the names they have; its keyword-only arguments are the
 parameters; what it returns is emitted. Two keyword-only arguments are given by the run: ``metadata``, what
 came with what it received and goes with what it emits, and ``context``, what `compute` of an operator is
-handed. A function that yields emits each value: one without inputs is a source, runs one step for each value and ends when it does; one with inputs may yield any number of times
-for each message.
+handed. A function that yields emits each value: one without inputs is a source, runs one step for each value
+and ends when it does; one with inputs may yield any number of times for each message.
 
 The decorated function is still a function: called with a fragment first it makes an operator, called
 with anything else it does what it did before, so that it can be tried and tested by itself.

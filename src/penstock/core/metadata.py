@@ -4,8 +4,9 @@ What `compute` receives is merged into the operator's ``metadata``; what it emit
 it is empty again at the next `compute`. The policy says what happens when a name is already there.
 
 An operator without metadata must cost nothing, so nobody looks whether there is any: the dictionary itself tells
-the run when something is put in. So every way of putting something in goes through `MetadataDictionary.set`. What is
-made from it (a copy, a union, what is unpickled) stands by itself: it has the policy, and belongs to no run.
+the run when something is put in. So every way of putting something in goes through `MetadataDictionary.set`.
+What is made from it (a copy, a union, what is unpickled) stands by itself: it has the policy, and belongs to no
+run.
 """
 
 from __future__ import annotations
