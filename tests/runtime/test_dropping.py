@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -13,12 +16,25 @@ from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
 from penstock.conditions import DownstreamMessageAffordableCondition
 from penstock.core import GraphError, QueueFullError
 from penstock.resources import ManualClock
+from penstock.runtime.inlet import Inlet
 from penstock.runtime.queue import Queue
+from penstock.runtime.receiver import Receiver, Transmitter
 from penstock.schedulers import EventBasedScheduler, MultiThreadScheduler
 
 POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
 
 every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
+
+
+@contextmanager
+def switching_often() -> Iterator[None]:
+    """Let threads take turns at almost every step."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def event_based_real(app: Any) -> EventBasedScheduler:
@@ -33,10 +49,12 @@ def test_the_consumer_finds_a_message_while_the_oldest_is_dropped_for_a_new_one(
     taken: list[Any] = []
     started, dropping, received = threading.Event(), threading.Event(), threading.Event()
 
+    in_time: list[bool] = []
+
     class Oldest:
         def __del__(self) -> None:
             dropping.set()
-            received.wait(10)
+            in_time.append(received.wait(10))
 
     def compose(app: App) -> None:
         def send(op: Body, i: Any, o: Any) -> None:
@@ -59,8 +77,114 @@ def test_the_consumer_finds_a_message_while_the_oldest_is_dropped_for_a_new_one(
 
     app = run(compose, event_based_real)
     assert taken == ["newest"]
+    assert in_time == [True], "nothing is locked while what was dropped is let go of"
     assert app.dropped() == {"b.in": 1}
     assert app.undelivered() == {}
+
+
+class WatchedLock:
+    """A lock that says when somebody has to wait for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.waited_for = threading.Event()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.waited_for.set()
+            self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+def at_line(number: int, queue: Queue, first: Callable[[], None], second: Callable[[], None]) -> bool:
+    """Run `first`, and in the middle of it, at a line of the queue's code, `second` on another thread.
+
+    If that has to wait for the queue's lock, `first` goes on. Says whether there was such a line.
+    """
+    settled = threading.Event()
+    if queue.lock is not None:
+        watched = WatchedLock()
+        watched.waited_for = settled
+        queue.lock = watched  # type: ignore[assignment]
+
+    def other() -> None:
+        try:
+            second()
+        finally:
+            settled.set()
+
+    thread = threading.Thread(target=other)
+    lines = [0]
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_globals.get("__name__") != Queue.__module__:
+            return None
+        if event == "line":
+            lines[0] += 1
+            if lines[0] == number:
+                thread.start()
+                assert settled.wait(10)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        first()
+    finally:
+        sys.settrace(before)
+    if lines[0] < number:
+        return False
+    thread.join()
+    return True
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+@pytest.mark.parametrize("everything", [False, True])
+def test_the_newest_is_kept_wherever_the_consumer_comes_in_between(limit: int, everything: bool) -> None:
+    for line in range(1, 30):
+        queue = Queue(None, "in", limit, POP)  # type: ignore[arg-type]
+        queue.extend(range(limit))
+        take = Inlet(IOSpec("in", IOSpec.IOType.INPUT, 2 if everything else 1), (queue,)).take
+        taken: list[Any] = []
+
+        def consume(take: Any = take, taken: list[Any] = taken) -> None:
+            taken.extend(take() if everything else [take()])
+
+        if not at_line(line, queue, lambda queue=queue: queue.offer("newest"), consume):  # type: ignore[misc]
+            break
+        left = list(queue)
+        assert taken, f"the consumer found nothing at line {line}"
+        assert (taken + left)[-1] == "newest"
+        assert queue.dropped == limit + 1 - len(taken) - len(left)
+        assert [*range(queue.dropped, limit), "newest"] == taken + left
+    assert line > 5
+
+
+@pytest.mark.parametrize("policy", [POP, REJECT, FAULT])
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_two_producers_never_fill_one_place(policy: Any, waiting: int) -> None:
+    for line in range(1, 30):
+        queue = Queue(None, "in", 1, policy)  # type: ignore[arg-type]
+        queue.consumer = Body(App(lambda app: None))  # type: ignore[assignment]
+        queue.extend(range(waiting))
+        queue.share()
+        assert queue.capacity == 0
+        refused: list[str] = []
+
+        def offer(item: str, queue: Queue = queue, refused: list[str] = refused) -> None:
+            try:
+                queue.offer(item)
+            except QueueFullError:
+                refused.append(item)
+
+        if not at_line(line, queue, lambda offer=offer: offer("a"), lambda offer=offer: offer("b")):  # type: ignore[misc]
+            break
+        assert len(queue) == 1
+        assert queue.dropped == waiting + 1
+        assert len(refused) == (waiting + 1 if policy is FAULT else 0)
+    assert line > 3
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
@@ -70,9 +194,8 @@ def test_dropping_while_both_ends_are_at_it_loses_and_counts_each_message_once(
     limit: int, producers: int, everything: bool
 ) -> None:
     """Every step of a queue's Python code is a chance for the other threads to come in between."""
-    import sys
-
     queue = Queue(None, "in", limit, POP)  # type: ignore[arg-type]
+    take = Inlet(IOSpec("in", IOSpec.IOType.INPUT, 2 if everything else 1), (queue,)).take
     if producers > 1:
         queue.share()
     sent_each = 400
@@ -97,17 +220,11 @@ def test_dropping_while_both_ends_are_at_it_loses_and_counts_each_message_once(
             if not queue:
                 continue
             try:
-                batch = queue.take_all() if everything else [queue.take()]
+                taken.extend(take() if everything else [take()])
             except IndexError:
                 too_few.append(1)
-                continue
-            if not batch:
-                too_few.append(1)
-            taken.extend(batch)
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
+    with switching_often():
         consumer = threading.Thread(target=consume)
         threads = [threading.Thread(target=produce, args=(number,)) for number in range(producers)]
         for thread in (consumer, *threads):
@@ -116,8 +233,6 @@ def test_dropping_while_both_ends_are_at_it_loses_and_counts_each_message_once(
             thread.join()
         done.set()
         consumer.join()
-    finally:
-        sys.setswitchinterval(before)
     assert not too_few
     assert len(taken) + queue.dropped == producers * sent_each
     assert len(set(taken)) == len(taken)
@@ -126,6 +241,33 @@ def test_dropping_while_both_ends_are_at_it_loses_and_counts_each_message_once(
         assert numbers == sorted(numbers)
     last = [n for _, n in taken]
     assert sent_each - 1 in last, "the newest is never the one that is dropped"
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_full_queue_is_never_seen_with_less_in_it(limit: int) -> None:
+    """Conditions look at the length from other threads, without a lock."""
+    queue = Queue(None, "in", limit, POP)  # type: ignore[arg-type]
+    for n in range(limit):
+        queue.offer(n)
+    seen: set[int] = set()
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            seen.add(len(queue))
+
+    with switching_often():
+        thread = threading.Thread(target=look)
+        thread.start()
+        for n in range(5000):
+            queue.offer(n)
+        done.set()
+        thread.join()
+    assert seen <= {limit, limit + 1}
+    receiver = Receiver("in", (queue,))
+    queue.append("one too many")
+    assert (receiver.size, receiver.peek(), receiver.peek(99)) == (limit, 5000 - limit, None)
+    assert Transmitter("out", (queue,)).free == 0
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -118,6 +118,41 @@ def test_a_producer_without_a_condition_does_not_change_what_another_waits_for(m
 
 
 @every_scheduler
+def test_producers_that_have_not_run_yet_find_room_after_one_that_does_not_wait(make: Make) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.output("out").condition(ConditionType.NONE)
+
+        careless = Body(
+            app,
+            CountCondition(app, 1),
+            setup=setup,
+            body=lambda op, i, o: (o.emit(("careless", 0)), o.emit(("careless", 1))),
+            name="careless",
+        )
+        b = batch(app, taken, 2, 1, PeriodicCondition(app, 10))
+        app.add_flow(careless, b)
+        for name in ("a", "b"):
+            # They wait for a message that comes later.
+            late = Body(
+                app,
+                inputs=["in"],
+                outputs=["out"],
+                body=lambda op, i, o: o.emit((op.name, i.receive())),
+                name=name,
+            )
+            app.add_flow(source(app, range(3), PeriodicCondition(app, 5), name=f"for_{name}"), late)
+            app.add_flow(late, b)
+
+    app = run(compose, make)
+    counts = Counter(name for each in taken for name, _ in each)
+    assert counts == {"careless": 2, "a": 3, "b": 3}
+    assert app.undelivered() == {}
+
+
+@every_scheduler
 def test_two_outputs_into_one_queue_wait_for_room_for_both(make: Make) -> None:
     taken: list[Any] = []
 

@@ -26,7 +26,6 @@ __all__ = ["assemble"]
 
 _NONE = ConditionType.NONE
 
-
 # Held while a condition is given to a node: two applications may be assembled at once.
 _GIVING = threading.Lock()
 
@@ -36,9 +35,8 @@ def assemble(fragment: Fragment) -> Engine:
     scheduler = fragment.scheduler()
     scheduler.choose_clock()
     engine = Engine(scheduler)
-    nodes: dict[Operator, Node] = {}
     for operator in fragment.graph:
-        node = nodes[operator] = Node(engine, operator)
+        node = Node(engine, operator)
         node.lane = engine.lanes[0]
         operator._node = node
         operator.metadata.node = node
