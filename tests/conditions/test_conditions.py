@@ -590,12 +590,19 @@ def test_what_is_left_of_a_batch_keeps_its_age(make: Make) -> None:
             body=lambda op, i, o: (o.emit("first"), o.emit("second")),
             name="two",
         )
-        late = source(app, range(2), PeriodicCondition(app, 40), name="late")
+        late = Body(
+            app,
+            CountCondition(app, 2),
+            PeriodicCondition(app, 30),
+            outputs=["out"],
+            body=lambda op, i, o: o.emit("late") if op.ticks == 2 else None,
+            name="late",
+        )
         expiring_join(app, taken, two, late, size=4)
 
     run(compose, make)
-    # Three wait at 0 and two are taken. The third came at 0, too.
-    assert taken == [(0, ("first", 0)), (50, ("second", 1))]
+    # Three wait at 30, and two are taken. The third has been there since 0.
+    assert taken == [(30, ("first", "late")), (50, ("second",))]
 
 
 def test_a_condition_on_an_expiring_input_must_be_named_where_there_are_several() -> None:

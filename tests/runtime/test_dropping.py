@@ -376,9 +376,11 @@ def test_an_output_of_which_any_condition_will_do_counts_as_free_where_its_queue
             spec.output("out")
             spec.or_combine_port_conditions(["in", "out"])
 
-        middle = Body(app, CountCondition(app, 4), setup=setup, name="middle")
+        middle = Body(
+            app, CountCondition(app, 4), setup=setup, body=lambda op, i, o: o.emit(op.ticks), name="middle"
+        )
         app.add_flow(source(app, []), middle)
-        app.add_flow(middle, Body(app, inputs=["in"]), policy=REJECT)
+        app.add_flow(middle, Body(app, CountCondition(app, 0), inputs=["in"]), policy=REJECT)
 
     app = run(compose, make)
     assert app.graph.find("middle").ticks == 4  # type: ignore[attr-defined]
@@ -578,6 +580,16 @@ def test_the_size_of_a_flow_into_a_batch_leaves_the_batch_as_it_is() -> None:
 def test_what_a_flow_cannot_take_is_said(said: dict[str, Any], match: str) -> None:
     with pytest.raises(GraphError, match=match):
         App(lambda app: app.add_flow(source(app, [1]), sink(app, []), **said)).compose_graph()
+
+
+def test_two_ports_are_connected_once_whatever_is_said_of_the_flow() -> None:
+    def compose(app: App) -> None:
+        a, b = source(app, [1]), sink(app, [])
+        app.add_flow(a, b)
+        app.add_flow(a, b, policy=POP, size=2)
+
+    with pytest.raises(GraphError, match="source.out -> sink.in is connected already"):
+        App(compose).compose_graph()
 
 
 def test_sizes_of_flows_that_cannot_be_are_said() -> None:

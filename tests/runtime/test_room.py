@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from random import Random
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from pipelines import SCHEDULERS, App, Body, Make, run, sink, source
 
 from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
+from penstock.conditions import DownstreamMessageAffordableCondition
 from penstock.core import GraphError
 from penstock.resources import ManualClock
 from penstock.schedulers import EventBasedScheduler, MultiThreadScheduler
@@ -288,6 +290,86 @@ def test_one_that_waits_for_much_room_keeps_nobody_out_of_a_queue_that_is_not_em
     assert app.dropped() == {}
 
 
+def test_one_that_has_nothing_to_emit_keeps_nobody_out() -> None:
+    """It needs much room, but first of all a message that never comes."""
+    filled = threading.Event()
+    in_time: list[bool] = []
+
+    def compose(app: App) -> None:
+        def send(op: Body, i: Any, o: Any) -> None:
+            o.emit(op.ticks)
+            if op.ticks == 5:
+                filled.set()
+
+        def take(op: Body, i: Any, o: Any) -> None:
+            i.receive()
+            if op.ticks == 1:
+                in_time.append(filled.wait(10))
+
+        def setup(spec: Any) -> None:
+            spec.input("in", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
+
+        b = Body(app, setup=setup, body=take, name="b")
+        idle = Body(app, inputs=["in"], outputs=[("out", {"size": 3})], name="idle")
+        app.add_flow(source(app, []), idle)
+        app.add_flow(idle, b)
+        app.add_flow(Body(app, CountCondition(app, 5), outputs=["out"], body=send, name="small"), b)
+
+    run(compose, lambda app: EventBasedScheduler(app, worker_thread_number=2))
+    assert in_time == [True]
+
+
+def test_room_that_is_made_in_the_middle_of_a_compute_is_told_at_once() -> None:
+    again = threading.Event()
+    in_time: list[bool] = []
+
+    def compose(app: App) -> None:
+        def send(op: Body, i: Any, o: Any) -> None:
+            if op.ticks == 2:
+                again.set()
+            o.emit(op.ticks)
+
+        def take(op: Body, i: Any, o: Any) -> None:
+            i.receive()
+            if op.ticks == 1:
+                in_time.append(again.wait(10))
+
+        b = Body(app, inputs=["in"], body=take, name="b")
+        app.add_flow(Body(app, CountCondition(app, 2), outputs=["out"], body=send, name="a"), b)
+        app.add_flow(source(app, []), b)
+
+    run(compose, lambda app: EventBasedScheduler(app, worker_thread_number=2))
+    assert in_time == [True]
+
+
+@every_scheduler
+@pytest.mark.parametrize("order", [(1, 3), (3, 1)])
+@pytest.mark.parametrize("given", [False, True])
+def test_of_two_numbers_of_places_at_one_output_both_hold(make: Make, order: Any, given: bool) -> None:
+    free: list[int] = []
+
+    def compose(app: App) -> None:
+        on_port = order[: 1 if given else 2]
+
+        def setup(spec: Any) -> None:
+            out = spec.output("out")
+            for places in on_port:
+                out.condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=places)
+
+        def send(op: Body, i: Any, o: Any) -> None:
+            free.append(op._node.transmitter("out").free)  # type: ignore[union-attr]
+            o.emit(op.ticks)
+
+        # Without a name it is about the only output.
+        more = [DownstreamMessageAffordableCondition(app, places) for places in order[len(on_port) :]]
+        a = Body(app, *more, CountCondition(app, 6), setup=setup, body=send, name="a")
+        app.add_flow(a, batch(app, [], 4, 1, PeriodicCondition(app, 10)))
+
+    run(compose, make)
+    assert len(free) == 6
+    assert min(free) == 3
+
+
 def test_more_room_than_there_is_is_an_error_that_says_what_would_be_right() -> None:
     with pytest.raises(
         GraphError, match=r"emits up to 3 messages at once .* holds 2; declare that input with size=3 or more"
@@ -321,7 +403,10 @@ def test_a_preceding_count_input_takes_one_of_each_producer(make: Make) -> None:
 def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
     make: Make, random: Random
 ) -> None:
-    """Two layers of operators, each with a queue that any of the layer before may feed."""
+    """Two layers of operators, each with a queue that any of the layer before may feed.
+
+    Some of the last also wait for a message of one of the first.
+    """
     layers = [random.randrange(2, 5), random.randrange(1, 4), random.randrange(1, 3)]
     limits = {(layer, n): random.randrange(3, 6) for layer in (1, 2) for n in range(layers[layer])}
     leasts = {place: random.randrange(1, limit + 1) for place, limit in limits.items()}
@@ -332,6 +417,7 @@ def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
         (layer, n): random.sample(range(layers[layer + 1]), random.randrange(1, layers[layer + 1] + 1))
         for layer, n in sizes
     }
+    goes = {n: random.randrange(layers[0]) for n in range(layers[2]) if random.random() < 0.7}
     emitted: Counter[Any] = Counter()
     received: Counter[Any] = Counter()
     stages: dict[Any, Body] = {}
@@ -348,12 +434,20 @@ def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
                     port.condition(ConditionType.MESSAGE_AVAILABLE, min_size=leasts[place])
                 if place in sizes:
                     spec.output("out", size=sizes[place])
+                if place[0] == 0:
+                    spec.output("go")
+                if place[0] == 2 and place[1] in goes:
+                    spec.input("go")
 
             def body(op: Body, i: Any, o: Any) -> None:
                 if place in limits:
-                    received[place] += len(i.receive())
+                    received[place] += len(i.receive("in"))
+                if "go" in op.spec.inputs:
+                    i.receive("go")
+                if "go" in op.spec.outputs:
+                    o.emit("go", "go")
                 for _ in range(sizes.get(place, 0)):
-                    o.emit(place)
+                    o.emit(place, "out")
                     emitted[place] += 1
 
             conditions: list[Any] = [CountCondition(app, counts[place[1]])] if not place[0] else []
@@ -364,18 +458,17 @@ def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
         stages.update({place: stage(place) for place in {**sizes, **limits}})
         for (layer, n), chosen in targets.items():
             for target in chosen:
-                app.add_flow(stages[layer, n], stages[layer + 1, target])
+                app.add_flow(stages[layer, n], stages[layer + 1, target], {("out", "in")})
+        for target, n in goes.items():
+            app.add_flow(stages[0, n], stages[2, target], {("go", "go")})
         for each in stages.values():
-            if not each._incoming and each.spec.inputs:
-                app.add_flow(source(app, [], name=f"for_{each.name}"), each)
+            if "in" in each.spec.inputs and not any(flow.input == "in" for flow in each._incoming):
+                app.add_flow(source(app, [], name=f"for_{each.name}"), each, {("out", "in")})
 
     app = run(compose, make)
-    assert app.dropped() == {
-        f"{each.name}.out": emitted[place]
-        for place, each in stages.items()
-        if "out" in each.spec.outputs and not each._outgoing and emitted[place]
-    }
-    left = {place: app.undelivered().get(f"{stages[place].name}.in", 0) for place in limits}
+    assert not any(key.endswith(".in") for key in app.dropped())
+    waiting = app.undelivered()
+    left = {place: waiting.get(f"{stages[place].name}.in", 0) for place in limits}
     for place, limit in limits.items():
         sent = sum(
             emitted[place[0] - 1, n]
@@ -390,4 +483,10 @@ def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
             limits[place[0] + 1, target] - left[place[0] + 1, target] >= sizes[place]
             for target in targets.get(place, ())
         )
+        if place[0] == 2 and place[1] in goes:
+            fed = fed and waiting.get(f"{each.name}.go", 0) > 0
+        if place[0] == 0:
+            room = room and not any(
+                waiting.get(f"{stages[2, target].name}.go", 0) for target, n in goes.items() if n == place[1]
+            )
         assert not (fed and room), f"{each.name} could still run"

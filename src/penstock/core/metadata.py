@@ -99,8 +99,6 @@ class MetadataDictionary(dict[str, Any]):
         """Return the same entries and policy in a dictionary of their own."""
         return _rebuild(self.policy, self.owner, dict(self))
 
-    __copy__ = copy
-
     @classmethod
     def fromkeys(cls, keys: Iterable[str], value: Any = None) -> MetadataDictionary:  # type: ignore[override]
         """Return a dictionary with one value for every key."""
