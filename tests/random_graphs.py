@@ -45,6 +45,7 @@ class StagePlan:
     period: int = 0
     burst: int = 1
     waits: bool = True
+    asks_for_room: bool = False  # also of queues that drop
     moody: bool = False
     any_input: bool = False
     fails_at: int = 0
@@ -98,6 +99,7 @@ def unruly(random: Random, faults: bool = False) -> Plan:
             period=random.choice([0, 0, 0, 17]),
             burst=random.choice([0, 1, 1, 1, 2, 3]),
             waits=random.random() < 0.7,
+            asks_for_room=random.random() < 0.7,
             moody=random.random() < 0.2,
             any_input=random.random() < 0.2,
         )
@@ -181,6 +183,8 @@ class Stage(Operator):
         out = spec.output("out", size=places)
         if not self.stage.waits:
             out.condition(ConditionType.NONE)
+        elif self.stage.asks_for_room:
+            out.condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=places)
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         if not self._alone.acquire(blocking=False):

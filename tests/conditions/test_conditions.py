@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pipelines import SCHEDULERS, App, Body, Make, run, sink, source
 
-from penstock import ConditionType, CountCondition, PeriodicCondition
+from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
 from penstock.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
@@ -326,8 +326,6 @@ def test_without_a_condition_on_its_output_a_producer_does_not_wait() -> None:
         def setup(spec: Any) -> None:
             spec.output("out").condition(ConditionType.NONE)
 
-        from penstock import IOSpec
-
         careless = Body(
             app, CountCondition(app, 5), setup=setup, body=lambda op, i, o: o.emit(op.ticks), name="a"
         )
@@ -472,6 +470,150 @@ def test_a_frequency_that_cannot_be_read_shows_some_that_can() -> None:
         MultiMessageAvailableTimeoutCondition(None, "often")
 
 
+@every_scheduler
+@pytest.mark.parametrize("order", [(1, 3), (3, 1)])
+@pytest.mark.parametrize("where", ["port", "port and given", "given"])
+def test_of_two_numbers_of_messages_at_one_input_both_hold(make: Make, order: Any, where: str) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        on_port = {"port": order, "port and given": order[:1], "given": ()}[where]
+
+        def setup(spec: Any) -> None:
+            port = spec.input("in", size=4)
+            for least in on_port:
+                port.condition(ConditionType.MESSAGE_AVAILABLE, min_size=least)
+
+        # Without a name it is about the only input.
+        given = [MessageAvailableCondition(app, least) for least in order[len(on_port) :]]
+        batch = Body(app, *given, setup=setup, body=lambda op, i, o: taken.append(i.receive()), name="b")
+        app.add_flow(source(app, range(7), PeriodicCondition(app, 10)), batch)
+
+    run(compose, make)
+    assert taken == [(0, 1, 2), (3, 4, 5)]
+
+
+@every_scheduler
+@pytest.mark.parametrize("given", [False, True])
+def test_a_number_at_one_input_holds_beside_a_number_over_several(make: Make, given: bool) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        over_both = {"sampling_mode": "SumOfAll", "min_sum": 2}
+
+        def setup(spec: Any) -> None:
+            spec.input("left", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=2)
+            spec.input("right", size=4)
+            if not given:
+                kind = ConditionType.MULTI_MESSAGE_AVAILABLE
+                spec.multi_port_condition(kind, ["left", "right"], **over_both)
+
+        def take(op: Body, i: Any, o: Any) -> None:
+            taken.append((len(i.receive("left") or ()), len(i.receive("right") or ())))
+
+        extra = [MultiMessageAvailableCondition(app, **over_both)] if given else []
+        feed(app, Body(app, *extra, setup=setup, body=take, name="join"), 4, 8)
+
+    run(compose, make)
+    assert [left for left, _ in taken] == [2, 2]
+
+
+@every_scheduler
+def test_a_batch_that_expires_keeps_the_least_that_its_input_asks_for(make: Make) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            port = spec.input("in", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=2)
+            port.condition(ConditionType.EXPIRING_MESSAGE_AVAILABLE, max_batch_size=4, max_delay_ns=50)
+
+        b = Body(app, setup=setup, body=lambda op, i, o: taken.append(i.receive()), name="b")
+        app.add_flow(source(app, range(3), PeriodicCondition(app, 100)), b)
+
+    run(compose, make)
+    assert taken == [(0, 1)]
+
+
+def expiring_join(app: App, taken: list[Any], *sources: Body, delay: int = 50, **flow: Any) -> None:
+    def setup(spec: Any) -> None:
+        spec.input("all", size=IOSpec.ANY_SIZE).condition(
+            ConditionType.EXPIRING_MESSAGE_AVAILABLE, max_batch_size=3, max_delay_ns=delay
+        )
+
+    join = Body(app, setup=setup, body=lambda op, i, o: taken.append((now(op), i.receive())), name="join")
+    for each in sources:
+        app.add_flow(each, join, **flow)
+
+
+@every_scheduler
+@pytest.mark.parametrize("same", [False, True])
+def test_messages_of_several_connections_expire(make: Make, same: bool) -> None:
+    """Each connection's first message has an age of its own, though the objects may be the same."""
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        a = source(app, ["x" if same else "a"], name="a")
+        b = source(app, ["x" if same else "b"], PeriodicCondition(app, 10), name="b")
+        c = Body(app, CountCondition(app, 0), outputs=["out"], name="c")
+        expiring_join(app, taken, a, b, c)
+
+    run(compose, make)
+    assert taken == [(50, ("x", "x") if same else ("a", "b"))]
+
+
+@every_scheduler
+def test_the_age_of_a_connection_is_not_reset_by_messages_of_another(make: Make) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        slow = source(app, ["slow"], name="slow")
+        fast = source(app, range(2), PeriodicCondition(app, 20), name="fast")
+        expiring_join(app, taken, slow, fast, size=4)
+
+    run(compose, make)
+    assert taken[0] == (20, ("slow", 0))  # three wait: the batch is complete
+    assert taken[1] == (70, (1,))
+
+
+@every_scheduler
+def test_what_is_left_of_a_batch_keeps_its_age(make: Make) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.output("out", size=2)
+
+        two = Body(
+            app,
+            CountCondition(app, 1),
+            setup=setup,
+            body=lambda op, i, o: (o.emit("first"), o.emit("second")),
+            name="two",
+        )
+        late = Body(
+            app,
+            CountCondition(app, 2),
+            PeriodicCondition(app, 30),
+            outputs=["out"],
+            body=lambda op, i, o: o.emit("late") if op.ticks == 2 else None,
+            name="late",
+        )
+        expiring_join(app, taken, two, late, size=4)
+
+    run(compose, make)
+    # Three wait at 30, and two are taken. The third has been there since 0.
+    assert taken == [(30, ("first", "late")), (50, ("second",))]
+
+
+def test_a_condition_on_an_expiring_input_must_be_named_where_there_are_several() -> None:
+    def compose(app: App) -> None:
+        expiring = ExpiringMessageAvailableCondition(app, 3, 50)
+        feed(app, two_inputs(app, [], expiring), 1, 1)
+
+    with pytest.raises(GraphError, match=r"must name its input: receiver=... \(one of 'left', 'right'\)"):
+        run(compose)
+
+
 # Any of several.
 
 
@@ -534,6 +676,93 @@ def test_room_downstream_can_be_one_of_several_terms(make: Make) -> None:
 
     run(compose, make)
     assert taken == list(range(5))
+
+
+def shared_condition(app: App, how: str) -> None:
+    """Give a condition to two operators, or twice to one."""
+    shared = PeriodicCondition(app, 10, name="shared")
+
+    def either(term: Any) -> Any:
+        return OrConditionCombiner(app, terms=[term, CountCondition(app, 1)])
+
+    first, second = {
+        "plain": (shared, shared),
+        "two combiners": (either(shared), either(shared)),
+        "combiner and plain": (either(shared), shared),
+        "plain and combiner": (shared, either(shared)),
+        "nested": (either(either(shared)), shared),
+    }[how]
+    app.add_operator(Body(app, first, name="a"))
+    app.add_operator(Body(app, second, name="b"))
+
+
+@pytest.mark.parametrize(
+    "how", ["plain", "two combiners", "combiner and plain", "plain and combiner", "nested"]
+)
+def test_a_condition_belongs_to_one_operator_also_as_a_term(how: str) -> None:
+    app = App(lambda app: shared_condition(app, how))
+    for _ in range(2):  # the second time as the first: nothing is left of a run that did not begin
+        with pytest.raises(
+            GraphError, match=r"condition 'shared' was given to the operators 'a' and 'b'; make one for each"
+        ):
+            app.run()
+
+
+@pytest.mark.parametrize("how", ["twice in one", "in two"])
+def test_a_condition_is_a_term_once(how: str) -> None:
+    def compose(app: App) -> None:
+        term = PeriodicCondition(app, 10, name="term")
+        if how == "twice in one":
+            combiners = [OrConditionCombiner(app, terms=[term, term])]
+        else:
+            combiners = [OrConditionCombiner(app, terms=[term, CountCondition(app, 1)]) for _ in range(2)]
+        app.add_operator(Body(app, *combiners, name="a"))
+
+    with pytest.raises(GraphError, match=r"condition 'term' of operator 'a' is a term more than once"):
+        run(compose)
+
+
+@pytest.mark.parametrize("combined", [False, True])
+def test_a_condition_belongs_to_one_running_application(combined: bool) -> None:
+    shared = BooleanCondition(name="shared")
+    running, done = threading.Event(), threading.Event()
+
+    def compose(app: App) -> None:
+        condition = OrConditionCombiner(app, terms=[shared]) if combined else shared
+
+        def body(op: Body, i: Any, o: Any) -> None:
+            running.set()
+            assert done.wait(10)
+
+        app.add_operator(Body(app, condition, CountCondition(app, 1), body=body, name="a"))
+
+    first = App(compose)
+    first.name = "first"
+    future = first.run_async()
+    try:
+        assert running.wait(10)
+        with pytest.raises(
+            GraphError,
+            match=r"condition 'shared' of operator 'a' is in use by operator 'a' of 'first', which is running",
+        ):
+            run(compose)
+    finally:
+        done.set()
+    future.result(timeout=10)
+    run(compose)  # one after the other is no mistake
+
+
+def test_a_condition_can_be_used_again_after_a_run_that_failed_to_begin() -> None:
+    shared = BooleanCondition(name="shared")
+
+    def wrong(app: App) -> None:
+        operator = Body(app, OrConditionCombiner(app, terms=[shared]), name="a")
+        operator.max_in_flight = 0
+        app.add_operator(operator)
+
+    with pytest.raises(ValueError, match="max_in_flight"):
+        run(wrong)
+    run(lambda app: app.add_operator(Body(app, shared, CountCondition(app, 1))))
 
 
 def test_a_combiner_needs_conditions() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pipelines import App, run, sink, source
 
-from penstock import CountCondition, op
+from penstock import ConditionType, CountCondition, Input, IOSpec, Output, op
 from penstock.core import GraphError, ParameterError
 
 
@@ -198,3 +198,128 @@ def test_the_generator_of_a_source_is_closed_when_the_run_ends_before_it() -> No
 
     run(lambda app: app.add_flow(endless(app), sink(app, [], CountCondition(app, 3))))
     assert log == ["closed"]
+
+
+# What is said of its ports.
+
+POP = IOSpec.QueuePolicy.POP
+
+
+def burst_of(app: App, *values: Any) -> Any:
+    from pipelines import Body
+
+    return Body(
+        app,
+        CountCondition(app, 1),
+        outputs=["out"],
+        body=lambda op, i, o: [o.emit(value) for value in values],
+        name="burst",
+    )
+
+
+def test_an_input_of_a_function_takes_a_policy() -> None:
+    taken: list[Any] = []
+
+    @op(inputs={"value": Input(policy=POP)})
+    def newest(value: int) -> None:
+        taken.append(value)
+
+    app = run(lambda app: app.add_flow(burst_of(app, 1, 2, 3), newest(app)))
+    assert taken == [3]
+    assert app.dropped() == {"newest.value": 2}
+
+
+def test_an_input_of_a_function_takes_a_size_and_conditions() -> None:
+    taken: list[Any] = []
+
+    @op(inputs={"values": Input(size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=2)}, outputs=())
+    def batch(values: tuple[int, ...], *, offset: int = 0) -> None:
+        taken.append(tuple(value + offset for value in values))
+
+    run(lambda app: app.add_flow(source(app, range(4)), batch(app, offset=10)))
+    assert taken == [(10, 11), (12, 13)]
+
+
+def test_an_input_of_a_function_may_stay_empty() -> None:
+    taken: list[Any] = []
+
+    @op(inputs={"maybe": Input().condition(ConditionType.NONE)})
+    def tick(value: int, maybe: Any) -> None:
+        taken.append((value, maybe))
+
+    run(lambda app: app.add_flow(source(app, [1, 2]), tick(app), {("out", "value")}))
+    assert taken == [(1, None), (2, None)]
+
+
+@pytest.mark.parametrize("size", [None, IOSpec.ANY_SIZE, IOSpec.PRECEDING_COUNT, 2])
+def test_several_messages_of_a_function_take_a_policy_and_a_size(size: Any) -> None:
+    taken: list[Any] = []
+
+    @op(inputs={"values": Input(size=size, policy=POP)})
+    def join(*values: int) -> None:
+        taken.append(values)
+
+    def compose(app: App) -> None:
+        joined = join(app)
+        for name in "ab":
+            app.add_flow(source(app, [name], name=name), joined)
+
+    app = run(compose)
+    assert taken == [("a", "b")]
+    assert app.graph.find("join").spec.inputs["values"].policy is POP
+
+
+def test_an_output_of_a_function_takes_a_size_a_policy_and_conditions() -> None:
+    taken: list[Any] = []
+
+    @op(outputs={"pair": Output(size=2), "other": Output(policy=POP).condition(ConditionType.NONE)})
+    def split(value: int) -> Any:
+        yield {"pair": value}
+        yield {"pair": -value, "other": value}
+
+    def compose(app: App) -> None:
+        from pipelines import Body
+
+        parts = split(app)
+        pairs = Body(
+            app, inputs=[("in", {"size": 2})], body=lambda op, i, o: taken.append(i.receive()), name="pairs"
+        )
+        app.add_flow(source(app, [1, 2, 3]), parts)
+        app.add_flow(parts, pairs, {"pair": "in"})
+        app.add_flow(parts, Body(app, CountCondition(app, 0), inputs=["in"], name="dead"), {"other": "in"})
+
+    app = run(compose)
+    assert taken == [(1, -1), (2, -2), (3, -3)]
+    assert app.dropped() == {"dead.in": 2}
+    assert split.outputs == ("pair", "other")
+
+
+def test_what_is_said_of_a_port_that_is_not_there_lists_the_ports() -> None:
+    with pytest.raises(GraphError, match=r"@op: show has no input 'frme'; it has 'frame'"):
+
+        @op(inputs={"frme": Input()})
+        def show(frame: Any) -> None: ...
+
+    with pytest.raises(GraphError, match=r"input 'frame' of show is declared by Input\(size=...\), not by 4"):
+
+        @op(inputs={"frame": 4})  # type: ignore[dict-item]
+        def show(frame: Any) -> None: ...
+
+    with pytest.raises(GraphError, match=r"output 'out' of show is declared by Output\(size=...\), not by"):
+
+        @op(outputs={"out": Input()})  # type: ignore[dict-item]
+        def show(frame: Any) -> None: ...
+
+    with pytest.raises(GraphError, match=r"\*frames of show takes several messages"):
+
+        @op(inputs={"frames": Input(size=1)})
+        def show(*frames: Any) -> None: ...
+
+
+def test_what_a_port_cannot_take_is_said_where_it_is_written() -> None:
+    with pytest.raises(GraphError, match="policy must be an IOSpec.QueuePolicy"):
+        Input(policy="POP")  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="size must be a positive int"):
+        Output(size=IOSpec.ANY_SIZE)
+    with pytest.raises(TypeError, match=r"Input.condition takes a ConditionType, not 'NONE'"):
+        Input().condition("NONE")  # type: ignore[arg-type]

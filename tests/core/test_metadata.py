@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pipelines import SCHEDULERS, App, Body, Make, run
 
 from penstock import CountCondition
@@ -99,3 +103,215 @@ def test_the_dictionary_has_the_reference_methods() -> None:
     assert not metadata.erase("a")
     assert metadata.get("a", 5) == 5
     assert metadata.pop("b") == 2
+
+
+# Every way of a dict to put something in follows the policy, and is told to the run.
+
+KEYS = st.sampled_from(["a", "b", "c"])
+VALUES = st.integers(0, 3)
+ENTRIES = st.dictionaries(KEYS, VALUES, max_size=3)
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(["set", "item", "setdefault"]), KEYS, VALUES),
+    st.tuples(st.sampled_from(["update", "pairs", "named", "ior", "keyed", "insert", "merge"]), ENTRIES),
+    st.tuples(st.sampled_from(["erase", "pop", "delete"]), KEYS),
+    st.tuples(st.sampled_from(["clear", "popitem", "setdefault_none", "copy", "pickle", "deepcopy", "or"])),
+)
+
+
+class Keyed:
+    """Has keys() and items by key, and is no mapping."""
+
+    def __init__(self, entries: dict[str, int]) -> None:
+        self.entries = entries
+
+    def keys(self) -> Any:
+        return self.entries.keys()
+
+    def __getitem__(self, key: str) -> int:
+        return self.entries[key]
+
+
+class Model:
+    """What a dictionary with a policy holds, step by step."""
+
+    def __init__(self, policy: MetadataPolicy) -> None:
+        self.policy = policy
+        self.entries: dict[str, Any] = {}
+
+    def set(self, key: str, value: Any) -> None:
+        if key in self.entries:
+            if self.policy is MetadataPolicy.REJECT:
+                return
+            if self.policy in (MetadataPolicy.RAISE, MetadataPolicy.DEFAULT):
+                raise RuntimeError
+        self.entries[key] = value
+
+    def step(self, name: str, *arguments: Any) -> None:
+        if name in ("set", "item"):
+            self.set(*arguments)
+        elif name == "setdefault":
+            self.entries.setdefault(*arguments)
+        elif name == "setdefault_none":
+            self.entries.setdefault("a", None)
+        elif name in ("update", "pairs", "named", "ior", "keyed", "insert", "merge"):
+            for key, value in arguments[0].items():
+                self.set(key, value)
+        elif name in ("erase", "pop", "delete"):
+            self.entries.pop(arguments[0], None)
+        elif name == "clear":
+            self.entries.clear()
+        elif name == "popitem" and self.entries:
+            self.entries.popitem()
+
+
+def step(metadata: MetadataDictionary, name: str, *arguments: Any) -> MetadataDictionary:
+    """Take one step on the real thing; give what to go on with."""
+    if name == "set":
+        metadata.set(*arguments)
+    elif name == "item":
+        metadata[arguments[0]] = arguments[1]
+    elif name == "setdefault":
+        assert metadata.setdefault(*arguments) == metadata[arguments[0]]
+    elif name == "setdefault_none":
+        assert metadata.setdefault("a") is metadata["a"]
+    elif name in ("update", "insert", "merge"):
+        getattr(metadata, name)(arguments[0])
+    elif name == "pairs":
+        metadata.update(arguments[0].items())
+    elif name == "named":
+        metadata.update(**arguments[0])
+    elif name == "keyed":
+        metadata.update(Keyed(arguments[0]))
+    elif name == "ior":
+        same = metadata
+        metadata |= arguments[0]
+        assert metadata is same
+    elif name in ("erase", "pop", "delete"):
+        key = arguments[0]
+        if name == "erase":
+            was_there = key in metadata
+            assert metadata.erase(key) is was_there
+        elif name == "pop":
+            metadata.pop(key, None)
+        elif key in metadata:
+            del metadata[key]
+    elif name == "clear":
+        metadata.clear()
+    elif name == "popitem" and metadata:
+        metadata.popitem()
+    elif name == "copy":
+        return metadata.copy()
+    elif name == "or":
+        return metadata | {}
+    elif name == "pickle":
+        return pickle.loads(pickle.dumps(metadata))  # type: ignore[no-any-return]
+    elif name == "deepcopy":
+        return copy.deepcopy(metadata)
+    return metadata
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.sampled_from(list(MetadataPolicy)), st.lists(STEPS, max_size=12))
+def test_a_metadata_dictionary_is_a_dict_with_a_policy(policy: MetadataPolicy, steps: list[Any]) -> None:
+    metadata, model = MetadataDictionary(policy, "owner"), Model(policy)
+    for each in steps:
+        refused = [False, False]
+        try:
+            model.step(*each)
+        except RuntimeError:
+            refused[0] = True
+        try:
+            metadata = step(metadata, *each)
+        except RuntimeError as error:
+            refused[1] = "of operator 'owner' is already set" in str(error)
+        assert refused[0] == refused[1]
+        assert dict(metadata) == model.entries
+        assert list(metadata) == list(model.entries)
+        assert (metadata.policy, metadata.owner) == (policy, "owner")
+        assert metadata.size() == len(model.entries)
+
+
+WAYS = {
+    "set": lambda metadata: metadata.set("key", 1),
+    "item": lambda metadata: metadata.__setitem__("key", 1),
+    "setdefault": lambda metadata: metadata.setdefault("key", 1),
+    "update": lambda metadata: metadata.update(key=1),
+    "insert": lambda metadata: metadata.insert({"key": 1}),
+    "merge": lambda metadata: metadata.merge([("key", 1)]),
+    "ior": lambda metadata: metadata.__ior__({"key": 1}),
+}
+
+
+@pytest.mark.parametrize("make", SCHEDULERS)
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_puts_something_in_it_travels_once_and_not_with_later_messages(make: Make, way: str) -> None:
+    seen: list[Any] = []
+
+    def compose(app: App) -> None:
+        def send(op: Body, i: Any, o: Any) -> None:
+            assert op.metadata == {}
+            if op.ticks == 2:
+                WAYS[way](op.metadata)
+            o.emit(op.ticks)
+
+        def take(op: Body, i: Any, o: Any) -> None:
+            seen.append((i.receive(), dict(op.metadata)))
+
+        a = Body(app, CountCondition(app, 4), outputs=["out"], body=send, name="a")
+        app.add_flow(a, Body(app, inputs=["in"], body=take, name="b"))
+
+    run(compose, make)
+    assert seen == [(1, {}), (2, {"key": 1}), (3, {}), (4, {})]
+
+
+def test_what_is_made_from_it_stands_by_itself() -> None:
+    """A change to a copy is no metadata of the operator it came from."""
+    seen: list[Any] = []
+
+    def compose(app: App) -> None:
+        def send(op: Body, i: Any, o: Any) -> None:
+            for other in (op.metadata.copy(), op.metadata | {"x": 1}, copy.deepcopy(op.metadata)):
+                assert type(other) is MetadataDictionary
+                assert other.node is None
+                other["key"] = 1
+            assert type({"y": 2} | op.metadata) is dict
+            o.emit(op.ticks)
+
+        def take(op: Body, i: Any, o: Any) -> None:
+            seen.append((i.receive(), dict(op.metadata)))
+
+        a = Body(app, CountCondition(app, 2), outputs=["out"], body=send, name="a")
+        app.add_flow(a, Body(app, inputs=["in"], body=take, name="b"))
+
+    run(compose)
+    assert seen == [(1, {}), (2, {})]
+
+
+def test_a_union_follows_the_policy_of_its_left_side() -> None:
+    metadata = MetadataDictionary(MetadataPolicy.REJECT)
+    metadata["key"] = 1
+    assert metadata | {"key": 2, "more": 3} == {"key": 1, "more": 3}
+    assert {"key": 2, "more": 3} | metadata == {"key": 1, "more": 3}
+    assert metadata == {"key": 1}
+    assert MetadataDictionary.fromkeys(["a", "b", "a"], 0) == {"a": 0, "b": 0}
+    with pytest.raises(TypeError):
+        metadata | 3
+
+
+def test_metadata_that_was_taken_out_again_does_not_travel() -> None:
+    seen: list[Any] = []
+
+    def compose(app: App) -> None:
+        def send(op: Body, i: Any, o: Any) -> None:
+            op.metadata["key"] = 1
+            assert op.metadata.pop("key") == 1
+            o.emit("data")
+
+        def take(op: Body, i: Any, o: Any) -> None:
+            seen.append((i.receive(), dict(op.metadata)))
+
+        a = Body(app, CountCondition(app, 1), outputs=["out"], body=send, name="a")
+        app.add_flow(a, Body(app, inputs=["in"], body=take, name="b"))
+
+    run(compose)
+    assert seen == [("data", {})]

@@ -240,7 +240,7 @@ def test_what_stands_for_a_stream_where_there_is_no_device_can_be_emitted_too(
 
 
 def test_a_queue_that_others_add_to_can_be_looked_through() -> None:
-    from penstock.conditions.cuda_stream import _waiting
+    from penstock.runtime.queue import Queue
 
     class Changing(list[int]):
         times = 0
@@ -251,7 +251,7 @@ def test_a_queue_that_others_add_to_can_be_looked_through() -> None:
                 raise RuntimeError("deque mutated during iteration")
             return super().__iter__()
 
-    assert _waiting(Changing([1, 2])) == (1, 2)  # type: ignore[arg-type]
+    assert Queue.snapshot(Changing([1, 2])) == (1, 2)  # type: ignore[arg-type]
 
 
 def test_the_default_stream_is_a_handle_like_any_other(machine: sim.Machine) -> None:

@@ -124,8 +124,12 @@ def test_frames_dropped_by_a_full_queue_do_no_harm(scheduler: str) -> None:
         )
 
     app = run(compose, scheduler)
-    assert app.consumer.seen == [3 * k + 2 for k in range(10)]
-    assert app.dropped() == {"consumer.in": 20}
+    # The producer does not wait for a queue that drops, so whole computes of it may be dropped as well.
+    seen = app.consumer.seen
+    assert seen == sorted(set(seen))
+    assert all(number % 3 == 2 for number in seen)
+    assert seen[-1] == 29
+    assert app.dropped() == {"consumer.in": 30 - len(seen)}
 
 
 def test_a_cycle_with_a_seed(scheduler: str) -> None:

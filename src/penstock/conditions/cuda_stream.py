@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock import gpu
 from penstock.core.condition import Condition, SchedulingStatusType
@@ -59,7 +59,7 @@ class CudaStreamCondition(Condition):
         """Give READY when the device is done, or WAIT_EVENT, having asked to be told."""
         for queue in self._queues:
             # A queue is emptied by one receive, whatever its length, and has one message where it has length 1.
-            for item in _waiting(queue):
+            for item in queue.snapshot():
                 if type(item) is Message and not self._is_done(item):
                     return SchedulingStatusType.WAIT_EVENT, None
         self._awaited = None
@@ -82,12 +82,3 @@ class CudaStreamCondition(Condition):
 
             gpu.when_done(trail.stream.stream, told, event=message.event)
         return False
-
-
-def _waiting(queue: Queue) -> tuple[Any, ...]:
-    """Give what waits in a queue to which others may be adding."""
-    while True:
-        try:
-            return tuple(queue)
-        except RuntimeError:  # it changed: the collector of garbage can let another thread run in the middle
-            continue

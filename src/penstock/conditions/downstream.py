@@ -19,6 +19,9 @@ __all__ = ["DownstreamMessageAffordableCondition"]
 class DownstreamMessageAffordableCondition(Condition, kind=ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE):
     """Lets an operator run when every queue behind an output has room for `min_size` messages.
 
+    An output that was given no condition waits for room by itself, but not in queues that drop messages. With this
+    condition it waits for room in those, too.
+
     Parameters
     ----------
     min_size
@@ -41,6 +44,8 @@ class DownstreamMessageAffordableCondition(Condition, kind=ConditionType.DOWNSTR
         super().__init__(fragment, name=name)
         self.min_size = min_size
         self.port = transmitter
+        # An output's own condition does not wait for queues that drop; one that was asked for does.
+        self.is_default = False
         self._queues: tuple[Queue, ...] = ()
 
     @property
@@ -48,31 +53,35 @@ class DownstreamMessageAffordableCondition(Condition, kind=ConditionType.DOWNSTR
         """The output it is about."""
         return (self.port,) if self.port is not None else ()
 
+    def ports_of(self, node: Node) -> tuple[str, ...]:
+        """Return the output it names, or the only one there is."""
+        if self.port is None and len(node.output_queues) != 1:
+            raise GraphError(
+                f"condition {self.name!r} of operator {node.name!r} must name its output: "
+                f"transmitter=... (one of {', '.join(map(repr, node.output_queues)) or 'none'})"
+            )
+        return self.port_names or tuple(node.output_queues)
+
     def attach(self, node: Node) -> None:
         """Become the count of free places that the node waits for."""
         self.join(node)
+        (port,) = self.ports_of(node)
         for queue in self._queues:
-            queue.min_free = max(queue.min_free, self.min_size)
-            if node not in queue.producers:
-                queue.producers.append(node)
+            node.claim_room(queue, port, self.min_size)
 
     def join(self, node: Node) -> None:
         """Find the queues it is about."""
         super().join(node)
-        if self.port is None:
-            if len(node.output_queues) != 1:
-                raise GraphError(
-                    f"condition {self.name!r} of operator {node.name!r} must name its output: "
-                    f"transmitter=... (one of {', '.join(map(repr, node.output_queues)) or 'none'})"
-                )
-            self.port = next(iter(node.output_queues))
+        (port,) = self.ports_of(node)
         self._queues = tuple(
-            queue for queue in node.transmitter(self.port).queues if not isinstance(queue, Nowhere)
+            queue
+            for queue in node.transmitter(port).queues
+            if not isinstance(queue, Nowhere) and not (self.is_default and queue.drops)
         )
         for queue in self._queues:
             if self.min_size > queue.limit:
                 raise GraphError(
-                    f"output {self.port!r} of operator {node.name!r} waits for room for {self.min_size} "
+                    f"output {port!r} of operator {node.name!r} waits for room for {self.min_size} "
                     f"messages and the queue of input {queue.port!r} of operator {queue.consumer.name!r} "
                     f"holds {queue.limit}"
                 )

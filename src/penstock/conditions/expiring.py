@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.clock import Clock, Duration, nanoseconds
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
+from penstock.core.errors import GraphError
 from penstock.runtime.message import Message
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ class ExpiringMessageAvailableCondition(Condition, kind=ConditionType.EXPIRING_M
     max_batch_size
         Run as soon as so many messages wait.
     max_delay_ns
-        Run with fewer once the first is so old: nanoseconds, float seconds, a str such as ``"5ms"`` or a
-        timedelta. Its age counts from its timestamp (``emit(..., acq_timestamp=...)``), or from its arrival
+        Run with fewer once the first of any connection is so old: nanoseconds, float seconds, a str such as ``"5ms"``
+        or a timedelta. Its age counts from its timestamp (``emit(..., acq_timestamp=...)``), or from its arrival
         where it has none.
     receiver
         The input port; not needed where the port's own `condition` makes it.
@@ -52,52 +53,87 @@ class ExpiringMessageAvailableCondition(Condition, kind=ConditionType.EXPIRING_M
         # Taken for compatibility: a run has one clock, its scheduler's.
         self.clock = clock
         self.port = receiver
-        self._queues: tuple[Queue, ...] = ()
-        self._first: Any = None
-        self._arrived = 0
+        self._arrivals: list[_Arrivals] = []
 
     @property
     def port_names(self) -> tuple[str, ...]:
         """The input it is about."""
         return (self.port,) if self.port is not None else ()
 
+    def ports_of(self, node: Node) -> tuple[str, ...]:
+        """Return the input it names, or the only one there is."""
+        if self.port is None and len(node.input_queues) != 1:
+            raise GraphError(
+                f"condition {self.name!r} of operator {node.name!r} must name its input: receiver=... "
+                f"(one of {', '.join(map(repr, node.input_queues)) or 'none'})"
+            )
+        return self.port_names or tuple(node.input_queues)
+
     def join(self, node: Node) -> None:
-        """Find the queue it is about."""
+        """Find the queues it is about."""
         super().join(node)
-        if self.port is None:
-            self.port = next(iter(node.input_queues), "")
-        self._queues = node.receiver(self.port).queues
-        self._first = None
-        for queue in self._queues:
-            queue.min_size = 0
+        (port,) = self.ports_of(node)
+        self._arrivals = [_Arrivals(queue) for queue in node.receiver(port).queues]
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Give READY when the batch is complete or its time is up."""
-        waiting = sum(map(len, self._queues))
+        waiting = 0
+        oldest: int | None = None
+        for arrivals in self._arrivals:
+            # Asked whenever a message arrives, so the first time one is seen is the time it came.
+            waiting += arrivals.note(timestamp)
+            since = arrivals.oldest()
+            if since is not None:
+                oldest = since if oldest is None else min(oldest, since)
         if waiting >= self.max_batch_size:
             return SchedulingStatusType.READY, None
-        if not waiting:
-            self._first = None
+        if oldest is None:
             return SchedulingStatusType.WAIT, None
-        oldest = None
-        for queue in self._queues:
-            if queue:
-                since = self._since(queue[0], timestamp)
-                oldest = since if oldest is None else min(oldest, since)
-        assert oldest is not None
         due = oldest + self.max_delay_ns
         if timestamp >= due:
             return SchedulingStatusType.READY, due
         return SchedulingStatusType.WAIT_TIME, due
 
-    def _since(self, item: Any, timestamp: int) -> int:
-        if type(item) is Message and item.acq_timestamp is not None:
-            return item.acq_timestamp
-        if item is not self._first or self._arrived > timestamp:
-            # Asked whenever a message arrives, so the first time it is seen is the time it came.
-            self._first, self._arrived = item, timestamp
-        return self._arrived
+    def detach(self) -> None:
+        """Leave the run, and let go of what waited."""
+        super().detach()
+        self._arrivals = []
 
     def on_execute(self, timestamp: int) -> None:
-        """Begin the next batch."""
-        self._first = None
+        """Take note of what was received; what is left over keeps its age."""
+        for arrivals in self._arrivals:
+            arrivals.note(timestamp)
+
+
+class _Arrivals:
+    """The messages that wait in one queue, and when each was first seen there."""
+
+    __slots__ = ("_known", "_queue")
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._known: list[tuple[Any, int]] = []
+
+    def note(self, timestamp: int) -> int:
+        """Take note of what has come and gone since the last time, and return how many wait."""
+        waiting = self._queue.snapshot()
+        known = self._known
+        # Messages come at one end and go at the other, so what is left of the known ones comes first.
+        gone = next(
+            gone
+            for gone in range(len(known) + 1)
+            if len(known) - gone <= len(waiting)
+            and all(old is new for (old, _), new in zip(known[gone:], waiting, strict=False))
+        )
+        del known[:gone]
+        known += [(message, timestamp) for message in waiting[len(known) :]]
+        return len(waiting)
+
+    def oldest(self) -> int | None:
+        """Return since when the first message waits, by its own timestamp where it has one."""
+        if not self._known:
+            return None
+        message, since = self._known[0]
+        if type(message) is Message and message.acq_timestamp is not None:
+            return message.acq_timestamp
+        return since

@@ -51,30 +51,33 @@ class MessageAvailableCondition(Condition, kind=ConditionType.MESSAGE_AVAILABLE)
         """The input it is about."""
         return (self.port,) if self.port is not None else ()
 
+    def ports_of(self, node: Node) -> tuple[str, ...]:
+        """Return the input it names, or the only one there is."""
+        if self.port is None and len(node.input_queues) != 1:
+            raise GraphError(
+                f"condition {self.name!r} of operator {node.name!r} must name its input: receiver=... "
+                f"(one of {', '.join(map(repr, node.input_queues)) or 'none'})"
+            )
+        return self.port_names or tuple(node.input_queues)
+
     def attach(self, node: Node) -> None:
-        """Become the count of messages that the input's queues need."""
+        """Become the count of messages that the input's queues need; of several conditions the largest holds."""
         self.join(node)
         if self.front_stage_max_size is not None:
             node.ask(self)
             return
         for queue in self._queues:
-            queue.min_size = self.min_size
+            queue.min_size = max(queue.min_size, self.min_size)
 
     def join(self, node: Node) -> None:
         """Find the queues it is about."""
         super().join(node)
-        if self.port is None:
-            if len(node.input_queues) != 1:
-                raise GraphError(
-                    f"condition {self.name!r} of operator {node.name!r} must name its input: receiver=... "
-                    f"(one of {', '.join(map(repr, node.input_queues)) or 'none'})"
-                )
-            self.port = next(iter(node.input_queues))
-        self._queues = node.receiver(self.port).queues
+        (port,) = self.ports_of(node)
+        self._queues = node.receiver(port).queues
         for queue in self._queues:
             if self.min_size > queue.limit:
                 raise GraphError(
-                    f"input {self.port!r} of operator {node.name!r} waits for {self.min_size} messages and "
+                    f"input {port!r} of operator {node.name!r} waits for {self.min_size} messages and "
                     f"its queue holds {queue.limit}; declare it with size={self.min_size} or more"
                 )
 

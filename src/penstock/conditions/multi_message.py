@@ -78,23 +78,24 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
         """The inputs it is about."""
         return self.ports
 
+    def ports_of(self, node: Node) -> tuple[str, ...]:
+        """Return the inputs it names, or all of them."""
+        return self.ports or tuple(node.input_queues)
+
     def join(self, node: Node) -> None:
         """Find the queues it is about."""
         super().join(node)
-        self.ports = self.ports or tuple(node.input_queues)
-        self._queues = tuple(node.receiver(port).queues for port in self.ports)
-        for queues in self._queues:
-            for queue in queues:
-                queue.min_size = 0
+        ports = self.ports_of(node)
+        self._queues = tuple(node.receiver(port).queues for port in ports)
         where = f"condition {self.name!r} of operator {node.name!r}"
         limits = [sum(queue.limit for queue in queues) for queues in self._queues]
         if self.sampling_mode is _SamplingMode.PER_RECEIVER:
-            if len(self.min_sizes) != len(self.ports):
+            if len(self.min_sizes) != len(ports):
                 raise GraphError(
-                    f"{where}: min_sizes has {len(self.min_sizes)} numbers for {len(self.ports)} inputs "
-                    f"({', '.join(map(repr, self.ports))})"
+                    f"{where}: min_sizes has {len(self.min_sizes)} numbers for {len(ports)} inputs "
+                    f"({', '.join(map(repr, ports))})"
                 )
-            for port, least, limit in zip(self.ports, self.min_sizes, limits, strict=True):
+            for port, least, limit in zip(ports, self.min_sizes, limits, strict=True):
                 if least > limit:
                     raise GraphError(f"{where} waits for {least} messages at {port!r}, which holds {limit}")
         elif self.min_sum > sum(limits):

@@ -4,6 +4,7 @@ from penstock.core.application import Application
 from penstock.core.arguments import Arg, ArgList
 from penstock.core.clock import Clock
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
+from penstock.core.declared import Input, Output
 from penstock.core.errors import GraphError, ParameterError, PortError, QueueFullError
 from penstock.core.fragment import Fragment
 from penstock.core.function import op
@@ -29,10 +30,12 @@ __all__ = [
     "Graph",
     "GraphError",
     "IOSpec",
+    "Input",
     "MetadataDictionary",
     "MetadataPolicy",
     "Operator",
     "OperatorSpec",
+    "Output",
     "ParameterError",
     "ParameterFlag",
     "PortError",

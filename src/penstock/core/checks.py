@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.condition import ConditionType
 from penstock.core.errors import GraphError, ParameterError, choices
+from penstock.core.queues import queues_of
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def check(graph: Graph) -> None:
             )
         connected = {flow.input for flow in operator._incoming}
         _check_inputs(graph, operator, connected)
-        _check_sizes(operator)
+        _check_queues(operator)
         _check_result(operator)
 
 
@@ -92,14 +93,14 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
         )
 
 
-def _check_sizes(operator: Operator) -> None:
+def _check_queues(operator: Operator) -> None:
     for name, port in operator.spec.inputs.items():
+        size = min((queue.size for queue in queues_of(operator, port)), default=0)
         for condition in port.conditions:
             if condition.kind is not ConditionType.MESSAGE_AVAILABLE:
                 continue
             least = condition.arguments.get("min_size", 1)
-            size = 1 if port.is_receivers else port.size
-            if size > 0 and least > size:
+            if size and least > size:
                 raise GraphError(
                     f"input {name!r} of operator {operator.name!r} waits for {least} messages and its queue "
                     f"holds {size}; declare it with size={least} or more"

@@ -147,6 +147,10 @@ class Condition:
         """The ports it is about; it takes the place of their default conditions."""
         return ()
 
+    def ports_of(self, node: Node) -> tuple[str, ...]:
+        """Return the ports of `node` that it is about: those it names or, where it names none, the only one."""
+        return self.port_names
+
     @property
     def terms(self) -> tuple[Condition, ...]:
         """The conditions it combines, which then do not count by themselves."""

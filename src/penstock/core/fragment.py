@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from penstock.core.config import Settings
+    from penstock.core.ports import IOSpec
     from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
     from penstock.resources.thread_pool import ThreadPool
     from penstock.runtime.engine import Engine
@@ -68,7 +69,13 @@ class Fragment:
         self._graph.add(op)
 
     def add_flow(
-        self, upstream_op: Operator, downstream_op: Operator, port_pairs: PortPairs | None = None
+        self,
+        upstream_op: Operator,
+        downstream_op: Operator,
+        port_pairs: PortPairs | None = None,
+        *,
+        size: int | None = None,
+        policy: IOSpec.QueuePolicy | None = None,
     ) -> None:
         """Connect outputs of one operator to inputs of another.
 
@@ -79,10 +86,17 @@ class Fragment:
         port_pairs
             A set of ``(output, input)`` pairs or a dict ``{output: input}`` or ``{output: {input, ...}}``;
             not needed where there is one output and one input.
+        size
+            How many messages may wait at the input, where that is more than the input's own ``size``. What
+            `receive` gives and when the operator runs do not change.
+        policy
+            What the queue does when it is full, where the input does not say it itself: ``POP`` drops the
+            oldest message, ``REJECT`` the new one, ``FAULT`` raises an error. A queue that drops does not hold
+            its producer back.
         """
         self._own(upstream_op)
         self._own(downstream_op)
-        self._graph.connect(upstream_op, downstream_op, port_pairs)
+        self._graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
 
     def _own(self, op: Any) -> None:
         if not isinstance(op, Operator):

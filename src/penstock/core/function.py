@@ -1,7 +1,9 @@
 """@op: a plain function as an operator.
 
 Its arguments are the inputs, in the order and by the names they have; its keyword-only arguments are the
-parameters; what it returns is emitted. A function that yields emits each value, one in each step: one without
+parameters; what it returns is emitted. Two keyword-only arguments are given by the run: ``metadata``, what
+came with what it received and goes with what it emits, and ``context``, what `compute` of an operator is
+handed. A function that yields emits each value, one in each step: one without
 inputs is a source and ends when it does; one with inputs may yield any number of times for each message, and takes
 the next when it has ended for the last. So no queue behind it need hold more than one message, and it waits for
 room between two values like any operator between two messages. Emitting all of them in one step, as `emit` in a
@@ -15,10 +17,11 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
+from penstock.core.declared import Declared, Input, Output
 from penstock.core.errors import GraphError, choices
 from penstock.core.operator import Operator
 from penstock.core.parameter import REQUIRED
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.core.spec import OperatorSpec
     from penstock.runtime.contexts import ExecutionContext, InputContext, OutputContext
 
+Outputs: TypeAlias = str | Sequence[str] | Mapping[str, Output]
 Compute: TypeAlias = Callable[[Any, Any, Any], None]
 
 __all__ = ["FunctionOperator", "OperatorFunction", "op"]
@@ -36,8 +40,16 @@ __all__ = ["FunctionOperator", "OperatorFunction", "op"]
 @overload
 def op(function: Callable[..., Any], /) -> OperatorFunction: ...
 @overload
-def op(*, outputs: str | Sequence[str] = "out") -> Callable[[Callable[..., Any]], OperatorFunction]: ...
-def op(function: Callable[..., Any] | None = None, /, *, outputs: str | Sequence[str] = "out") -> Any:
+def op(
+    *, inputs: Mapping[str, Input] | None = None, outputs: Outputs = "out"
+) -> Callable[[Callable[..., Any]], OperatorFunction]: ...
+def op(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    inputs: Mapping[str, Input] | None = None,
+    outputs: Outputs = "out",
+) -> Any:
     """Make a function usable as an operator.
 
     Parameters
@@ -45,11 +57,15 @@ def op(function: Callable[..., Any] | None = None, /, *, outputs: str | Sequence
     function
         Its positional arguments become inputs of the same names (``*values`` an ``ANY_SIZE`` input, to which
         any number of outputs may be connected), its keyword-only arguments parameters, and what it returns
-        is emitted, or what it yields, a value in each step; None emits nothing.
+        is emitted, or what it yields, a value in each step; None emits nothing. A keyword-only argument named
+        ``metadata`` or ``context`` is no parameter: it is the operator's metadata, or its
+        :class:`ExecutionContext`.
+    inputs
+        What is to be said of inputs beside their names: ``{"frame": Input(policy=IOSpec.QueuePolicy.POP)}``.
     outputs
         The names of the outputs, ``"out"`` unless given. With several, the function returns a tuple with
         a value for each or a dict by name; None in a tuple, or a name that is missing, emits nothing there.
-        An empty tuple declares that it has none.
+        An empty tuple declares that it has none. A dict says more about each: ``{"out": Output(size=2)}``.
     """
     names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     for name in names:
@@ -59,14 +75,35 @@ def op(function: Callable[..., Any] | None = None, /, *, outputs: str | Sequence
                 "leave outputs away for one named 'out', outputs=() declares none"
             )
     if function is None:
-        return lambda function: OperatorFunction(function, names)
-    return OperatorFunction(function, names)
+        return lambda function: OperatorFunction(function, outputs, inputs)
+    return OperatorFunction(function, outputs, inputs)
+
+
+_GIVEN = ("metadata", "context")
+
+
+def _ports(
+    kind: type[Declared], what: str, said: Mapping[str, Any], names: Sequence[str], function: str
+) -> dict[str, Declared]:
+    """Return what is declared of each port, the defaults where nothing is."""
+    for name, port in said.items():
+        if name not in names:
+            raise GraphError(f"@op: {function} has no {what} {name!r}; it has {choices(names)}")
+        if not isinstance(port, kind):
+            example = f"{kind.__name__}(size=...)"
+            raise GraphError(f"@op: {what} {name!r} of {function} is declared by {example}, not by {port!r}")
+    return {name: said.get(name) or kind() for name in names}
 
 
 class OperatorFunction:
     """A function that can also make operators of itself."""
 
-    def __init__(self, function: Callable[..., Any], outputs: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        outputs: Outputs = "out",
+        inputs: Mapping[str, Input] | None = None,
+    ) -> None:
         if not inspect.isfunction(function):
             raise TypeError(f"@op takes a plain function, not {function!r}")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
@@ -77,12 +114,16 @@ class OperatorFunction:
                 "AsynchronousCondition"
             )
         self.function = function
-        self.outputs = outputs
+        self.outputs: tuple[str, ...] = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         self.inputs: list[str] = []
         self.receivers = ""
         self.parameters: dict[str, Any] = {}
+        # The keyword-only arguments that the run gives.
+        self.given: list[str] = []
         for name, argument in inspect.signature(function).parameters.items():
-            if argument.kind is argument.KEYWORD_ONLY:
+            if argument.kind is argument.KEYWORD_ONLY and name in _GIVEN:
+                self.given.append(name)
+            elif argument.kind is argument.KEYWORD_ONLY:
                 self.parameters[name] = REQUIRED if argument.default is argument.empty else argument.default
             elif argument.kind is argument.VAR_POSITIONAL:
                 self.receivers = name
@@ -102,6 +143,15 @@ class OperatorFunction:
                 )
             else:
                 self.inputs.append(name)
+        names = [*self.inputs, self.receivers] if self.receivers else self.inputs
+        self.input_ports = _ports(Input, "input", inputs or {}, names, function.__name__)
+        if self.receivers and self.input_ports[self.receivers].size in (1, IOSpec.SIZE_ONE):
+            raise GraphError(
+                f"@op: *{self.receivers} of {function.__name__} takes several messages; give its Input another "
+                "size than 1, or none"
+            )
+        declared = outputs if isinstance(outputs, Mapping) else {}
+        self.output_ports = _ports(Output, "output", declared, self.outputs, function.__name__)
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
@@ -143,18 +193,23 @@ class FunctionOperator(Operator):
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the function's ports and parameters."""
-        for name in self.declared.inputs:
-            spec.input(name)
-        if self.declared.receivers:
-            spec.input(self.declared.receivers, size=IOSpec.ANY_SIZE)
-        for name in self.declared.outputs:
-            spec.output(name)
+        declared = self.declared
+        for name in declared.inputs:
+            declared.input_ports[name].declare(spec.input, name)
+        if declared.receivers:
+            declared.input_ports[declared.receivers].declare(spec.input, declared.receivers, IOSpec.ANY_SIZE)
+        for name in declared.outputs:
+            declared.output_ports[name].declare(spec.output, name)
         for name, default in self.declared.parameters.items():
             spec.param(name, default)
 
     def start(self) -> None:
         """Choose the compute that this function needs; made once, so that a step costs one call more."""
         parameters = {name: getattr(self, name) for name in self.declared.parameters}
+        if self.declared.given:
+            assert self._node is not None
+            given = {"metadata": self.metadata, "context": self._node.context}
+            parameters.update({name: given[name] for name in self.declared.given})
         function = self.declared.function
         call = partial(function, **parameters) if parameters else function
         if not inspect.isgeneratorfunction(function):
@@ -190,7 +245,7 @@ class FunctionOperator(Operator):
 
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
             receive = op_input.receive
-            several = receive(receivers) if receivers else ()
+            several = (receive(receivers) or ()) if receivers else ()
             emit_parts(op_output, call(*[receive(name) for name in inputs], *several))
 
         return compute
@@ -209,7 +264,7 @@ class FunctionOperator(Operator):
             while True:
                 if steps is None:
                     receive = op_input.receive
-                    several = receive(receivers) if receivers else ()
+                    several = (receive(receivers) or ()) if receivers else ()
                     steps = self._steps = call(*[receive(name) for name in inputs], *several)
                     resume.note()
                 try:

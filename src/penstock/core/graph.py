@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.errors import GraphError, choices
+from penstock.core.ports import IOSpec
 
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
@@ -19,12 +20,14 @@ PortPairs: TypeAlias = Iterable[tuple[str, str]] | Mapping[str, str | Iterable[s
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One connection from an output port to an input port."""
+    """One connection from an output port to an input port, and what was said of the queue behind it."""
 
     source: Operator
     output: str
     target: Operator
     input: str
+    size: int | None = field(default=None, compare=False)
+    policy: IOSpec.QueuePolicy | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.source.name}.{self.output} -> {self.target.name}.{self.input}"
@@ -72,10 +75,23 @@ class Graph:
         self._names[operator.name] = operator
         self.operators.append(operator)
 
-    def connect(self, source: Operator, target: Operator, port_pairs: PortPairs | None = None) -> None:
+    def connect(
+        self,
+        source: Operator,
+        target: Operator,
+        port_pairs: PortPairs | None = None,
+        size: int | None = None,
+        policy: IOSpec.QueuePolicy | None = None,
+    ) -> None:
         """Add the flows from `source` to `target` that `port_pairs` names, or the only possible one."""
         outputs, inputs = source.spec.outputs, target.spec.inputs
         where = f"add_flow({source.name!r}, {target.name!r})"
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise GraphError(f"{where}: size must be a positive int, not {size!r}")
+        if policy is not None and not isinstance(policy, IOSpec.QueuePolicy):
+            raise GraphError(
+                f"{where}: policy must be an IOSpec.QueuePolicy (POP, REJECT or FAULT), not {policy!r}"
+            )
         for output, input_ in _pairs(port_pairs, where) or (("", ""),):
             # As in receive and emit, the name may be left out where there is one port.
             output = output or _only(outputs, "output", source, target, where)
@@ -90,7 +106,7 @@ class Graph:
                     f"{where}: operator {target.name!r} has no input {input_!r}; "
                     f"it has {choices(inputs, input_)}"
                 )
-            flow = Flow(source, output, target, input_)
+            flow = Flow(source, output, target, input_, size, policy)
             if flow in self.flows[-1:] or any(flow == known for known in source._outgoing):
                 raise GraphError(f"{where}: {flow} is connected already")
             self.add(source)

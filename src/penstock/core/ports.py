@@ -56,7 +56,7 @@ class IOSpec:
     """One queue, as long as there are connections to it."""
     SIZE_ONE: ClassVar[_IOSize] = _IOSize(1)
 
-    __slots__ = ("_spec", "conditions", "io_type", "name", "policy", "size")
+    __slots__ = ("_policy", "_size", "conditions", "io_type", "name")
 
     def __init__(
         self,
@@ -65,19 +65,9 @@ class IOSpec:
         size: int | _IOSize = 1,
         policy: _QueuePolicy | None = None,
     ) -> None:
-        length = size.size if isinstance(size, _IOSize) else size
-        if isinstance(length, bool) or not isinstance(length, int) or length < -1:
-            raise GraphError(
-                f"port {name!r}: size must be a positive int, IOSpec.ANY_SIZE or IOSpec.PRECEDING_COUNT, "
-                f"not {size!r}"
-            )
-        if io_type is _IOType.OUTPUT and length < 1:
-            raise GraphError(f"output {name!r}: size must be a positive int, not {size!r}")
-        if policy is not None and not isinstance(policy, _QueuePolicy):
-            raise GraphError(f"port {name!r}: policy must be an IOSpec.QueuePolicy, not {policy!r}")
         self.name = name
         self.io_type = io_type
-        self.size = length
+        self.size = size
         self.policy = policy
         self.conditions: list[PortCondition] = []
 
@@ -89,22 +79,42 @@ class IOSpec:
         return self
 
     @property
-    def queue_size(self) -> int:
+    def size(self) -> int:
         """The length of the queue (-1: one queue for each connection; 0: as many as connections)."""
-        return self.size
+        return self._size
 
-    @queue_size.setter
-    def queue_size(self, size: int) -> None:
-        self.size = size
+    @size.setter
+    def size(self, size: int | _IOSize) -> None:
+        length = size.size if isinstance(size, _IOSize) else size
+        kind = self.io_type.name.lower()
+        if isinstance(length, bool) or not isinstance(length, int) or length < -1:
+            raise GraphError(
+                f"{kind} {self.name!r}: size must be a positive int, IOSpec.ANY_SIZE or "
+                f"IOSpec.PRECEDING_COUNT, not {size!r}"
+            )
+        if self.io_type is _IOType.OUTPUT and length < 1:
+            raise GraphError(f"output {self.name!r}: size must be a positive int, not {size!r}")
+        self._size = length
 
     @property
-    def queue_policy(self) -> _QueuePolicy | None:
-        """What a full queue does; FAULT unless set."""
-        return self.policy
+    def policy(self) -> _QueuePolicy | None:
+        """What a full queue does; FAULT unless set.
 
-    @queue_policy.setter
-    def queue_policy(self, policy: _QueuePolicy) -> None:
-        self.policy = policy
+        On an output it is the policy of every connected queue whose input and flow do not say it themselves.
+        """
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: _QueuePolicy | None) -> None:
+        if policy is not None and not isinstance(policy, _QueuePolicy):
+            raise GraphError(
+                f"{self.io_type.name.lower()} {self.name!r}: policy must be an IOSpec.QueuePolicy "
+                f"(POP, REJECT or FAULT), not {policy!r}"
+            )
+        self._policy = policy
+
+    queue_size = size
+    queue_policy = policy
 
     @property
     def is_receivers(self) -> bool:

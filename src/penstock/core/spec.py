@@ -124,8 +124,10 @@ class OperatorSpec(ComponentSpec):
             min_size=...)`` says otherwise. ``IOSpec.ANY_SIZE``: a queue for each connection;
             ``IOSpec.PRECEDING_COUNT``: as long as there are connections.
         policy
-            What a full queue does with one message more: ``POP`` the oldest, ``REJECT`` the new one,
-            or ``FAULT`` (the default): raise :class:`QueueFullError` in the producer.
+            What a full queue does with one message more: ``POP`` drops the oldest, ``REJECT`` the new one,
+            and ``FAULT`` (the default) raises :class:`QueueFullError` in the producer. A producer waits for room
+            in a queue that faults. It does not wait for one that drops, unless its output has a
+            ``DOWNSTREAM_MESSAGE_AFFORDABLE`` condition.
         """
         return self._add(self.inputs, name, IOSpec.IOType.INPUT, size, policy)
 
@@ -140,9 +142,9 @@ class OperatorSpec(ComponentSpec):
             The name `emit` and `add_flow` use.
         size
             How many messages one `compute` may emit here: the operator waits until every connected
-            queue has room for as many.
+            queue that does not drop has room for as many.
         policy
-            What the connected queues do when full, where they do not say it themselves.
+            What the connected queues do when full, where neither the input nor ``add_flow`` says it.
         """
         return self._add(self.outputs, name, IOSpec.IOType.OUTPUT, size, policy)
 

@@ -61,7 +61,7 @@ class InputContext:
         """
         self._tells = True
         for inlet in self.inlets:
-            producers = [producer for queue in inlet.queues for producer in queue.producers]
+            producers = [claim.node for queue in inlet.queues for claim in queue.claims]
             inlet.serves_others = any(producer.lane is not self._node.lane for producer in producers)
         self._is_watched = True
 
@@ -121,9 +121,12 @@ class InputContext:
         # From here on the node forgets its notes and metadata after each compute.
         node.special = node.gathered = True
         self.notes.setdefault(name, []).append(message)
-        metadata = message.metadata
-        if metadata is not None and node.operator.is_metadata_enabled:
-            node.metadata.update(metadata)
+        details = message.details
+        if details is not None:
+            if details.metadata is not None and node.operator.is_metadata_enabled:
+                node.metadata.update(details.metadata)
+            if details.acq_timestamp is not None:
+                node.output.pass_on(details.acq_timestamp)
         return _own(message.data)
 
     def receive_cuda_stream(
@@ -203,7 +206,7 @@ class Outlet:
 class OutputContext:
     """What `compute` emits to."""
 
-    __slots__ = ("_metadata", "_names", "_node", "outlets")
+    __slots__ = ("_is_chosen", "_metadata", "_names", "_node", "acq_timestamp", "is_detailed", "outlets")
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -212,6 +215,30 @@ class OutputContext:
         if len(self._names) == 1:
             self.outlets[""] = self.outlets[self._names[0]]
         self._metadata: dict[str, Any] = node.metadata if node.operator.is_metadata_enabled else {}
+        # Whether this compute may have metadata or a timestamp to send along: the one thing that emit looks at.
+        self.is_detailed = False
+        # The timestamp of what is emitted without one: the oldest that was received, unless another was chosen.
+        self.acq_timestamp: int | None = None
+        self._is_chosen = False
+
+    def pass_on(self, acq_timestamp: int) -> None:
+        """Have what is emitted in this compute carry a timestamp that was received, if it is the oldest."""
+        if self._is_chosen:
+            return
+        earlier = self.acq_timestamp
+        if earlier is None or acq_timestamp < earlier:
+            self.acq_timestamp = acq_timestamp
+        self.is_detailed = True
+
+    def choose(self, acq_timestamp: int | None) -> None:
+        """Have what is emitted in this compute carry this timestamp, whatever is received."""
+        self.acq_timestamp = acq_timestamp
+        self._is_chosen = self.is_detailed = True
+
+    def forget(self) -> None:
+        """Carry nothing of this compute into the next."""
+        self.acq_timestamp = None
+        self._is_chosen = self.is_detailed = False
 
     def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: Any = -1) -> None:
         """Send an object to everything connected to an output.
@@ -226,7 +253,9 @@ class OutputContext:
         emitter_name
             Taken for compatibility.
         acq_timestamp
-            When the data was acquired, in nanoseconds, as an int of any library; travels with it.
+            When the data was acquired, in nanoseconds, as an int of any library; it travels with the data. Without
+            one, the data carries the oldest timestamp of what was received in this compute, if there was any.
+            None sends none.
         """
         try:
             outlet = self.outlets[name]
@@ -240,7 +269,7 @@ class OutputContext:
                 return
         elif stamp is not None:
             data = stamp(data)
-        if acq_timestamp != -1 or self._metadata:
+        if acq_timestamp != -1 or self.is_detailed:
             data = self._detailed(data, acq_timestamp)
         for queue in outlet.queues:
             if len(queue) < queue.capacity:
@@ -271,7 +300,7 @@ class OutputContext:
 
     def _send_apart(self, message: Message, outlet: Outlet, acq_timestamp: Any) -> None:
         """Send tensors to several receivers, to each with what it alone knows of the work behind them."""
-        if acq_timestamp != -1 or self._metadata:
+        if acq_timestamp != -1 or self.is_detailed:
             self._detailed(message, acq_timestamp)
         assert message.emitted is not None
         messages = []
@@ -286,8 +315,18 @@ class OutputContext:
         for queue, other in zip(outlet.queues, messages, strict=True):
             queue.offer(other)
 
-    def _detailed(self, data: Any, acq_timestamp: Any) -> Message:
-        """Give a message with a timestamp and metadata, of an object or of a message without them."""
+    def _detailed(self, data: Any, acq_timestamp: Any) -> Any:
+        """Return a message with a timestamp and metadata, of an object or of a message without them.
+
+        Where there is neither, what was given.
+        """
+        if acq_timestamp is None:
+            timestamp = None
+        else:
+            timestamp = self.acq_timestamp if acq_timestamp == -1 else int(acq_timestamp)
+        metadata = self._metadata
+        if timestamp is None and not metadata:
+            return data
         if type(data) is Message:
             message = data
         else:
@@ -295,10 +334,7 @@ class OutputContext:
             message.data = data
             message.trail = message.event = message.emitted = None
             message.number = 0
-        message.details = Details(
-            None if acq_timestamp == -1 else int(acq_timestamp),
-            dict(self._metadata) if self._metadata else None,
-        )
+        message.details = Details(timestamp, dict(metadata) if metadata else None)
         return message
 
     def _unknown(self, name: str) -> PortError:
@@ -348,6 +384,20 @@ class ExecutionContext:
     def is_gpu_available(self) -> bool:
         """Whether there is a device, real or simulated."""
         return self._node.streams.is_gpu_available
+
+    @property
+    def acq_timestamp(self) -> Any:
+        """The acquisition timestamp, in nanoseconds, of what this compute emits without naming one.
+
+        It is the oldest of those received so far in this compute, or None. Set it to send another.
+        """
+        return self.output.acq_timestamp
+
+    @acq_timestamp.setter
+    def acq_timestamp(self, timestamp: Any) -> None:
+        node = self._node
+        node.special = node.gathered = True
+        self.output.choose(None if timestamp is None else int(timestamp))
 
     @property
     def timestamp(self) -> int:

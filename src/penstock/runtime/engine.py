@@ -149,10 +149,7 @@ class Engine:
             for queue in node.inputs:
                 queue.available = len(queue) >= queue.min_size
                 node.blockers += not queue.available
-            for queue in node.outputs:
-                queue.room = queue.limit - queue.min_free
-                queue.affordable = len(queue) <= queue.room
-                node.blockers += not queue.affordable and node in queue.producers
+            # Its outputs need no look: their queues are empty, and no node waits for more room than there is.
             node.guarded = bool(node.asked or node.shared)
             node.settle()
         for node in self.nodes:
@@ -235,11 +232,11 @@ class Engine:
                 node.blockers += 1
             if not queue.affordable and waiting <= queue.room:
                 queue.affordable = True
-                for producer in queue.producers:
-                    producer.blockers -= 1
-                    if not producer.blockers and not producer.busy:
-                        producer.busy = True
-                        producer.lane.later.append(producer)
+                producer = queue.producer
+                producer.blockers -= 1
+                if not producer.blockers and not producer.busy:
+                    producer.busy = True
+                    producer.lane.later.append(producer)
             if queue.watched:
                 for producer in queue.feeders:
                     self.candidate(producer)
@@ -258,10 +255,12 @@ class Engine:
                         lane.now.append(consumer)
             if queue.affordable and waiting > queue.room:
                 queue.affordable = False
-                for producer in queue.producers:
-                    producer.blockers += 1
+                queue.producer.blockers += 1
             if queue.watched:
                 self.candidate(queue.consumer, soon=True)
+        node.remaining = remaining = node.remaining - 1
+        if not remaining:
+            self.retire(node)
         if node.special:
             if node.gathered:
                 # Again here for the compute in which the node first met metadata: it began as a plain one.
@@ -271,9 +270,9 @@ class Engine:
             gate = node.gate
             if gate is not None and gate.full is not None:
                 self.shut(node)
-        node.remaining = remaining = node.remaining - 1
-        if not remaining:
-            self.retire(node)
+            # After all that may block this node: the order among producers depends on whether it can run.
+            for queue in node.crowded:
+                self._share_room(queue)
         if node.blockers:
             node.busy = False
             if node.asked:
@@ -444,29 +443,69 @@ class Engine:
             until = self.poll_at
         return until
 
-    # Room that several producers share: taken before a compute, given back after it, so that two of them
+    # Room for which several producers wait: taken before a compute, given back after it, so that two of them
     # never run for the same place.
 
     def reserve(self, node: Node) -> None:
         """Take the room a node may need in the queues it shares."""
-        for queue in node.shared:
-            queue.room -= queue.min_free
-            self._retell(queue)
+        for claim in node.shared:
+            claim.running = True
+            claim.queue.reserved += claim.places
+            self._share_room(claim.queue)
 
     def unreserve(self, node: Node) -> None:
-        """Give back the room a node took, and let the others go first next time."""
-        for queue in node.shared:
-            queue.room += queue.min_free
-            queue.producers.remove(node)
-            queue.producers.append(node)
-            self._retell(queue)
+        """Give back the room a node took, and let the others go first next time; they are told by `finish`."""
+        for claim in node.shared:
+            claim.running = False
+            claims = claim.queue.claims
+            claim.queue.reserved -= claim.places
+            claims.remove(claim)
+            claims.append(claim)
 
     def _retell(self, queue: Queue) -> None:
+        """Bring what the producers of a queue were told of its room up to date."""
+        if len(queue.claims) > 1:
+            self._share_room(queue)
+            return
         affordable = len(queue) <= queue.room
         if affordable is queue.affordable:
             return
         queue.affordable = affordable
-        for producer in queue.producers:
-            producer.blockers += -1 if affordable else 1
-            if affordable:
-                self.candidate(producer)
+        queue.producer.blockers += -1 if affordable else 1
+        if affordable:
+            self.candidate(queue.producer)
+
+    def _share_room(self, queue: Queue) -> None:
+        """Tell each of several producers whether there is room for it beside those that run now.
+
+        The one that ran least recently comes first. A producer that needs few places may run before one that needs
+        many and came first, else a batch that only it can complete would never be complete. But it does not do so
+        while the queue is about to be emptied anyway, else the other would never find room.
+        """
+        waiting = len(queue)
+        consumer = queue.consumer
+        is_emptied = waiting >= queue.min_size and not consumer.blockers and not consumer.asked
+        free = queue.limit - waiting - queue.reserved
+        is_closed = False
+        for claim in queue.claims:
+            node = claim.node
+            if claim.running or node.retired:
+                continue
+            affordable = claim.places <= free
+            if affordable is not claim.affordable:
+                claim.affordable = affordable
+                if affordable:
+                    node.blockers -= 1
+                    self.candidate(node)
+                else:
+                    node.blockers += 1
+                    if node.blockers == 1:
+                        # It was about to run, and so to empty its inputs, and now is not.
+                        for other in node.crowded:
+                            if other.consumer is node:
+                                self._share_room(other)
+            if not affordable:
+                is_closed = True
+                if is_emptied and node.blockers == 1:
+                    free = 0
+        queue.close_room(is_closed)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.ports import IOSpec
 from penstock.runtime.batch import Batch
 
 if TYPE_CHECKING:
-    from penstock.core.ports import IOSpec
     from penstock.runtime.queue import Queue
 
 __all__ = ["NOTHING", "Inlet"]
@@ -41,7 +41,7 @@ class Inlet:
         elif port.gives_tuple:
             self.take = _all(queues[0])
         else:
-            self.take = queues[0].popleft
+            self.take = _taking(queues[0])
         self.item: Any = NOTHING
         self.serves_others = False
 
@@ -53,18 +53,24 @@ class Inlet:
         self.item = item
 
 
+def _taking(queue: Queue) -> Callable[[], Any]:
+    """Return what takes one message from a queue: popleft itself, unless a producer may pop as well."""
+    return queue.popleft if queue.policy is not IOSpec.QueuePolicy.POP else queue.take
+
+
 def _each(queues: tuple[Queue, ...]) -> Callable[[], Batch]:
+    takes = [(queue, _taking(queue)) for queue in queues]
+
     def take() -> Batch:
-        return Batch([queue.popleft() for queue in queues if queue])
+        return Batch([take_one() for queue, take_one in takes if queue])
 
     return take
 
 
 def _all(queue: Queue) -> Callable[[], Batch]:
     def take() -> Batch:
-        waiting = len(queue)
-        if not waiting:
+        if not queue:
             raise IndexError
-        return Batch([queue.popleft() for _ in range(waiting)])
+        return Batch(queue.take_all())
 
     return take

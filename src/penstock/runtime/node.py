@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.core.operator import Operator
     from penstock.runtime.contexts import ExecutionContext, InputContext, OutputContext
     from penstock.runtime.engine import Engine
-    from penstock.runtime.queue import Queue
+    from penstock.runtime.queue import Claim, Queue
     from penstock.runtime.ready_queue import ReadyQueue
     from penstock.runtime.streams import NodeStreams
 
@@ -45,6 +45,7 @@ class Node:
         "busy",
         "compute",
         "context",
+        "crowded",
         "engine",
         "gate",
         "gathered",
@@ -64,6 +65,7 @@ class Node:
         "polls",
         "remaining",
         "retired",
+        "rooms",
         "shared",
         "shut",
         "special",
@@ -105,8 +107,12 @@ class Node:
         self.gathered = False
         self.asked: list[Condition] = []
         self.polls = False
-        # The queues it must reserve room in before it runs, because other producers share them.
-        self.shared: tuple[Queue, ...] = ()
+        # The room it waits for in the queues behind its outputs, by output.
+        self.rooms: dict[Queue, dict[str, int]] = {}
+        # What of that it must reserve before it runs, because other producers wait for room in the same queue.
+        self.shared: tuple[Claim, ...] = ()
+        # The queues at either end of it for which several producers wait.
+        self.crowded: tuple[Queue, ...] = ()
         # Called after each compute that did not raise; for layers above this one.
         self.after: list[Callable[[Node], None]] = []
         self.streams: NodeStreams
@@ -142,6 +148,11 @@ class Node:
                 f"operator {self.name!r} has no output {port!r}; it has {choices(self.output_queues)}"
             )
         return Transmitter(port, self.output_queues[port])
+
+    def claim_room(self, queue: Queue, port: str, places: int) -> None:
+        """Wait for so many free places in a queue behind an output; of several claims the largest holds."""
+        by_port = self.rooms.setdefault(queue, {})
+        by_port[port] = max(by_port.get(port, 0), places)
 
     def limit_count(self, count: int) -> None:
         """Run at most `count` times; of several limits the smallest holds."""
@@ -189,12 +200,13 @@ class Node:
 
     def settle(self) -> None:
         """See whether there is more to its steps than its compute."""
-        self.special = bool(self.guarded or self.after or self.gathered)
+        self.special = bool(self.guarded or self.after or self.gathered or self.crowded)
 
     def forget(self) -> None:
-        """Let go of what one compute gathered: metadata, and notes on what it received."""
+        """Let go of what one compute gathered: metadata, a timestamp, and notes on what it received."""
         self.metadata.clear()
         self.input.notes.clear()
+        self.output.forget()
         self.gathered = False
 
     def on_execute(self, timestamp: int) -> None:

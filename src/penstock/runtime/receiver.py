@@ -22,7 +22,8 @@ class Receiver:
     @property
     def size(self) -> int:
         """How many messages wait."""
-        return sum(map(len, self.queues))
+        # A full queue that drops its oldest has one too many for a moment.
+        return sum(min(len(queue), queue.limit) for queue in self.queues)
 
     @property
     def back_size(self) -> int:
@@ -37,9 +38,10 @@ class Receiver:
     def peek(self, index: int = 0) -> Any:
         """Give a waiting message without taking it: the object, or the Message that carries it."""
         for queue in self.queues:
-            if index < len(queue):
-                return queue[index]
-            index -= len(queue)
+            waiting = len(queue)
+            if index < waiting:
+                return queue.peek(index)
+            index -= waiting
         return None
 
 
@@ -55,4 +57,6 @@ class Transmitter:
     @property
     def free(self) -> int:
         """The room in the fullest of the connected queues; without connections there is no bound."""
-        return min((queue.limit - len(queue) for queue in self.queues if queue.limit), default=1 << 30)
+        return min(
+            (max(queue.limit - len(queue), 0) for queue in self.queues if queue.limit), default=1 << 30
+        )

@@ -9,8 +9,8 @@ answers READY for so long.
 `min_size` is written in the compute of the node, without a lock. Others read it only for a queue that has not
 enough messages (`Queue.available` is False), and only the end of a compute of this node makes it so.
 
-What came with the messages comes again with each step: their metadata goes out with every value, and the messages
-are kept alive until the streams have passed the work of the last step.
+What came with the messages comes again with each step: their metadata and timestamp go out with every value, and the
+messages are kept alive until the streams have passed the work of the last step.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ class Resume:
         self.received = False
         """Whether the compute that runs, or ran last, has received anything."""
         self._metadata: dict[str, Any] = {}
+        self._acq_timestamp: int | None = None
         self._items: list[Any] = []
 
     def note(self) -> None:
         """Take note of what came with the messages that were just received."""
         self.received = True
         self._metadata = dict(self._node.metadata)
+        self._acq_timestamp = self._node.output.acq_timestamp
         self._items = self._node.streams.received()
 
     def go_on(self) -> None:
@@ -67,6 +69,9 @@ class Resume:
         if self.is_on:
             if self._metadata:
                 self._node.metadata.update(self._metadata)
+            if self._acq_timestamp is not None:
+                self._node.special = self._node.gathered = True
+                self._node.output.pass_on(self._acq_timestamp)
             self._node.streams.receive_again(self._items)
 
     def end(self) -> None:
@@ -76,6 +81,7 @@ class Resume:
             for queue, size in self._sizes:
                 queue.min_size = size
         self._metadata = {}
+        self._acq_timestamp = None
         self._items = []
 
     def may_receive(self) -> bool:
@@ -98,10 +104,11 @@ class _UnlessResumed(Condition):
         super().__init__(condition.fragment, name=condition.name)
         self.condition = condition
         self.resume = resume
+        self.polled = condition.polled
 
-    def update_state(self, timestamp: int) -> None:
-        """Pass on the time."""
-        self.condition.update_state(timestamp)
+    def ask(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY while there is more to emit, else ask the condition, which knows what it waits for."""
+        return (_READY, None) if self.resume.is_on else self.condition.ask(timestamp)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY while there is more to emit, else what the condition says."""
