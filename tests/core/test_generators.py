@@ -440,6 +440,31 @@ def test_metadata_goes_out_with_every_value(make: Make) -> None:
     assert seen == [(2, 1), (2, 1), (2, 2), (2, 2), (2, 3), (2, 3)]
 
 
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_the_timestamp_of_a_message_goes_out_with_every_value(make: Make) -> None:
+    seen: list[Any] = []
+
+    def emit(body: Body, op_input: Any, op_output: Any) -> None:
+        op_output.emit(body.ticks, "out", acq_timestamp=1000 * body.ticks)
+
+    def receive(body: Body, op_input: Any, op_output: Any) -> None:
+        seen.append((op_input.receive(), op_input.get_acquisition_timestamp()))
+
+    @op
+    def twice(value: int) -> Any:
+        yield value
+        yield -value
+
+    def compose(app: App) -> None:
+        numbers = Body(app, CountCondition(app, 2), outputs=["out"], body=emit, name="numbers")
+        doubled = twice(app)
+        app.add_flow(numbers, doubled)
+        app.add_flow(doubled, Body(app, inputs=["in"], body=receive, name="in"))
+
+    run(compose, make)
+    assert seen == [(1, 1000), (-1, 1000), (2, 2000), (-2, 2000)]
+
+
 def test_metadata_of_one_message_does_not_come_with_the_next() -> None:
     seen: list[dict[str, Any]] = []
 

@@ -390,11 +390,11 @@ PLANTS = [
         (_HANG, _LEAK),
     ),
     Plant(
-        "a full queue that is emptied meanwhile is an error",
+        "the consumer takes a message while the oldest is dropped for a new one",
         _QUEUE,
-        "            except IndexError:\n",
-        "            except KeyError:\n",
+        "        with self.lock:\n            return self.popleft()\n",
+        "        if True:\n            return self.popleft()\n",
         "pop-2",
-        (_ERROR,),
+        (_WRONG, _ERROR),
     ),
 ]

@@ -25,9 +25,9 @@ class ExpiringMessageAvailableCondition(Condition, kind=ConditionType.EXPIRING_M
     max_batch_size
         Run as soon as so many messages wait.
     max_delay_ns
-        Run with fewer once the first of any connection is so old: nanoseconds, float seconds, a str such as ``"5ms"``
-        or a timedelta. Its age counts from its timestamp (``emit(..., acq_timestamp=...)``), or from its arrival
-        where it has none.
+        Run with fewer once the first of any connection is so old: nanoseconds, float seconds, a str such as
+        ``"5ms"`` or a timedelta. Its age counts from its timestamp (``emit(..., acq_timestamp=...)``), or from
+        its arrival where it has none.
     receiver
         The input port; not needed where the port's own `condition` makes it.
     """

@@ -200,6 +200,8 @@ class FunctionOperator(Operator):
             declared.input_ports[declared.receivers].declare(spec.input, declared.receivers, IOSpec.ANY_SIZE)
         for name in declared.outputs:
             declared.output_ports[name].declare(spec.output, name)
+            if inspect.isgeneratorfunction(declared.function):
+                spec.outputs[name].size = 1  # it emits one value in each step, however many there are
         for name, default in self.declared.parameters.items():
             spec.param(name, default)
 

@@ -9,8 +9,8 @@ answers READY for so long.
 `min_size` is written in the compute of the node, without a lock. Others read it only for a queue that has not
 enough messages (`Queue.available` is False), and only the end of a compute of this node makes it so.
 
-What came with the messages comes again with each step: their metadata and timestamp go out with every value, and the
-messages are kept alive until the streams have passed the work of the last step.
+What came with the messages comes again with each step: their metadata and timestamp go out with every value, and
+the messages are kept alive until the streams have passed the work of the last step.
 """
 
 from __future__ import annotations
