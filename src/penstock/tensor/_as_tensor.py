@@ -18,7 +18,7 @@ from penstock.tensor import _capsule, _interface
 from penstock.tensor._description import Description
 from penstock.tensor._errors import TensorError, text_of, type_name
 from penstock.tensor._export import request_capsule
-from penstock.tensor._libraries import library_of
+from penstock.tensor._libraries import Library, library_of
 from penstock.tensor._ready import LEGACY_DEFAULT, OnStream, Ready
 from penstock.tensor._tensor import Tensor
 from penstock.tensor._types import CPU, CUDA_TYPES, DLDevice, DLDeviceType
@@ -84,13 +84,13 @@ def _convert(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
     """Describe an array; its work is to be behind `ready`, and, if it is a current stream's, is there already."""
     tried = []
     try:
-        refusal = library_of(type(obj)).refusal
-        if refusal is not None:
-            raise TensorError(f"{type_name(obj)} cannot be a tensor: {refusal}")
+        library = library_of(type(obj))
+        if library.refusal is not None:
+            raise TensorError(f"{type_name(obj)} cannot be a tensor: {library.refusal}")
         for name, read in _PROTOCOLS:
             try:
                 if hasattr(obj, name):
-                    return read(obj, ready, is_there)
+                    return read(obj, library, ready, is_there)
                 tried.append(f"{name}: it has none")
             except Exception as error:  # whatever a library raises when it will not export
                 tried.append(f"{name}: {text_of(error)}")
@@ -103,10 +103,9 @@ def _convert(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
     raise TensorError(f"{type_name(obj)} cannot be a tensor ({'; '.join(tried)})")
 
 
-def _from_dlpack(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
+def _from_dlpack(obj: Any, library: Library, ready: Ready | None, is_there: bool) -> Tensor:
     place = obj.__dlpack_device__()
     named = None
-    library = library_of(type(obj))
     if place[0] not in CUDA_TYPES:
         ready = None
     else:
@@ -122,7 +121,7 @@ def _from_dlpack(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
             if ready is None:
                 ready = OnStream(gpu.current_stream() or LEGACY_DEFAULT)
             named = ready.place
-    capsule = request_capsule(obj, named, _capsule.VERSION)
+    capsule = request_capsule(obj, named, _capsule.VERSION, library)
     description = _capsule.read(capsule)
     if library.is_immutable:
         description = (*description[:5], True)
@@ -130,7 +129,7 @@ def _from_dlpack(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
     return Tensor._of(description, obj, obj, ready, capsule)
 
 
-def _from_cuda_array_interface(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
+def _from_cuda_array_interface(obj: Any, library: Library, ready: Ready | None, is_there: bool) -> Tensor:
     interface = obj.__cuda_array_interface__
     description, exporter = _place(_interface.read(interface, _SOME_GPU), obj)
     stream = interface.get("stream")
@@ -162,7 +161,7 @@ def _stream_in(entry: Any) -> int:
     return entry
 
 
-def _from_array_interface(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
+def _from_array_interface(obj: Any, library: Library, ready: Ready | None, is_there: bool) -> Tensor:
     held = None
     if _is_scalar(obj):
         held = _numpy_view(obj)  # the interface of a scalar names memory that is gone with the answer
@@ -183,7 +182,7 @@ def _is_scalar(obj: Any) -> bool:
     return numpy is not None and isinstance(obj, numpy.generic)
 
 
-_PROTOCOLS: tuple[tuple[str, Callable[[Any, Ready | None, bool], Tensor]], ...] = (
+_PROTOCOLS: tuple[tuple[str, Callable[[Any, Library, Ready | None, bool], Tensor]], ...] = (
     ("__dlpack__", _from_dlpack),
     ("__cuda_array_interface__", _from_cuda_array_interface),
     ("__array_interface__", _from_array_interface),

@@ -15,7 +15,7 @@ import threading
 from functools import cache
 from typing import Any
 
-from penstock.tensor._description import MAX_DIMENSIONS, Description, check_address, lay_out
+from penstock.tensor._description import END_OF_MEMORY, MAX_DIMENSIONS, Description, lay_out, nowhere
 from penstock.tensor._errors import TensorError
 from penstock.tensor._types import DLDataType, DLDevice
 
@@ -81,9 +81,10 @@ def read(capsule: Any) -> Description:
     else:
         shape = _integers(shape_at, ndim)
         steps = _integers(strides_at, ndim) if strides_at else None
-    strides, first, end = lay_out(shape, steps, itemsize, dl_dtype)
+    strides, first, end = lay_out(shape, steps, itemsize, itemsize)
     data += offset
-    check_address(data, first, end)
+    if end and not (data + first > 0 and data + end < END_OF_MEMORY):
+        raise nowhere(data, first, end)
     return (data, shape, strides, dl_dtype, _device_of(device), bool(flags & _READ_ONLY))
 
 

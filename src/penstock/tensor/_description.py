@@ -32,7 +32,7 @@ def row_major(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1024)
-def lay_out(shape: tuple[int, ...], steps: tuple[int, ...] | None, unit: int, element: DLDataType) -> Layout:
+def lay_out(shape: tuple[int, ...], steps: tuple[int, ...] | None, unit: int, itemsize: int) -> Layout:
     """Return the layout of a tensor; `steps` are in units of so many bytes, None is row-major.
 
     Raises
@@ -42,21 +42,21 @@ def lay_out(shape: tuple[int, ...], steps: tuple[int, ...] | None, unit: int, el
     """
     if len(shape) > MAX_DIMENSIONS:
         raise TensorError(f"it has {len(shape)} dimensions; a tensor has at most {MAX_DIMENSIONS}")
-    size = element.itemsize
+    size = itemsize
     for extent in shape:
         if extent < 0:
             raise TensorError(f"its shape is {shape}; an extent is 0 or more")
         size *= extent or 1
     if size >= END_OF_MEMORY:
         raise TensorError(f"its shape is {shape}; that is more than memory can be")
-    strides = row_major(shape, element.itemsize) if steps is None else tuple([step * unit for step in steps])
+    strides = row_major(shape, itemsize) if steps is None else tuple([step * unit for step in steps])
     if len(strides) != len(shape):
         raise TensorError(
             f"it has {len(shape)} dimensions and {len(strides)} strides; each dimension has one"
         )
     if 0 in shape:
         return strides, 0, 0
-    first, end = 0, element.itemsize
+    first, end = 0, itemsize
     for extent, stride in zip(shape, strides, strict=True):
         reach = (extent - 1) * stride
         if reach < 0:
@@ -70,11 +70,10 @@ def lay_out(shape: tuple[int, ...], steps: tuple[int, ...] | None, unit: int, el
     return strides, first, end
 
 
-def check_address(data: int, first: int, end: int) -> None:
-    """Refuse elements where no memory can be; what has no elements may say any address."""
-    if end and not (data + first > 0 and data + end < END_OF_MEMORY):
-        if not data:
-            raise TensorError("its address is 0, and it has elements; only an empty one may have no address")
-        raise TensorError(
-            f"its elements would lie from {data + first:#x} to {data + end:#x}, which is no memory"
-        )
+def nowhere(data: int, first: int, end: int) -> TensorError:
+    """Return the error of elements that would lie where no memory can be."""
+    if not data:
+        return TensorError("its address is 0, and it has elements; only an empty one may have no address")
+    return TensorError(
+        f"its elements would lie from {data + first:#x} to {data + end:#x}, which is no memory"
+    )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from penstock.tensor._description import Description, check_address, lay_out, row_major
+from penstock.tensor._description import END_OF_MEMORY, Description, lay_out, nowhere, row_major
 from penstock.tensor._errors import TensorError, text_of
 from penstock.tensor._types import DLDataType, DLDevice, element_of
 
@@ -32,8 +32,9 @@ def read(interface: Any, device: DLDevice) -> Description:
     is_readonly = data[1]
     if is_readonly not in (False, True):
         raise TensorError(f"its read-only flag is {is_readonly!r:.100}; it should be a bool")
-    strides, first, end = lay_out(shape, strides, 1, element)
-    check_address(address, first, end)
+    strides, first, end = lay_out(shape, strides, 1, element.itemsize)
+    if end and not (address + first > 0 and address + end < END_OF_MEMORY):
+        raise nowhere(address, first, end)
     return (address, shape, strides, element, device, bool(is_readonly))
 
 
@@ -53,7 +54,7 @@ def read_buffer(interface: Any, buffer: Any, device: DLDevice) -> tuple[Descript
             f"its data is {type(buffer).__name__}; it should be a tuple of an address and a read-only flag, or a "
             f"contiguous buffer ({text_of(error)})"
         ) from None
-    strides, first, end = lay_out(shape, strides, 1, element)
+    strides, first, end = lay_out(shape, strides, 1, element.itemsize)
     start = _integer("offset", interface.get("offset", 0))
     if end and not (start + first >= 0 and start + end <= size):
         raise TensorError(

@@ -177,9 +177,11 @@ class Tensor:
         exporter = self._exporter
         if exporter is None:
             raise self._not_exported(self._why_not())
-        is_asked = dl_device is not None or copy is not None
-        if is_asked and (copy or not (dl_device is None or tuple(dl_device) == self.__dlpack_device__())):
-            return self._copied(stream, max_version, dl_device, copy)
+        is_asked = False
+        if dl_device is not None or copy is not None:
+            is_asked = True
+            if copy or not (dl_device is None or tuple(dl_device) == self.__dlpack_device__()):
+                return self._copied(stream, max_version, dl_device, copy)
         strides = self.strides
         if strides and min(strides) < 0:
             self._check_forward()
