@@ -115,6 +115,9 @@ def test_what_lies_backwards_on_the_gpu_is_refused_before_a_library_ends_the_pro
         module = pytest.importorskip(library)
         with pytest.raises(BufferError, match=r"lies backwards in memory.*cupy\.ascontiguousarray\(array\)"):
             module.from_dlpack(tensor)
+    with pytest.raises(TypeError, match="read only flag is not supported"):
+        pytest.importorskip("torch").as_tensor(tensor, device="cuda")
+    assert cupy.asarray(tensor).data.ptr == array.data.ptr
     assert (cupy.asarray(tensor) == array).all()
     assert (cupy.from_dlpack(as_tensor(cupy.ascontiguousarray(array))) == array).all()
 

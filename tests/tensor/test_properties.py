@@ -63,7 +63,7 @@ def test_an_array_comes_back_as_it_was(way_in: str, way_out: str, data: st.DataO
 
 
 @many
-@given(arrays())
+@given(arrays(negative=False))
 def test_the_cuda_array_interface_says_what_it_was_told(array: Array) -> None:
     given_interface = ThroughCuda(array)
     tensor = as_tensor(given_interface)

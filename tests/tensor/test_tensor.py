@@ -372,6 +372,17 @@ def test_on_the_gpu_the_remedy_is_cupys() -> None:
         tensor.__dlpack__(stream=1, max_version=(1, 0))
 
 
+def test_the_cuda_array_interface_keeps_pytorch_from_what_lies_backwards() -> None:
+    # PyTorch refuses what is read-only, and would end the process on the strides; CuPy and Numba take either.
+    array = Library(CUDA, shape=(2, 3), strides=(-3, 1), byte_offset=64)
+    interface = as_tensor(array).__cuda_array_interface__
+    assert (interface["strides"], interface["data"][1]) == ((-12, 4), True)
+    assert not as_tensor(array).is_readonly
+    for shape in ((1, 3), (0, 3)):
+        never_taken = as_tensor(Library(CUDA, shape=shape, strides=(-3, 1)))
+        assert never_taken.__cuda_array_interface__["data"][1] is False
+
+
 @pytest.mark.parametrize(
     "array",
     [np.zeros((1, 3))[::-1], np.zeros((0, 3))[::-1], np.zeros((3, 0))[::-1]],

@@ -183,8 +183,12 @@ class Tensor:
             if copy or not (dl_device is None or tuple(dl_device) == self.__dlpack_device__()):
                 return self._copied(stream, max_version, dl_device, copy)
         strides = self.strides
-        if strides and min(strides) < 0:
-            self._check_forward()
+        if strides and min(strides) < 0 and self._lies_backwards():
+            library = "cupy" if self.device.is_cuda else "numpy"
+            raise self._not_exported(
+                "it lies backwards in memory, and there are libraries that end the process on that. Send "
+                f"{library}.ascontiguousarray(array) or array.copy() instead; {library}.asarray takes it as it is"
+            )
         if self.device.is_cuda:
             self._order(stream)
             stream = -1
@@ -200,15 +204,10 @@ class Tensor:
                 error.add_note(f"raised while exporting {self._where()}{self!r}")
             raise
 
-    def _check_forward(self) -> None:
-        """Refuse what lies backwards in memory: PyTorch ends the process when it is given that (2.13)."""
+    def _lies_backwards(self) -> bool:
+        """Return whether elements lie before the first, on which PyTorch ends the process (2.13)."""
         pairs = zip(self.shape, self.strides, strict=True)
-        if self.size and any(extent > 1 and stride < 0 for extent, stride in pairs):
-            library = "cupy" if self.device.is_cuda else "numpy"
-            raise self._not_exported(
-                "it lies backwards in memory, and there are libraries that end the process on that. Send "
-                f"{library}.ascontiguousarray(array) or array.copy() instead; {library}.asarray takes it as it is"
-            )
+        return self.size > 0 and any(extent > 1 and stride < 0 for extent, stride in pairs)
 
     def _not_exported(self, why: str) -> BufferError:
         """Return the error of an export."""
@@ -260,6 +259,10 @@ class Tensor:
             raise AttributeError(f"a tensor on {self.device} has no __cuda_array_interface__")
         interface = _interface.write(self)
         interface["stream"] = self.stream
+        strides = self.strides
+        if strides and min(strides) < 0 and self._lies_backwards():
+            # PyTorch would end the process; what is read-only it refuses. CuPy and Numba do not look at the flag.
+            interface["data"] = (self.data, True)
         return interface
 
     @property
