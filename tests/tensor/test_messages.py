@@ -135,6 +135,27 @@ def test_the_last_that_sent_it_is_named_and_the_first_ones_message_is_left_alone
         as_tensor(array).__dlpack__()
 
 
+def test_each_of_several_receivers_is_told_who_sent_it() -> None:
+    heard: list[str] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.set_cuda_stream(context.allocate_cuda_stream("mine"), "out")
+            op_output.emit({"flipped": Library(CUDA, shape=(3,), strides=(-1,), byte_offset=64)}, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            with pytest.raises(BufferError) as caught:
+                op_input.receive("in")["flipped"].__dlpack__(stream=-1)
+            heard.append(str(caught.value).partition(": Tensor")[0])
+
+        source = Step(app, CountCondition(app, 1), outputs=("out",), body=send, name="camera")
+        for n in range(2):
+            app.add_flow(source, Step(app, inputs=("in",), body=take, name=f"take{n}"))
+
+    run(compose)
+    assert heard == 2 * ["operator 'camera', output 'out': 'flipped'"]
+
+
 def test_an_error_of_the_owner_is_noted() -> None:
     class Tired(Library):
         def __dlpack__(self, **asked: Any) -> Any:

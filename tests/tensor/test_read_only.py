@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,24 @@ def test_it_keeps_the_owner_alive_and_lets_go_of_it() -> None:
     del view
     gc.collect()
     assert sys.getrefcount(array) == start
+
+
+@pytest.mark.parametrize("module", ["pyarrow.lib", "jaxlib._jax"])
+def test_it_keeps_an_owner_alive_that_does_not_export_it_itself(module: str) -> None:
+    owner = type("Array", (OldLibrary,), {"__module__": module})(CPU, None)
+    gone = weakref.ref(owner)
+    tensor = as_tensor(owner)
+    capsule, view = tensor.__dlpack__(max_version=(1, 0)), np.from_dlpack(tensor)
+    del owner, tensor
+    gc.collect()
+    assert gone() is not None
+    del capsule
+    gc.collect()
+    assert gone() is not None
+    assert view.sum() == 0
+    del view
+    gc.collect()
+    assert gone() is None
 
 
 def test_it_orders_the_consumer_behind_the_work() -> None:
