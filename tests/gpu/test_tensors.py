@@ -72,7 +72,11 @@ def test_every_library_takes_the_tensors_of_every_other_without_a_copy(source: s
         taken = [cupy.asarray(tensor), cupy.from_dlpack(tensor)]
     elif target == "torch":
         torch = pytest.importorskip("torch")
-        taken = [torch.as_tensor(tensor, device="cuda"), torch.from_dlpack(tensor)]
+        if source == "jax":  # which never changes, and PyTorch has no such memory
+            with pytest.warns(UserWarning, match="PyTorch writes to memory that must not be written to"):
+                taken = [torch.from_dlpack(tensor)]
+        else:
+            taken = [torch.as_tensor(tensor, device="cuda"), torch.from_dlpack(tensor)]
     elif target == "jax":
         taken = [pytest.importorskip("jax.numpy").from_dlpack(tensor)]
     else:
@@ -81,6 +85,41 @@ def test_every_library_takes_the_tensors_of_every_other_without_a_copy(source: s
     for array in taken:
         assert address(array) == tensor.data
         assert np.array_equal(cupy.asnumpy(cupy.asarray(as_tensor(array))), expected)
+
+
+def test_what_jax_made_is_read_only_on_every_way() -> None:
+    torch = pytest.importorskip("torch")
+    array = made_by("jax")
+    if next(iter(array.devices())).platform != "gpu":
+        pytest.skip("this JAX is for the host")
+    tensor = as_tensor(array)
+    assert tensor.is_readonly
+    assert tensor.__cuda_array_interface__["data"] == (tensor.data, True)
+    told = as_tensor(tensor.__dlpack__(stream=-1, max_version=(1, 0)))
+    for name in ("data", "shape", "strides", "dl_dtype", "device", "is_readonly"):
+        assert getattr(told, name) == getattr(tensor, name)
+    with pytest.raises(BufferError, match="it must not be written to, and the old form"):
+        tensor.__dlpack__(stream=1)
+    with pytest.raises(TypeError, match="read only flag is not supported"):
+        torch.as_tensor(tensor, device="cuda")
+    own = torch.from_dlpack(tensor, copy=True)
+    own += 1
+    assert own.data_ptr() != tensor.data
+    assert np.array_equal(np.asarray(array), np.arange(6, dtype=np.float32).reshape(2, 3))
+
+
+def test_what_lies_backwards_on_the_gpu_is_refused_before_a_library_ends_the_process() -> None:
+    array = cupy.arange(6)[::-1]
+    tensor = as_tensor(array)
+    for library in ("cupy", "torch"):
+        module = pytest.importorskip(library)
+        with pytest.raises(BufferError, match=r"lies backwards in memory.*cupy\.ascontiguousarray\(array\)"):
+            module.from_dlpack(tensor)
+    with pytest.raises(TypeError, match="read only flag is not supported"):
+        pytest.importorskip("torch").as_tensor(tensor, device="cuda")
+    assert cupy.asarray(tensor).data.ptr == array.data.ptr
+    assert (cupy.asarray(tensor) == array).all()
+    assert (cupy.from_dlpack(as_tensor(cupy.ascontiguousarray(array))) == array).all()
 
 
 def test_a_buffer_of_cuda_core_goes_both_ways(real: Any) -> None:

@@ -102,15 +102,35 @@ def round_trips(rounds: int, plant: str | None, is_bare: bool) -> None:
                 if view is not None:
                     _check_ones(as_tensor(view))
                 del view
-        refused, block = heap.capsule(BF16, (2, 0))
-        _check_refused(refused)
-        del refused
-        heap.free(block)
+        for version in (None, (1, 0), (2, 0)):
+            refused, block = heap.capsule(BF16, version)
+            if version != (2, 0):  # which is refused as it is
+                structure = (Managed if version is None else ManagedVersioned).from_address(block)
+                structure.tensor.shape = None
+                del structure
+            _check_refused(refused)
+            del refused
+            heap.free(block)
     gc.collect()
     if heap.alive:
         raise AssertionError(f"{len(heap.alive)} blocks were never freed")
     if not is_bare:
         _numpy_round_trips(rounds)
+
+
+class Frozen:
+    """An array that never changes, of a library whose capsules cannot say so."""
+
+    array: Any
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        return self.array.__dlpack__(stream=stream)
+
+
+Frozen.__module__ = "pyarrow.lib"
 
 
 def _view(tensor: Any) -> Any:
@@ -122,14 +142,18 @@ def _view(tensor: Any) -> Any:
 def _numpy_round_trips(rounds: int) -> None:
     import numpy as np
 
-    array = np.arange(12.0).reshape(3, 4)[::-1, ::2]
+    array = np.arange(12.0).reshape(3, 4)[1:, ::2]
     array.flags.writeable = False
+    frozen = Frozen()
+    frozen.array = np.arange(12.0)
     references = sys.getrefcount(array)
     for _ in range(rounds):
         assert np.asarray(as_tensor(array)).tobytes() == array.tobytes()
         assert np.from_dlpack(as_tensor(array.__dlpack__(max_version=(1, 0)))).tobytes() == array.tobytes()
         as_tensor(array).__dlpack__(max_version=(1, 1))  # which nobody takes
         assert np.asarray(as_tensor(np.float64(2.5))) == 2.5
+        assert np.from_dlpack(as_tensor(frozen)).tobytes() == frozen.array.tobytes()
+        as_tensor(frozen).__dlpack__(max_version=(1, 0))  # written for it, and not taken
     assert sys.getrefcount(array) == references
 
 
@@ -173,6 +197,7 @@ class Checker:
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
+            errors="replace",  # of a freed block it prints the bytes
             check=False,
         )
 

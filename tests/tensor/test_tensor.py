@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
 import sys
 import weakref
 from typing import Any
@@ -17,7 +18,6 @@ from tests.tensor.producers import (
     CPU,
     CUDA,
     CUDA_HOST,
-    READ_ONLY,
     Interface,
     Library,
     Made,
@@ -141,25 +141,6 @@ def test_the_consumer_gets_the_form_it_reads(max_version: Any, name: str) -> Non
 def test_an_owner_of_the_old_form_gives_the_old_form() -> None:
     array = OldLibrary(CPU, None)
     assert name_of(as_tensor(array).__dlpack__(max_version=(1, 0))) == "dltensor"
-
-
-def test_read_only_memory_stays_read_only_on_every_way() -> None:
-    array = np.arange(6.0)
-    array.flags.writeable = False
-    for tensor in (
-        as_tensor(array),
-        as_tensor(array.__dlpack__(max_version=(1, 0))),
-        as_tensor(Library(CPU, flags=READ_ONLY)),
-    ):
-        assert tensor.is_readonly
-        assert not np.asarray(tensor).flags.writeable
-        assert tensor.__array_interface__["data"][1] is True
-        assert as_tensor(tensor.__dlpack__(max_version=(1, 0))).is_readonly
-    for tensor in (as_tensor(array), as_tensor(array.__dlpack__(max_version=(1, 0)))):
-        assert not np.from_dlpack(tensor).flags.writeable
-        for old in (None, (0, 8)):  # a form that could not say so is not made
-            with pytest.raises(BufferError, match="readonly"):
-                tensor.__dlpack__(max_version=old)
 
 
 def test_writing_through_any_view_is_seen_through_all() -> None:
@@ -354,3 +335,135 @@ def test_an_export_keeps_the_owner_alive_without_the_tensor() -> None:
     memory = np.asarray(tensor)
     del tensor
     assert memory.sum() == 0
+
+
+# -- what would end the process ----------------------------------------------------------------------
+
+BACKWARDS = {
+    "reversed": np.arange(4.0)[::-1],
+    "rows reversed": np.arange(6.0).reshape(2, 3)[::-1],
+    "one axis of three": np.arange(24.0).reshape(2, 3, 4)[:, ::-1],
+    "read-only": np.frombuffer(bytes(24), np.float64)[::-1],
+}
+
+
+@pytest.mark.parametrize("array", BACKWARDS.values(), ids=BACKWARDS)
+@pytest.mark.parametrize("asked", [{}, {"max_version": (1, 0)}, {"copy": False}, {"dl_device": CPU}], ids=str)
+def test_what_lies_backwards_is_not_exported_through_dlpack(array: Any, asked: Any) -> None:
+    tensor = as_tensor(array)
+    with pytest.raises(BufferError) as caught:
+        tensor.__dlpack__(**asked)
+    assert str(caught.value) == (
+        f"{tensor!r} cannot be exported through DLPack: it lies backwards in memory, and there are libraries that "
+        "end the process on that. Send numpy.ascontiguousarray(array) or array.copy() instead; numpy.asarray takes "
+        "it as it is"
+    )
+    assert np.array_equal(np.asarray(tensor), array)
+    assert np.array_equal(np.from_dlpack(tensor, copy=True), array)
+    for remedy in (np.ascontiguousarray(array), array.copy()):
+        assert np.array_equal(np.from_dlpack(as_tensor(remedy)), array)
+
+
+def test_on_the_gpu_the_remedy_is_cupys() -> None:
+    tensor = as_tensor(Library(CUDA, shape=(3,), strides=(-1,), byte_offset=64))
+    with pytest.raises(
+        BufferError, match=r"Send cupy\.ascontiguousarray\(array\) or array\.copy\(\) instead; cupy\."
+    ):
+        tensor.__dlpack__(stream=1, max_version=(1, 0))
+
+
+def test_the_cuda_array_interface_keeps_pytorch_from_what_lies_backwards() -> None:
+    # PyTorch refuses what is read-only, and would end the process on the strides; CuPy and Numba take either.
+    array = Library(CUDA, shape=(2, 3), strides=(-3, 1), byte_offset=64)
+    interface = as_tensor(array).__cuda_array_interface__
+    assert (interface["strides"], interface["data"][1]) == ((-12, 4), True)
+    assert not as_tensor(array).is_readonly
+    for shape in ((1, 3), (0, 3)):
+        never_taken = as_tensor(Library(CUDA, shape=shape, strides=(-3, 1)))
+        assert never_taken.__cuda_array_interface__["data"][1] is False
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros((1, 3))[::-1], np.zeros((0, 3))[::-1], np.zeros((3, 0))[::-1]],
+    ids=lambda a: str(a.shape),
+)
+def test_a_stride_that_is_never_taken_may_be_anything(array: Any) -> None:
+    assert np.from_dlpack(as_tensor(array)).shape == array.shape
+
+
+HOSTILE = """if True:
+    import sys
+    import warnings
+    import numpy as np
+    from penstock import as_tensor
+    from penstock.tensor import DLDataType, TensorError
+    from tests.tensor.producers import Library
+
+    warnings.simplefilter("ignore")
+    strided = np.lib.stride_tricks.as_strided
+    said = dict(
+        backwards=dict(shape=(3,), strides=(-1,), byte_offset=64),
+        far=dict(shape=(2,), strides=(2**62,)),
+        farther=dict(shape=(2, 2), strides=(2**63 - 1, 2**63 - 1)),
+        offset=dict(byte_offset=2**63),
+        huge=dict(shape=(2**62,), strides=(0,)),
+        empty=dict(shape=(0, 2**62, 2**62), strides=(0, 0, 0)),
+        negative=dict(shape=(-1, 3)),
+        many=dict(shape=(1,) * 2000),
+        lanes=dict(dtype=DLDataType(2, 32, 2)),
+        nothing=dict(dtype=DLDataType(2, 0)),
+        handle=dict(dtype=DLDataType(3, 64)),
+        unknown=dict(dtype=DLDataType(99, 8)),
+        scalar=dict(shape=()),
+        none=dict(shape=(0, 3)),
+        elsewhere=dict(device=(99, 0)),
+        rocm=dict(device=(10, 0)),
+        broadcast=dict(shape=(3,), strides=(0,)),
+        plain={},
+    )
+    arrays = {name: Library(one.pop("device", (1, 0)), None, **one) for name, one in said.items()}
+    arrays |= {
+        "reversed": np.arange(4.0)[::-1],
+        "as strided": strided(np.zeros(1), (2, 2), (2**62, 8)),
+        "long": np.zeros(2, np.longdouble),
+        "read-only": np.frombuffer(bytes(8), np.int32),
+        "64": np.zeros((1,) * 64),
+        "unaligned": np.zeros(33, np.uint8)[1:].view(np.float64),
+    }
+    take = TAKE
+    for name, array in arrays.items():
+        print(name, flush=True)
+        try:
+            take(as_tensor(array))
+        except Exception as error:
+            print(" ", type(error).__name__)
+    print("end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "take"),
+    [
+        ("numpy", "np.from_dlpack"),
+        ("numpy", "np.asarray"),
+        ("torch", "__import__('torch').from_dlpack"),
+        ("torch", "__import__('torch').asarray"),
+        ("jax", "__import__('jax').dlpack.from_dlpack"),
+        ("pyarrow", "__import__('pyarrow').Tensor.from_dlpack"),
+    ],
+)
+def test_no_tensor_ends_the_process_of_a_library_that_takes_it(library: str, take: str) -> None:
+    module = pytest.importorskip(library)
+    if library == "pyarrow" and not hasattr(module.Tensor, "from_dlpack"):
+        pytest.skip("this PyArrow takes no DLPack")
+    ended = subprocess.run(
+        [sys.executable, "-c", HOSTILE.replace("TAKE", take)],
+        env={"PENSTOCK_DEVICE": "sim", "PYTHONPATH": ":".join(sys.path), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "end"), (
+        ended.stdout + ended.stderr[-2000:]
+    )

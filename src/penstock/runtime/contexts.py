@@ -287,11 +287,14 @@ class OutputContext:
     def _as_tensors(self, data: Any, name: str, outlet: Outlet) -> Any:
         """Give what is sent for a dict of arrays or a tensor."""
         emitted = None if outlet.stream is None else Emitted(outlet.stream)
+        port = name or self._names[0]
         try:
-            data = as_message(data, emitted)
+            data = as_message(data, emitted, (self._node.name, port))
         except TensorError as error:
-            port = name or self._names[0]
             raise TensorError(f"operator {self._node.name!r}, output {port!r}: {error}") from error
+        except Exception as error:
+            error.add_note(f"raised while emitting at output {port!r} of operator {self._node.name!r}")
+            raise
         if outlet.stamp is not None:
             data = outlet.stamp(data)  # after all of it has been put in the stream's order
         if emitted is not None:

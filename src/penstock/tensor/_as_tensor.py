@@ -4,26 +4,26 @@ DLPack is asked first: it knows the most element types, and says on which device
 interfaces follow, for what has no DLPack.
 
 The stream on which the data is made is found as `_libraries` says; an array interface has an entry for it, which is
-believed unless ``PENSTOCK_ARRAY_INTERFACE_SYNC=0`` says that everything is ordered already.
+believed unless ``PENSTOCK_ARRAY_INTERFACE_SYNC=0`` says that everything is ordered already. The variable is read
+when an interface names a stream, which costs half a microsecond there and nothing elsewhere.
 """
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock import gpu
 from penstock.tensor import _capsule, _interface
 from penstock.tensor._description import Description
-from penstock.tensor._errors import TensorError
+from penstock.tensor._errors import TensorError, text_of, type_name
 from penstock.tensor._export import request_capsule
-from penstock.tensor._libraries import library_of
+from penstock.tensor._libraries import Library, library_of
 from penstock.tensor._ready import LEGACY_DEFAULT, OnStream, Ready
 from penstock.tensor._tensor import Tensor
 from penstock.tensor._types import CPU, CUDA_TYPES, DLDevice, DLDeviceType
 
 _SOME_GPU = DLDevice(DLDeviceType.CUDA, 0)
-_SYNC = os.environ.get("PENSTOCK_ARRAY_INTERFACE_SYNC", "1") != "0"
 
 
 def as_tensor(obj: Any, *, stream: int | None = None) -> Tensor:
@@ -77,34 +77,38 @@ def is_array(obj: Any) -> bool:
             return False
     except Exception:  # it has one, and will not tell: what that is comes out when it is converted
         return True
-    numpy = sys.modules.get("numpy")
-    return numpy is None or not isinstance(obj, numpy.generic)
+    return not _is_scalar(obj)
 
 
 def _convert(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
     """Describe an array; its work is to be behind `ready`, and, if it is a current stream's, is there already."""
     tried = []
-    for name, read in _PROTOCOLS:
-        try:
-            if hasattr(obj, name):
-                return read(obj, ready, is_there)
-            tried.append(f"{name}: it has none")
-        except Exception as error:  # whatever a library raises when it will not export
-            tried.append(f"{name}: {str(error) or type(error).__name__}")
-    kind = type(obj)
-    if kind.__name__ == "PyCapsule":
-        return _from_capsule(obj, ready)
-    raise TensorError(f"{kind.__module__}.{kind.__qualname__} cannot be a tensor ({'; '.join(tried)})")
+    try:
+        library = library_of(type(obj))
+        if library.refusal is not None:
+            raise TensorError(f"{type_name(obj)} cannot be a tensor: {library.refusal}")
+        for name, read in _PROTOCOLS:
+            try:
+                if hasattr(obj, name):
+                    return read(obj, library, ready, is_there)
+                tried.append(f"{name}: it has none")
+            except Exception as error:  # whatever a library raises when it will not export
+                tried.append(f"{name}: {text_of(error)}")
+        if type(obj).__name__ == "PyCapsule":
+            return _from_capsule(obj, ready)
+    except TensorError:
+        raise
+    except Exception as error:
+        raise TensorError(f"{type_name(obj)} cannot be a tensor: {text_of(error)}") from error
+    raise TensorError(f"{type_name(obj)} cannot be a tensor ({'; '.join(tried)})")
 
 
-def _from_dlpack(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
+def _from_dlpack(obj: Any, library: Library, ready: Ready | None, is_there: bool) -> Tensor:
     place = obj.__dlpack_device__()
     named = None
     if place[0] not in CUDA_TYPES:
         ready = None
     else:
-        kind: type = type(obj)
-        library = library_of(kind)
         current, describe = library.current_stream, library.describe
         if current is not None and ready is None:
             ready = OnStream(current(place[1]))
@@ -117,19 +121,20 @@ def _from_dlpack(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
             if ready is None:
                 ready = OnStream(gpu.current_stream() or LEGACY_DEFAULT)
             named = ready.place
-    capsule = request_capsule(obj, named, _capsule.VERSION)
+    capsule = request_capsule(obj, named, _capsule.VERSION, library)
+    description = _capsule.read(capsule)
+    if library.is_immutable:
+        description = (*description[:5], True)
     # The capsule is kept too: should an owner export something else than it keeps, that lives on.
-    return Tensor._of(_capsule.read(capsule), obj, obj, ready, capsule)
+    return Tensor._of(description, obj, obj, ready, capsule)
 
 
-def _from_cuda_array_interface(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
+def _from_cuda_array_interface(obj: Any, library: Library, ready: Ready | None, is_there: bool) -> Tensor:
     interface = obj.__cuda_array_interface__
     description, exporter = _place(_interface.read(interface, _SOME_GPU), obj)
-    stream = interface.get("stream") if _SYNC else None
-    if stream == 0:
-        raise TensorError("its stream entry is 0, which names no stream: 1 is the legacy default stream")
-    if stream is not None:
-        made = OnStream(stream)
+    stream = interface.get("stream")
+    if stream is not None and _counts():
+        made = OnStream(_stream_in(stream))
         if ready is None:
             ready = made
         else:
@@ -137,14 +142,47 @@ def _from_cuda_array_interface(obj: Any, ready: Ready | None, is_there: bool) ->
     return Tensor._of(description, obj, exporter, ready)
 
 
-def _from_array_interface(obj: Any, ready: Ready | None, is_there: bool) -> Tensor:
-    _interface.check(obj.__array_interface__)
-    # What NumPy makes of it is described: of a scalar, the interface names memory that is gone with the answer.
-    view = _numpy_view(obj)
-    return Tensor._of(_interface.read(view.__array_interface__, CPU), obj, view, None)
+def _counts() -> bool:
+    """Return whether the streams that array interfaces name are to be waited for."""
+    asked = os.environ.get("PENSTOCK_ARRAY_INTERFACE_SYNC", "1")
+    if asked not in ("0", "1"):
+        raise TensorError(f"PENSTOCK_ARRAY_INTERFACE_SYNC={asked!r}: must be one of 0, 1")
+    return asked == "1"
 
 
-_PROTOCOLS: tuple[tuple[str, Callable[[Any, Ready | None, bool], Tensor]], ...] = (
+def _stream_in(entry: Any) -> int:
+    """Return the stream that an array interface names."""
+    if isinstance(entry, bool) or not isinstance(entry, int) or entry < 0:
+        raise TensorError(
+            f"its stream entry is {entry!r:.100}; it should be the handle of a stream, an int, or None"
+        )
+    if entry == 0:
+        raise TensorError("its stream entry is 0, which names no stream: 1 is the legacy default stream")
+    return entry
+
+
+def _from_array_interface(obj: Any, library: Library, ready: Ready | None, is_there: bool) -> Tensor:
+    held = None
+    if _is_scalar(obj):
+        held = _numpy_view(obj)  # the interface of a scalar names memory that is gone with the answer
+        interface = held.__array_interface__
+    else:
+        interface = obj.__array_interface__
+    if isinstance(interface, Mapping) and not isinstance(interface.get("data"), tuple):
+        # The memory is that of a buffer, or of the object itself.
+        buffer = interface.get("data")
+        description, held = _interface.read_buffer(interface, obj if buffer is None else buffer, CPU)
+    else:
+        description = _interface.read(interface, CPU)
+    return Tensor._of(description, obj, _numpy_view(Tensor._of(description, obj, None, None, held)), None)
+
+
+def _is_scalar(obj: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(obj, numpy.generic)
+
+
+_PROTOCOLS: tuple[tuple[str, Callable[[Any, Library, Ready | None, bool], Tensor]], ...] = (
     ("__dlpack__", _from_dlpack),
     ("__cuda_array_interface__", _from_cuda_array_interface),
     ("__array_interface__", _from_array_interface),

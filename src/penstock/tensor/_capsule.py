@@ -1,9 +1,10 @@
 """Reading DLPack capsules.
 
 A capsule is a Python object around a C structure. No library of the field reads one on a machine without CUDA and
-for every element type, so it is read here, with ctypes. Nothing is ever written to it, and none is made here: that
-is left to whoever owns the memory, so that a capsule's destructor is always compiled code. (One written with ctypes
-would run Python while an exception is on its way, which is when consumers drop a capsule they refuse.)
+for every element type, so it is read here, with ctypes. What it says is checked before it is believed. None is made
+here: that is left to a library, so that a capsule's destructor is always compiled code. (One written with ctypes
+would run Python while an exception is on its way, which is when consumers drop a capsule they refuse.) Of a capsule
+that NumPy has just made for us, `relabel` changes what NumPy has no word for.
 
 Reading is about half of what `as_tensor` costs where it is needed (benchmarks/tensor.py).
 """
@@ -14,7 +15,7 @@ import threading
 from functools import cache
 from typing import Any
 
-from penstock.tensor._description import Description, row_major
+from penstock.tensor._description import END_OF_MEMORY, MAX_DIMENSIONS, Description, lay_out, nowhere
 from penstock.tensor._errors import TensorError
 from penstock.tensor._types import DLDataType, DLDevice
 
@@ -33,6 +34,8 @@ _versioned = struct.Struct("=I20xQ" + _DLTENSOR)
 # Legacy: a DLTensor, then the manager's context and its deleter.
 _legacy = struct.Struct("=" + _DLTENSOR)
 _deleter_at = {_VERSIONED: 16, _LEGACY: 56}
+_device_at = {_VERSIONED: 40, _LEGACY: 8}
+_element_at = {_VERSIONED: 52, _LEGACY: 20}
 _bytes_at = (ctypes.c_char * _versioned.size).from_address
 _integers_at = tuple((ctypes.c_int64 * ndim).from_address for ndim in range(17))
 
@@ -63,18 +66,33 @@ def read(capsule: Any) -> Description:
         )
         if major != VERSION[0]:
             raise TensorError(f"the capsule is of DLPack {major}; version {VERSION[0]} is understood")
-    dl_dtype, itemsize = _element_of(element, flags & _PADDED)
+    dl_dtype = _element_of(element, flags & _PADDED)
+    itemsize = dl_dtype.itemsize
+    if not 0 <= ndim <= MAX_DIMENSIONS:
+        raise TensorError(
+            f"the capsule says that it has {ndim} dimensions; a tensor has 0 to {MAX_DIMENSIONS}"
+        )
+    if not shape_at and ndim:
+        raise TensorError(f"the capsule has {ndim} dimensions and no shape: its pointer to the shape is NULL")
+    steps: tuple[int, ...] | None
     if strides_at == shape_at + 8 * ndim:  # as NumPy and CuPy have it: both in one go
         extents = _integers(shape_at, 2 * ndim)
         shape, steps = extents[:ndim], extents[ndim:]
-        strides = tuple([step * itemsize for step in steps])
     else:
         shape = _integers(shape_at, ndim)
-        if strides_at:
-            strides = tuple([step * itemsize for step in _integers(strides_at, ndim)])
-        else:
-            strides = row_major(shape, itemsize)
-    return (data + offset, shape, strides, dl_dtype, _device_of(device), bool(flags & _READ_ONLY))
+        steps = _integers(strides_at, ndim) if strides_at else None
+    strides, first, end = lay_out(shape, steps, itemsize, itemsize)
+    data += offset
+    if end and not (data + first > 0 and data + end < END_OF_MEMORY):
+        raise nowhere(data, first, end)
+    return (data, shape, strides, dl_dtype, _device_of(device), bool(flags & _READ_ONLY))
+
+
+def relabel(capsule: Any, element: DLDataType, device: DLDevice) -> None:
+    """Have a capsule that was just made for us, and that nobody else has seen, say another type and device."""
+    address, name = _open(capsule)
+    struct.pack_into("=BBH", (ctypes.c_char * 4).from_address(address + _element_at[name]), 0, *element)
+    struct.pack_into("=ii", (ctypes.c_char * 8).from_address(address + _device_at[name]), 0, *device)
 
 
 class Taken:
@@ -124,10 +142,14 @@ def _device_of(word: int) -> DLDevice:
 
 
 @cache
-def _element_of(word: int, padded: int) -> tuple[DLDataType, int]:
+def _element_of(word: int, padded: int) -> DLDataType:
     element = DLDataType(*struct.unpack("=BBH", struct.pack("=I", word)))
+    if not (element.bits and element.lanes):
+        raise TensorError(
+            f"unsupported dtype: the capsule says that an element has {element.bits} bits and {element.lanes} lanes"
+        )
     if element.bits * element.lanes % 8 and not (padded and element.lanes == 1):
         raise TensorError(
             f"unsupported dtype {element.name}: its elements share bytes; those of a tensor have their own"
         )
-    return element, element.itemsize
+    return element

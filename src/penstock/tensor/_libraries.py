@@ -7,6 +7,11 @@ and the library orders that behind its own work.
 **How to ask for no order.** The standard says -1; JAX takes every number for a handle, and None for that.
 TensorFlow refuses to be told of any stream, and gives what is complete.
 
+**What may be written to.** The arrays of JAX and TensorFlow never change, but both make DLPack's old form, which
+cannot say so; older versions of PyArrow too. It is said for them.
+
+**What would be lost.** A masked array exports its data and says nothing of the mask: it is refused.
+
 **How an array is laid out.** A capsule tells it, and is the one way for all; but CuPy's arrays have attributes that
 tell the same in half the time, and they are what is converted in every frame. A buffer of a simulated device makes
 no capsule, since nothing but that device could read it.
@@ -32,6 +37,10 @@ class Library(NamedTuple):
     takes_stream: bool = True
     # Gives the description of an array, where there is a quicker way than to read it from a capsule.
     describe: Callable[[Any, tuple[int, int]], Description] | None = None
+    # Whether its arrays must not be written to, whatever their capsules say.
+    is_immutable: bool = False
+    # Why its arrays cannot be tensors, and what to do.
+    refusal: str | None = None
 
     def told(self, stream: int | None) -> int | None:
         """Return how the library is told of a stream, or of none (-1)."""
@@ -40,6 +49,10 @@ class Library(NamedTuple):
         return self.unordered if stream == -1 else stream
 
 
+_MASKED = (
+    "it is a masked array, and a tensor has no mask: give array.filled(value), or array.data and "
+    "numpy.ma.getmaskarray(array) as two arrays"
+)
 _of: dict[type, Library] = {}
 
 
@@ -53,7 +66,10 @@ def library_of(kind: type) -> Library:
 
 
 def _find(kind: type) -> Library:
-    names = {ancestor.__module__.partition(".")[0] for ancestor in kind.__mro__}
+    modules = {str(ancestor.__module__) for ancestor in kind.__mro__}
+    names = {module.partition(".")[0] for module in modules}
+    if any(module.startswith("numpy.ma.") or module == "numpy.ma" for module in modules):
+        return Library(refusal=_MASKED)
     if "cupy" in names:
         cupy = sys.modules["cupy"]
         of_cupy = cupy.cuda.get_current_stream
@@ -63,9 +79,11 @@ def _find(kind: type) -> Library:
         of_torch = sys.modules["torch"].cuda.current_stream
         return Library(lambda device: of_torch(device).cuda_stream)
     if names & {"jax", "jaxlib"}:
-        return Library(unordered=None)
+        return Library(unordered=None, is_immutable=True)
     if "tensorflow" in names:
-        return Library(takes_stream=False)
+        return Library(takes_stream=False, is_immutable=True)
+    if "pyarrow" in names:
+        return Library(is_immutable=True)
     if "penstock" in names:
         return Library(describe=_describe_simulated)
     return Library()

@@ -69,7 +69,7 @@ class TensorMap(dict[str, Tensor]):
         return f"TensorMap({super().__repr__()})"
 
 
-def as_message(data: Any, ready: Ready | None = None) -> Any:
+def as_message(data: Any, ready: Ready | None = None, sender: tuple[str, str] | None = None) -> Any:
     """Return what is sent when a dict, a TensorMap or a Tensor is emitted: tensors.
 
     A dict with anything in it that is no array is given back as it is.
@@ -80,6 +80,8 @@ def as_message(data: Any, ready: Ready | None = None) -> Any:
         What is emitted.
     ready
         Where the sender has it made, if it says; otherwise each array is asked.
+    sender
+        The operator and the output that emit it; errors of the tensors name them, here and at the receiver.
     """
     if type(data) is Tensor:
         return data if ready is None else as_ready(data, ready)
@@ -93,5 +95,13 @@ def as_message(data: Any, ready: Ready | None = None) -> Any:
             tensor = as_tensor(array) if ready is None else as_ready(array, ready)
         except TensorError as error:
             raise TensorError(f"{name!r}: {error}") from error
+        except Exception as error:
+            error.add_note(f"raised while {name!r} was made a tensor")
+            raise
+        if sender is not None:
+            sent_as = (*sender, name)
+            if tensor is array and tensor._sent_as is not None and tensor._sent_as != sent_as:
+                tensor = tensor._after(tensor._ready)  # the other one is in another message
+            tensor._sent_as = sent_as
         dict.__setitem__(message, name, tensor)
     return message

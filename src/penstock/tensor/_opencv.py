@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock import gpu
 from penstock.tensor._as_tensor import as_tensor
-from penstock.tensor._errors import TensorError
+from penstock.tensor._errors import TensorError, type_name
 from penstock.tensor._ready import LEGACY_DEFAULT
 from penstock.tensor._tensor import Tensor
 from penstock.tensor._types import DLDataType
@@ -57,7 +57,7 @@ def gpumat_to_tensor(mat: Any, *, stream: int | None = None) -> Tensor:
         If it is no GpuMat, or one of a type that a tensor cannot have.
     """
     if not hasattr(mat, "cudaPtr"):
-        raise TensorError(f"{_kind(mat)} is no GpuMat: it has no cudaPtr(); as_tensor takes arrays")
+        raise TensorError(f"{type_name(mat)} is no GpuMat: it has no cudaPtr(); as_tensor takes arrays")
     name, element = _depth_of(mat)
     if element.typestr is None:
         raise TensorError(
@@ -108,9 +108,12 @@ def tensor_to_gpumat(tensor: Any) -> Any:
     import cv2
 
     tensor = as_tensor(tensor)
-    rows, columns, channels = _size_of(tensor)
-    step = _step_of(tensor, rows, columns, channels)
-    kind = _type_of(cv2, tensor, channels)
+    try:
+        rows, columns, channels = _size_of(tensor)
+        step = _step_of(tensor, rows, columns, channels)
+        kind = _type_of(cv2, tensor, channels)
+    except TensorError as error:
+        raise TensorError(f"{tensor._where()}{error}") from None
     if cv2.cuda.getCudaEnabledDeviceCount() < 1:
         raise gpu.DeviceUnavailable(
             f"OpenCV {cv2.__version__} was built without CUDA, or finds no GPU: a GpuMat needs an OpenCV built "
@@ -205,7 +208,3 @@ def _type_of(cv2: Any, tensor: Tensor, channels: int) -> int:
             f"a tensor of {tensor.dl_dtype.name} cannot be a GpuMat of OpenCV {cv2.__version__}, which has {known}"
         )
     return int(kind)
-
-
-def _kind(obj: Any) -> str:
-    return f"{type(obj).__module__}.{type(obj).__qualname__}"

@@ -1,12 +1,14 @@
 """Tensor: memory that some library owns, described so that every other library takes it."""
 
+import sys
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock.tensor import _interface
 from penstock.tensor._description import Description
-from penstock.tensor._export import request_capsule, request_elsewhere
+from penstock.tensor._errors import type_name
+from penstock.tensor._export import read_only_capsule, request_capsule, request_elsewhere
 from penstock.tensor._ready import LEGACY_DEFAULT, Ready, stream_of
 from penstock.tensor._types import DLDataType, DLDevice
 
@@ -32,7 +34,7 @@ class Tensor:
     dl_dtype
         The element type in DLPack's words; `dtype` is NumPy's word for it.
     is_readonly
-        Whether its owner said that it must not be written to.
+        Whether it must not be written to: its owner said so, or never changes, as JAX's arrays do.
     owner
         The array it was made of.
     """
@@ -42,6 +44,7 @@ class Tensor:
         "_exporter",
         "_held",
         "_ready",
+        "_sent_as",
         "data",
         "device",
         "dl_dtype",
@@ -61,6 +64,8 @@ class Tensor:
     _exporter: Any
     _held: Any
     _ready: Ready | None
+    # The operator, the output and the entry of the message that it was sent with; its errors name them.
+    _sent_as: tuple[str, str, str] | None
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError("a Tensor is made with penstock.as_tensor")
@@ -76,12 +81,15 @@ class Tensor:
         self._exporter = exporter
         self._ready = ready
         self._held = held
+        self._sent_as = None
         return self
 
     def _after(self, ready: Ready | None) -> "Tensor":
         """Return the same tensor, to be read after other work."""
         description = (self.data, self.shape, self.strides, self.dl_dtype, self.device, self.is_readonly)
-        return Tensor._of(description, self.owner, self._exporter, ready, self._held)
+        other = Tensor._of(description, self.owner, self._exporter, ready, self._held)
+        other._sent_as = self._sent_as
+        return other
 
     def __copy__(self) -> "Tensor":
         return self._after(self._ready)
@@ -139,8 +147,7 @@ class Tensor:
             text += ", read-only"
         if self.stream is not None:
             text += f", stream={int(self.stream):#x}"
-        kind = type(self.owner)
-        return f"{text}, of {kind.__module__}.{kind.__qualname__})"
+        return f"{text}, of {type_name(self.owner)})"
 
     # What other libraries ask.
 
@@ -169,13 +176,49 @@ class Tensor:
         """
         exporter = self._exporter
         if exporter is None:
-            raise BufferError(f"{self!r} cannot be exported through DLPack: {self._why_not()}")
+            raise self._not_exported(self._why_not())
+        is_asked = False
         if dl_device is not None or copy is not None:
-            return self._as_asked(stream, max_version, dl_device, copy)
-        if not self.device.is_cuda:
+            is_asked = True
+            if copy or not (dl_device is None or tuple(dl_device) == self.__dlpack_device__()):
+                return self._copied(stream, max_version, dl_device, copy)
+        strides = self.strides
+        if strides and min(strides) < 0 and self._lies_backwards():
+            library = "cupy" if self.device.is_cuda else "numpy"
+            raise self._not_exported(
+                "it lies backwards in memory, and there are libraries that end the process on that. Send "
+                f"{library}.ascontiguousarray(array) or array.copy() instead; {library}.asarray takes it as it is"
+            )
+        if self.device.is_cuda:
+            self._order(stream)
+            stream = -1
+        if self.is_readonly:
+            stream = None if self.device.is_cuda else stream
+            return read_only_capsule(self, stream, max_version, sys._getframe(1))
+        try:
+            if is_asked:
+                return request_elsewhere(exporter, stream, max_version, dl_device, copy)
             return request_capsule(exporter, stream, max_version)
-        self._order(stream)
-        return request_capsule(exporter, -1, max_version)
+        except Exception as error:  # its owner's, which knows nothing of messages
+            if self._sent_as is not None:
+                error.add_note(f"raised while exporting {self._where()}{self!r}")
+            raise
+
+    def _lies_backwards(self) -> bool:
+        """Return whether elements lie before the first, on which PyTorch ends the process (2.13)."""
+        pairs = zip(self.shape, self.strides, strict=True)
+        return self.size > 0 and any(extent > 1 and stride < 0 for extent, stride in pairs)
+
+    def _not_exported(self, why: str) -> BufferError:
+        """Return the error of an export."""
+        return BufferError(f"{self._where()}{self!r} cannot be exported through DLPack: {why}")
+
+    def _where(self) -> str:
+        """Return how an error begins: with what the tensor was sent as, if it was."""
+        if self._sent_as is None:
+            return ""
+        operator, port, entry = self._sent_as
+        return f"operator {operator!r}, output {port!r}: {entry!r}: "
 
     def _order(self, stream: int | None) -> None:
         """Have a consumer's stream, as DLPack names it, wait for the work on the tensor."""
@@ -186,24 +229,20 @@ class Tensor:
         if self._ready is not None and stream != -1:
             self._ready.order(LEGACY_DEFAULT if stream is None else stream)
 
-    def _as_asked(
+    def _copied(
         self,
         stream: int | None,
         max_version: tuple[int, int] | None,
         dl_device: tuple[int, int] | None,
         copy: bool | None,
     ) -> Any:
-        """Have the owner export with conditions; if it copies, on the stream where the data is made."""
-        if not self.device.is_cuda:
-            return request_elsewhere(self._exporter, stream, max_version, dl_device, copy)
-        self._order(stream)
-        stays = dl_device is None or tuple(dl_device) == self.__dlpack_device__()
-        if stays and not copy:
-            return request_elsewhere(self._exporter, -1, max_version, dl_device, copy)
-        if self.stream is None:
-            return request_elsewhere(self._exporter, stream, max_version, dl_device, copy)
-        with gpu.use_stream(stream_of(self.stream)):
-            return request_elsewhere(self._exporter, stream, max_version, dl_device, copy)
+        """Have the owner export a copy, made on the stream where the data is made."""
+        if self.device.is_cuda:
+            self._order(stream)
+            if self.stream is not None:
+                with gpu.use_stream(stream_of(self.stream)):
+                    return request_elsewhere(self._exporter, stream, max_version, dl_device, copy)
+        return request_elsewhere(self._exporter, stream, max_version, dl_device, copy)
 
     def _why_not(self) -> str:
         if self.dl_dtype.typestr is None:
@@ -220,6 +259,10 @@ class Tensor:
             raise AttributeError(f"a tensor on {self.device} has no __cuda_array_interface__")
         interface = _interface.write(self)
         interface["stream"] = self.stream
+        strides = self.strides
+        if strides and min(strides) < 0 and self._lies_backwards():
+            # PyTorch would end the process; what is read-only it refuses. CuPy and Numba do not look at the flag.
+            interface["data"] = (self.data, True)
         return interface
 
     @property
@@ -237,5 +280,5 @@ class Tensor:
         try:
             _ = self.__array_interface__
         except AttributeError as error:
-            raise TypeError(f"NumPy cannot take it: {error}") from None
+            raise TypeError(f"{self._where()}NumPy cannot take it: {error}") from None
         return np.array(self, dtype=dtype) if copy else np.asarray(self, dtype=dtype)

@@ -119,9 +119,14 @@ _NAMES = {
 }
 _SIZED_BY_NAME = frozenset(range(6, 18))  # their names say their bits
 _LETTERS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
-_CODES = {letter: code for code, letter in _LETTERS.items()}
 # The bits with which the array interfaces have them. Of a float of 8 bits they could not say which of many it is.
 _SIZES = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64, 128), "c": (64, 128, 256), "b": (8,)}
+_OF_TYPESTR = {
+    f"{order}{letter}{bits // 8}": DLDataType(code, bits)
+    for code, letter in _LETTERS.items()
+    for bits in _SIZES[letter]
+    for order in ("|", _ORDER)
+}
 
 
 @cache
@@ -157,9 +162,7 @@ def element_of(typestr: str) -> DLDataType:
     TensorError
         For what is not a number or a truth value in this machine's order of bytes.
     """
-    element = _parse(typestr)
-    if element is None:
-        element = _parse(_as_numpy_spells(typestr))
+    element = _OF_TYPESTR.get(typestr) or _OF_TYPESTR.get(_as_numpy_spells(typestr))
     if element is None:
         raise TensorError(
             f"unsupported dtype {typestr!r}: a tensor holds booleans, integers, floats or complex numbers, "
@@ -168,22 +171,13 @@ def element_of(typestr: str) -> DLDataType:
     return element
 
 
-def _parse(typestr: str) -> DLDataType | None:
-    order, letter, size = typestr[:1], typestr[1:2], typestr[2:]
-    code = _CODES.get(letter)
-    bits = 8 * int(size) if size.isdigit() else 0
-    if code is None or bits not in _SIZES[letter] or order not in ("|", _ORDER):
-        return None
-    return DLDataType(code, bits)
-
-
 def _as_numpy_spells(typestr: str) -> str:
     """Return a typestr as it should be, of one that NumPy understands: DALI writes ``=f`` for ``<f4``."""
     import numpy as np
 
     try:
         return np.dtype(typestr).str
-    except TypeError:
+    except Exception:  # NumPy has several, by where it stopped reading
         return ""
 
 

@@ -1,0 +1,371 @@
+"""What a protocol says wrongly is refused with an error that names it, and never believed."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+import sys
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from penstock import as_tensor
+from penstock.tensor import DLDataType, TensorError
+from tests.tensor.producers import CPU, CUDA, F32, Interface, Library, Made, name_of
+
+HOST_KIND, CUDA_KIND = "__array_interface__", "__cuda_array_interface__"
+both_kinds = pytest.mark.parametrize("kind", [HOST_KIND, CUDA_KIND])
+both_forms = pytest.mark.parametrize("version", [None, (1, 0)], ids=["legacy", "versioned"])
+
+# -- the array interfaces ----------------------------------------------------------------------------
+
+SOME = (4096, False)
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"shape": ...}, "it has no 'shape'; 'shape', 'typestr', 'data' and 'version' are needed"),
+    ({"typestr": ...}, "it has no 'typestr'; 'shape', 'typestr', 'data' and 'version' are needed"),
+    ({"version": ...}, "it has no 'version'; 'shape', 'typestr', 'data' and 'version' are needed"),
+    ({"shape": (-1, 3)}, "its shape is (-1, 3); an extent is 0 or more"),
+    ({"shape": (2.0, 3)}, "its shape is (2.0, 3); it should be a tuple of ints"),
+    ({"shape": 6}, "its shape is 6; it should be a tuple of ints"),
+    ({"shape": None}, "its shape is None; it should be a tuple of ints"),
+    ({"shape": "23"}, "its shape is '23'; it should be a tuple of ints"),
+    ({"shape": ("2", "3")}, "its shape is ('2', '3'); it should be a tuple of ints"),
+    ({"shape": (1 << 40, 1 << 40)}, "that is more than memory can be"),
+    ({"shape": (0, 1 << 40, 1 << 40)}, "that is more than memory can be"),
+    ({"shape": (1,) * 65}, "it has 65 dimensions; a tensor has at most 64"),
+    ({"strides": (4,)}, "it has 2 dimensions and 1 strides; each dimension has one"),
+    ({"strides": (24, 8, 4)}, "it has 2 dimensions and 3 strides; each dimension has one"),
+    ({"strides": (12.5, 4)}, "its strides is (12.5, 4); it should be a tuple of ints"),
+    ({"strides": "ab"}, "its strides is 'ab'; it should be a tuple of ints"),
+    ({"strides": 4}, "its strides is 4; it should be a tuple of ints"),
+    ({"strides": (1 << 62, 1 << 62)}, "with the shape (2, 3) they reach beyond any memory"),
+    ({"data": (0, False)}, "its address is 0, and it has elements; only an empty one may have no address"),
+    ({"data": (-8, False)}, "which is no memory"),
+    ({"data": ((1 << 63) - 8, False)}, "which is no memory"),
+    ({"data": SOME, "strides": (-4096, 4)}, "its elements would lie from 0x0 to 0x100c, which is no memory"),
+    ({"data": (4096.0, False)}, "its address is 4096.0; it should be an int"),
+    ({"data": ("4096", False)}, "its address is '4096'; it should be an int"),
+    ({"data": (4096, "no")}, "its read-only flag is 'no'; it should be a bool"),
+    ({"data": (4096, None)}, "its read-only flag is None; it should be a bool"),
+    ({"typestr": 4}, "its typestr is 4; it should be a string such as '<f4'"),
+    ({"typestr": ["<f4"]}, "its typestr is ['<f4']; it should be a string such as '<f4'"),
+    ({"typestr": "<f3"}, "unsupported dtype '<f3'"),
+    ({"typestr": "<i²"}, "unsupported dtype '<i²'"),
+    ({"typestr": "<i" + "9" * 5000}, "unsupported dtype '<i999"),
+    ({"typestr": "f4,(2"}, "unsupported dtype 'f4,(2'"),
+    ({"typestr": ">f4"}, "unsupported dtype '>f4': a tensor holds booleans, integers, floats or complex"),
+    ({"version": 4}, "its version is 4; it should be 3, and 0 to 2 are known too"),
+    ({"version": -1}, "its version is -1; it should be 3"),
+    ({"version": "3"}, "its version is '3'; it should be an int"),
+    (
+        {"mask": np.zeros(6, bool)},
+        "it has a mask; a tensor has none: fill what is masked, or give the data and",
+    ),
+]
+
+
+@both_kinds
+@pytest.mark.parametrize(
+    ("entries", "complaint"), WRONG, ids=[f"{next(iter(w))}{n}" for n, (w, _) in enumerate(WRONG)]
+)
+def test_an_entry_of_an_array_interface_that_cannot_be_is_named(
+    kind: str, entries: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(TensorError, match=re.escape(f"{kind}: ") + ".*" + re.escape(complaint)):
+        as_tensor(Interface(kind, **entries))
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (..., "it has no 'data'"),
+        (None, "its data is None; it should be a tuple of an address and a read-only flag"),
+        (4096, "its data is 4096; it should be a tuple of an address and a read-only flag"),
+        ((4096,), "its data is (4096,); it should be a tuple"),
+        ([4096, False], "its data is [4096, False]; it should be a tuple"),
+        (b"bytes", "its data is b'bytes'; it should be a tuple"),
+    ],
+    ids=str,
+)
+def test_the_data_of_a_cuda_array_interface_is_an_address_and_a_flag(data: Any, complaint: str) -> None:
+    with pytest.raises(TensorError, match=re.escape(f"{CUDA_KIND}: {complaint}")):
+        as_tensor(Interface(data=data))
+
+
+@pytest.mark.parametrize("data", [4096, [4096, False], "text", 1.5])
+def test_the_data_of_an_array_interface_may_also_be_a_buffer_and_nothing_else(data: Any) -> None:
+    with pytest.raises(
+        TensorError,
+        match=rf"its data is {type(data).__name__}; it should be a tuple of an address and a read-only flag, or a",
+    ):
+        as_tensor(Interface(HOST_KIND, data=data))
+
+
+@pytest.mark.parametrize("interface", [None, 3, [("shape", (2,))], "text"])
+@both_kinds
+def test_an_array_interface_is_a_dict(kind: str, interface: Any) -> None:
+    array = Interface("other")
+    setattr(array, kind, interface)
+    with pytest.raises(TensorError, match=f"{kind}: it is {type(interface).__name__}; it should be a dict"):
+        as_tensor(array)
+    setattr(array, kind, MappingProxyType(Interface(kind).__dict__[kind]))  # or what reads like one
+    assert as_tensor(array).shape == (2, 3)
+
+
+@pytest.mark.parametrize("stream", [-1, 2.5, "1", True, [1]], ids=str)
+def test_the_stream_of_a_cuda_array_interface_is_a_handle(stream: Any) -> None:
+    with pytest.raises(
+        TensorError,
+        match=re.escape(
+            f"its stream entry is {stream!r}; it should be the handle of a stream, an int, or None"
+        ),
+    ):
+        as_tensor(Interface(stream=stream))
+
+
+@both_kinds
+def test_numbers_of_numpy_are_ints_too(kind: str) -> None:
+    array = Interface(kind)
+    tensor = as_tensor(
+        Interface(
+            kind,
+            shape=[np.int64(2), np.uint8(3)],
+            strides=tuple(np.array([12, 4])),
+            data=(np.uint64(array.address), np.True_),
+            version=np.int32(3),
+        )
+    )
+    assert (tensor.shape, tensor.strides, tensor.data) == ((2, 3), (12, 4), array.address)
+    assert all(type(number) is int for number in (*tensor.shape, *tensor.strides, tensor.data))
+    assert tensor.is_readonly is True
+
+
+# -- buffers -----------------------------------------------------------------------------------------
+
+
+def test_memory_that_an_array_interface_holds_as_a_buffer_is_shared() -> None:
+    memory = bytearray(range(24))
+    tensor = as_tensor(Interface(HOST_KIND, shape=(2, 3), typestr="|u1", data=memory, offset=4))
+    assert np.asarray(tensor).tolist() == [[4, 5, 6], [7, 8, 9]]
+    assert not tensor.is_readonly
+    np.asarray(tensor)[0, 0] = 99
+    assert memory[4] == 99
+    fixed = as_tensor(Interface(HOST_KIND, shape=(2, 3), data=bytes(24)))
+    assert fixed.is_readonly
+    assert not np.asarray(fixed).flags.writeable
+    with pytest.raises(BufferError, match="Existing exports"):
+        memory.append(1)  # its memory is kept, so it may not move
+    assert as_tensor(Interface(HOST_KIND, shape=(0, 3), data=b"")).size == 0
+
+
+class Own(bytearray):
+    """An object whose interface says nothing of its memory: that is its own buffer."""
+
+    __array_interface__: ClassVar[Any] = {"shape": (4,), "typestr": "<u2", "version": 3}
+
+
+def test_an_object_may_be_the_buffer_itself() -> None:
+    tensor = as_tensor(Own(range(8)))
+    assert np.asarray(tensor).tobytes() == bytes(range(8))
+    with pytest.raises(TensorError, match="its elements lie from byte 0 to byte 8 of a buffer of 7 bytes"):
+        as_tensor(Own(range(7)))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [{"offset": 1}, {"offset": -1}, {"shape": (2, 4)}, {"strides": (-12, 4)}, {"strides": (16, 4)}],
+    ids=str,
+)
+def test_elements_outside_a_buffer_are_refused(entries: dict[str, Any]) -> None:
+    with pytest.raises(
+        TensorError, match=r"its elements lie from byte -?\d+ to byte \d+ of a buffer of 24 bytes"
+    ):
+        as_tensor(Interface(HOST_KIND, data=bytes(24), **entries))
+
+
+def test_the_offset_into_a_buffer_is_an_int() -> None:
+    with pytest.raises(TensorError, match=r"its offset is 1\.5; it should be an int"):
+        as_tensor(Interface(HOST_KIND, data=bytes(24), offset=1.5))
+
+
+# -- masked arrays -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mask", [[0, 1, 0], [0, 0, 0], np.ma.nomask], ids=["some", "none", "nomask"])
+def test_a_masked_array_is_refused_with_what_to_do(mask: Any) -> None:
+    masked = np.ma.masked_array([1.0, 2.0, 3.0], mask)
+    with pytest.raises(TensorError) as caught:
+        as_tensor(masked)
+    assert str(caught.value) == (
+        "numpy.ma.MaskedArray cannot be a tensor: it is a masked array, and a tensor has no mask: give "
+        "array.filled(value), or array.data and numpy.ma.getmaskarray(array) as two arrays"
+    )
+    assert as_tensor(masked.filled(0)).shape == as_tensor(np.ma.getmaskarray(masked)).shape == (3,)
+    assert as_tensor(masked.data).data == masked.ctypes.data
+
+
+def test_a_subclass_of_a_masked_array_is_one() -> None:
+    class Mine(np.ma.MaskedArray):  # type: ignore[type-arg]
+        pass
+
+    with pytest.raises(TensorError, match="it is a masked array"):
+        as_tensor(np.zeros(3).view(Mine))
+
+
+# -- capsules ----------------------------------------------------------------------------------------
+
+
+def wrong(version: Any, **fields: Any) -> Made:
+    """A capsule with fields of its DLTensor set to something else."""
+    said = {key: fields.pop(key) for key in ("shape", "strides", "dtype", "byte_offset") if key in fields}
+    made = Made(version=version, **said)
+    tensor = made.managed.tensor
+    for name, value in fields.items():
+        setattr(tensor, name, value)
+    return made
+
+
+WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
+    ({"shape": (2, 3), "ndim": -1}, "the capsule says that it has -1 dimensions; a tensor has 0 to 64"),
+    ({"shape": (2, 3), "ndim": 65}, "the capsule says that it has 65 dimensions; a tensor has 0 to 64"),
+    ({"shape": (2, 3), "ndim": 2**31 - 1}, "the capsule says that it has 2147483647 dimensions"),
+    ({"shape": (2, -3)}, r"its shape is \(2, -3\); an extent is 0 or more"),
+    ({"shape": (1 << 40, 1 << 40)}, "that is more than memory can be"),
+    ({"shape": (0, 1 << 40, 1 << 40)}, "that is more than memory can be"),
+    ({"strides": (1 << 62, 1 << 62)}, "they reach beyond any memory"),
+    ({"strides": (-(1 << 62), 1)}, "they reach beyond any memory"),
+    ({"shape": (2, 3), "data": None}, "its address is 0, and it has elements"),
+    ({"byte_offset": 1 << 63}, "which is no memory"),
+    ({"byte_offset": (1 << 64) - 1}, "which is no memory"),
+    (
+        {"dtype": DLDataType(2, 0)},
+        "unsupported dtype: the capsule says that an element has 0 bits and 1 lanes",
+    ),
+    (
+        {"dtype": DLDataType(2, 32, 0)},
+        "unsupported dtype: the capsule says that an element has 32 bits and 0 lanes",
+    ),
+    ({"dtype": DLDataType(2, 7)}, "unsupported dtype float7: its elements share bytes"),
+]
+
+
+@both_forms
+@pytest.mark.parametrize(
+    ("fields", "complaint"), WRONG_FIELDS, ids=[f"{n}" for n in range(len(WRONG_FIELDS))]
+)
+def test_a_field_of_a_capsule_that_cannot_be_is_named_and_the_capsule_left_to_its_maker(
+    version: Any, fields: dict[str, Any], complaint: str
+) -> None:
+    made = wrong(version, **fields)
+    with pytest.raises(TensorError, match=complaint):
+        as_tensor(made.capsule)
+    assert not name_of(made.capsule).startswith("used")
+    assert made.freed == []
+
+
+@both_forms
+def test_a_capsule_without_a_shape_is_refused(version: Any) -> None:
+    # In a process of its own: this is what used to end it.
+    program = f"""if True:
+        from penstock import as_tensor
+        from penstock.tensor import TensorError
+        from tests.tensor.producers import Library, Made
+        made = Made(version={version})
+        made.managed.tensor.shape = None
+        for strides in (None, made.managed.tensor.data):
+            made.managed.tensor.strides = strides
+            try:
+                as_tensor(made.capsule)
+            except TensorError as error:
+                print(error)
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PENSTOCK_DEVICE": "sim", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = "the capsule has 2 dimensions and no shape: its pointer to the shape is NULL\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, 2 * told, "")
+
+
+@both_forms
+def test_no_dimensions_need_no_shape_and_no_elements_no_address(version: Any) -> None:
+    scalar = Made((), version=version)
+    assert as_tensor(scalar.capsule).shape == ()
+    empty = Made((0, 3), version=version)
+    empty.managed.tensor.data = None
+    tensor = as_tensor(empty.capsule)
+    assert (tensor.data, tensor.shape, tensor.strides) == (0, (0, 3), (12, 4))
+    assert np.asarray(tensor).shape == (0, 3)
+
+
+def test_the_most_dimensions_are_64() -> None:
+    made = Made((1,) * 64)
+    assert np.asarray(as_tensor(made.capsule)).ndim == 64
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA])
+def test_what_an_array_exports_is_checked_too(device: Any) -> None:
+    with pytest.raises(
+        TensorError, match=r"producers\.Library cannot be a tensor \(__dlpack__: its shape is \(-2,\)"
+    ):
+        as_tensor(Library(device, shape=(-2,)))
+
+
+# -- objects that break the rules --------------------------------------------------------------------
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("it cannot be told")
+
+
+@pytest.mark.parametrize("answer", [None, (), (1,), "cpu", ("cpu", 0), ([], 0), 7], ids=str)
+def test_an_answer_that_names_no_device_is_refused(answer: Any) -> None:
+    class Lost(Library):
+        def __dlpack_device__(self) -> Any:
+            return answer
+
+        def __dlpack__(self, **asked: Any) -> Any:
+            raise Mute
+
+    with pytest.raises(TensorError, match=r"Lost cannot be a tensor \(__dlpack__: "):
+        as_tensor(Lost())
+
+
+def test_an_error_that_cannot_be_told_is_told_by_its_type() -> None:
+    class Silent(Library):
+        def __dlpack__(self, **asked: Any) -> Any:
+            raise Mute
+
+    with pytest.raises(TensorError, match="__dlpack__: Mute;"):
+        as_tensor(Silent())
+
+
+def test_a_type_without_a_module_is_no_reason_to_fail() -> None:
+    kind = type("Odd", (Library,), {"__module__": 7})
+    assert as_tensor(kind(CPU)).shape == (2, 3)
+
+
+def test_something_else_that_is_called_a_capsule_is_refused() -> None:
+    with pytest.raises(TensorError, match="cannot be read: a DLPack capsule"):
+        as_tensor(type("PyCapsule", (), {})())
+
+
+def test_a_capsule_that_fails_when_it_is_taken_is_a_tensor_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.tensor import _as_tensor
+
+    def fail(obj: Any) -> Any:
+        raise ValueError("no view of it")
+
+    monkeypatch.setattr(_as_tensor, "_numpy_view", fail)
+    made = Made(dtype=F32)
+    with pytest.raises(TensorError, match=r"builtins\.PyCapsule cannot be a tensor: no view of it"):
+        as_tensor(made.capsule)
+    assert made.freed == [ctypes.addressof(made.managed)]  # it was taken, and is freed
