@@ -14,6 +14,7 @@ from penstock.core import (
     IOSpec,
     Operator,
     OperatorSpec,
+    Outcome,
     Resource,
     op,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "MultiThreadScheduler",
     "Operator",
     "OperatorSpec",
+    "Outcome",
     "PeriodicCondition",
     "Resource",
     "Tensor",

@@ -182,7 +182,6 @@ def test_a_shared_stream_is_not_waited_for(machine: sim.Machine) -> None:
 
     def compose(app: Any) -> None:
         pool = CudaStreamPool(app, max_size=1)
-        app.consumer = Consumer(app, name="consumer")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")

@@ -4,12 +4,20 @@ from penstock.core.application import Application
 from penstock.core.arguments import Arg, ArgList
 from penstock.core.clock import Clock
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
-from penstock.core.errors import GraphError, ParameterError, PortError, QueueFullError
+from penstock.core.error_policy import ErrorPolicy
+from penstock.core.errors import (
+    GraphError,
+    ParameterError,
+    PortError,
+    QueueFullError,
+    UnreceivedMessageWarning,
+)
 from penstock.core.fragment import Fragment
 from penstock.core.function import op
 from penstock.core.graph import Flow, Graph
 from penstock.core.metadata import MetadataDictionary, MetadataPolicy
 from penstock.core.operator import Operator
+from penstock.core.outcome import EndedBy, OperatorOutcome, Outcome
 from penstock.core.parameter import ParameterFlag
 from penstock.core.ports import IOSpec
 from penstock.core.resource import Resource
@@ -24,6 +32,8 @@ __all__ = [
     "ComponentSpec",
     "Condition",
     "ConditionType",
+    "EndedBy",
+    "ErrorPolicy",
     "Flow",
     "Fragment",
     "Graph",
@@ -32,7 +42,9 @@ __all__ = [
     "MetadataDictionary",
     "MetadataPolicy",
     "Operator",
+    "OperatorOutcome",
     "OperatorSpec",
+    "Outcome",
     "ParameterError",
     "ParameterFlag",
     "PortError",
@@ -40,5 +52,6 @@ __all__ = [
     "Resource",
     "Scheduler",
     "SchedulingStatusType",
+    "UnreceivedMessageWarning",
     "op",
 ]

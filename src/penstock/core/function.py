@@ -33,8 +33,16 @@ __all__ = ["FunctionOperator", "OperatorFunction", "op"]
 @overload
 def op(function: Callable[..., Any], /) -> OperatorFunction: ...
 @overload
-def op(*, outputs: str | Sequence[str] = "out") -> Callable[[Callable[..., Any]], OperatorFunction]: ...
-def op(function: Callable[..., Any] | None = None, /, *, outputs: str | Sequence[str] = "out") -> Any:
+def op(
+    *, outputs: str | Sequence[str] = "out", on_error: Any = "stop"
+) -> Callable[[Callable[..., Any]], OperatorFunction]: ...
+def op(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    outputs: str | Sequence[str] = "out",
+    on_error: Any = "stop",
+) -> Any:
     """Make a function usable as an operator.
 
     Parameters
@@ -47,21 +55,27 @@ def op(function: Callable[..., Any] | None = None, /, *, outputs: str | Sequence
         The names of the outputs, ``"out"`` unless given. With several, the function returns a tuple with
         a value for each or a dict by name; None in a tuple, or a name that is missing, emits nothing there.
         An empty tuple declares that it has none.
+    on_error
+        What happens when the function raises (see :attr:`Operator.on_error`), unless the operator is made with
+        another ``on_error=``.
     """
     names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     if function is None:
-        return lambda function: OperatorFunction(function, names)
-    return OperatorFunction(function, names)
+        return lambda function: OperatorFunction(function, names, on_error)
+    return OperatorFunction(function, names, on_error)
 
 
 class OperatorFunction:
     """A function that can also make operators of itself."""
 
-    def __init__(self, function: Callable[..., Any], outputs: tuple[str, ...]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], outputs: tuple[str, ...], on_error: Any = "stop"
+    ) -> None:
         if not inspect.isfunction(function):
             raise TypeError(f"@op takes a plain function, not {function!r}")
         self.function = function
         self.outputs = outputs
+        self.on_error = on_error
         self.inputs: list[str] = []
         self.receivers = ""
         self.parameters: dict[str, Any] = {}
@@ -112,6 +126,7 @@ class FunctionOperator(Operator):
         self, fragment: Any, declared: OperatorFunction, *args: Any, name: str = "", **kwargs: Any
     ) -> None:
         self.declared = declared
+        self.on_error = declared.on_error
         super().__init__(fragment, *args, name=name or fragment._unused_name(declared.__name__), **kwargs)
         self._steps: Iterator[Any] | None = None
 

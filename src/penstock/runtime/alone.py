@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.runtime.lane import Seat
-from penstock.runtime.lifecycle import note
+from penstock.runtime.notes import note
 from penstock.runtime.rest import rest
 
 if TYPE_CHECKING:

@@ -23,8 +23,10 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.core.condition import SchedulingStatusType
+from penstock.runtime.faults import compute_of
 from penstock.runtime.lane import Lane, Seat
 from penstock.runtime.timers import Timers
+from penstock.runtime.unreceived import SWEEPS, look_for_unreceived
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +53,8 @@ class Engine:
         "at_end",
         "clock",
         "deadlock_at",
-        "error",
+        "ended_by",
+        "errors",
         "inbox",
         "keeper",
         "keeper_until",
@@ -91,7 +94,10 @@ class Engine:
         self.alive = 0
         self.running = 0
         self.stopping = False
-        self.error: BaseException | None = None
+        # Why it stops, once it does: "" when there was nothing left to do, "stopped" or "duration".
+        self.ended_by = ""
+        # What workers raised, in the order it was noticed.
+        self.errors: list[BaseException] = []
         self.deadlock_at: int | None = None
         # The sleeping worker that wakes up for the next timer, and when.
         self.keeper: Seat | None = None
@@ -117,12 +123,16 @@ class Engine:
 
     def request_stop(self) -> None:
         """End the run once what is running now has finished."""
+        if not self.stopping:
+            self.ended_by = "stopped"
         self.stopping = True
         self.inbox.append(None)
         self.wake_all()
 
-    def end(self) -> bool:
-        """End the run because there is nothing left to do; gives False, for `rest` to pass on."""
+    def end(self, ended_by: str = "") -> bool:
+        """End the run, because there is nothing left to do unless said; gives False, for `rest` to pass on."""
+        if not self.stopping:
+            self.ended_by = ended_by
         self.stopping = True
         self.wake_all()
         return False
@@ -159,6 +169,11 @@ class Engine:
             seat.wake()
             return
 
+    def computing(self) -> list[Node]:
+        """Return the nodes that compute now; for people to look at, since it takes no lock."""
+        waiting = {node for lane in self.lanes for node in (*lane.now, *lane.later)}
+        return [node for node in self.nodes if node.busy and node not in waiting]
+
     # At the start.
 
     def prime(self) -> None:
@@ -169,7 +184,7 @@ class Engine:
             self.timed = True
         for node in self.nodes:
             # Taken only now: an operator may choose its compute in start().
-            node.compute = node.streams.around(node.operator.compute)
+            node.compute = node.streams.around(compute_of(node))
             for queue in node.inputs:
                 queue.available = len(queue) >= queue.min_size
                 node.blockers += not queue.available
@@ -221,6 +236,8 @@ class Engine:
         lane.now.extend(reversed(lane.later))
         lane.later.clear()
         self.deadlock_at = None
+        if not lane.sweep & SWEEPS:
+            look_for_unreceived(self, lane)
         if busy:
             self.poll()
 
@@ -421,7 +438,7 @@ class Engine:
         for node in self.timers.due(now):
             self.candidate(node)
         if self.limit is not None and now >= self.limit:
-            self.end()
+            self.end("duration")
         self.timed = self.next_time() is not None
 
     def next_time(self) -> int | None:

@@ -178,6 +178,12 @@ class NodeStreams:
         if not (self._readers or self._asked or self._checks):
             self._unwatch()
 
+    def finish(self) -> None:
+        """Wait until the operator's streams are done with all that was submitted; what is kept stays."""
+        for managed in list(self._trails):
+            self.run.make_current(managed.device_id)
+            managed.stream.sync()
+
     def forget(self) -> None:
         """Let go of everything; the streams are done."""
         self._late = None

@@ -20,7 +20,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from penstock.runtime.lane import Lane, Seat
-from penstock.runtime.lifecycle import note
+from penstock.runtime.notes import note
 from penstock.runtime.rest import rest
 from penstock.runtime.threads import WorkerThread
 
@@ -55,7 +55,8 @@ def run_workers(
         for worker in workers:
             worker.wait()
     except BaseException:
-        # Ctrl-C comes to the thread that called run(): let the workers finish what they are at and leave.
+        # A thread could not be started, or a handler of the program's raised where the run could not hold it back
+        # (`interrupts`): let the workers finish what they are at and leave.
         engine.request_stop()
         for worker in workers:
             if worker.thread.ident is not None:
@@ -155,8 +156,7 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
         finally:
             lock.release()
     except BaseException as error:
-        if engine.error is None:
-            engine.error = error
+        engine.errors.append(error)
         engine.request_stop()
 
 
