@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -239,10 +240,8 @@ def test_an_interrupt_comes_out_before_an_error_which_is_attached(make: Make) ->
 
 def test_an_interrupt_that_an_operator_swallows_still_ends_the_run_and_comes_out() -> None:
     def body(op: Body, i: Any, o: Any) -> None:
-        try:
+        with suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt:
-            pass
 
     app = App(lambda app: app.add_operator(Body(app, body=body, name="a")))
     with pytest.raises(KeyboardInterrupt):

@@ -104,6 +104,8 @@ def _left(node: Node) -> dict[str, int]:
                 continue
             if downstream is None:
                 downstream = _downstream_of(node)
+            if node.computes and not downstream.isdisjoint(queue.feeders):
+                continue  # its own, as far as can be told
             if not downstream.issuperset(queue.feeders):
                 left[port] = left.get(port, 0) + len(queue)
     return left
@@ -163,14 +165,16 @@ def _counts(node: Node) -> dict[str, int]:
 def _states(node: Node, queues: list[Queue]) -> list[str]:
     """Say of each operator that feeds some queues of a node why it does not."""
     loop = _loop_of(node)
-    feeders = {feeder: None for queue in queues for feeder in queue.feeders}
-    return [f"{feeder.name!r} ({_state(feeder, feeder in loop)})" for feeder in feeders]
+    feeders = {feeder: queue for queue in queues for feeder in queue.feeders}
+    return [f"{feeder.name!r} ({_state(feeder, queue, loop)})" for feeder, queue in feeders.items()]
 
 
-def _state(node: Node, is_in_loop: bool) -> str:
+def _state(node: Node, queue: Queue, loop: set[Node]) -> str:
     computes = f"{node.computes} compute{'' if node.computes == 1 else 's'}"
     if node.retired:
         return f"ended after {computes}"
-    if is_in_loop:
+    if node in queue.producers and len(queue) > queue.room:
+        return f"waits for room for {queue.min_free} messages there, after {computes}"
+    if node in loop:
         return f"waits for it in turn, after {computes}"
     return f"waits itself, after {computes}"
