@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.condition import ConditionType
 from penstock.core.error_policy import ErrorPolicy
-from penstock.runtime.notes import note
+from penstock.runtime.notes import note, traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,11 +139,7 @@ class Faults:
     def _log(self, text: str, error: BaseException) -> None:
         import logging
 
-        logging.getLogger("penstock.errors").warning("%s: %s", text, _told(error), exc_info=error)
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+        logging.getLogger("penstock.errors").warning("%s\n%s", text, traceback_of(error))
 
 
 def _is_optional(node: Node, inlet: Inlet) -> bool:

@@ -17,7 +17,7 @@ from penstock.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome
 from penstock.runtime.accounts import count_messages, operators_of
 from penstock.runtime.assembly import assemble
 from penstock.runtime.interrupts import Interrupts
-from penstock.runtime.notes import note
+from penstock.runtime.notes import note, traceback_of
 from penstock.runtime.starvation import find_starved
 
 if TYPE_CHECKING:
@@ -252,7 +252,9 @@ class _Life:
         logger.log(getattr(logging, _LEVELS.get(outcome.ended_by, "INFO")), "%s", outcome)
         for error in self.errors[1:]:
             logger.error(
-                "%r: another error than the one that comes out of run()", outcome.application, exc_info=error
+                "%r: an error beside the one that comes out of run()\n%s",
+                outcome.application,
+                traceback_of(error),
             )
 
     def _ended_by(self, engine: Engine) -> EndedBy:
@@ -269,7 +271,9 @@ _LEVELS = {EndedBy.STARVED: "WARNING", EndedBy.FAILED: "ERROR"}
 
 
 def _record(error: BaseException) -> ErrorRecord:
-    return ErrorRecord(type(error).__name__, str(error), next(iter(getattr(error, "__notes__", ())), ""))
+    notes: list[str] = getattr(error, "__notes__", [])
+    where = next((text for text in notes if text.startswith(("raised in ", "raised by "))), "")
+    return ErrorRecord(type(error).__name__, str(error), where)
 
 
 def _what_comes_out(errors: list[BaseException], interrupt: BaseException | None) -> BaseException | None:
