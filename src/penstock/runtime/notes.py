@@ -18,8 +18,8 @@ def note(error: BaseException, phase: str, operator: Operator) -> None:
 def traceback_of(error: BaseException) -> str:
     """Return an exception and where it was raised as text, for the log.
 
-    The log is not given the exception: a handler that keeps its records would keep the frames, and in them frames of
-    video or buffers of the device.
+    The log is not given the exception: a handler that keeps its records would keep the frames, and with them
+    whatever the operator worked on.
     """
     import traceback
 

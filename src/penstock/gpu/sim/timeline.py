@@ -215,6 +215,8 @@ class Timeline:
         for tell in tellers:
             try:
                 tell(why)
+            except CUDAError:
+                pass  # it asked the closed machine for more
             except Exception as error:
                 report(error)
 
