@@ -238,6 +238,22 @@ def test_an_interrupt_comes_out_before_an_error_which_is_attached(make: Make) ->
     assert [str(error) for error in caught.value.other_errors] == ["on purpose"]  # type: ignore[attr-defined]
 
 
+def test_a_second_interrupt_does_not_cut_short_what_an_operator_does_about_the_first() -> None:
+    log: list[str] = []
+
+    def body(op: Body, i: Any, o: Any) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            signal.raise_signal(signal.SIGINT)
+            log.append("saved")
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        App(lambda app: app.add_operator(Body(app, body=body, name="a"))).run()
+    assert log == ["saved"]
+
+
 def test_an_interrupt_that_an_operator_swallows_still_ends_the_run_and_comes_out() -> None:
     def body(op: Body, i: Any, o: Any) -> None:
         with suppress(KeyboardInterrupt):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import pickle
@@ -305,6 +306,28 @@ def test_a_seed_that_no_frame_ever_joined_is_starved() -> None:
 
     outcome = outcome_of(compose)
     assert [(starved.operator, starved.left) for starved in outcome.starved] == [("add", {"state": 1})]
+
+
+@pytest.mark.parametrize("end", ["stopped", "failed"])
+def test_only_a_run_that_ended_by_itself_is_searched_for_who_starves(end: str) -> None:
+    def compose(app: App) -> None:
+        def body(op: Body, i: Any, o: Any) -> None:
+            if op.ticks == 20:
+                if end == "failed":
+                    raise ZeroDivisionError
+                app.stop_execution()
+
+        both = join(app)
+        app.add_flow(source(app, range(1), name="short"), both, {("out", "left")})
+        app.add_flow(source(app, range(2), name="long"), both, {("out", "right")})
+        app.add_operator(Body(app, body=body, name="last"))
+
+    app = App(compose)
+    with contextlib.suppress(ZeroDivisionError):
+        app.run()
+    assert app.outcome is not None
+    assert (app.outcome.ended_by, app.outcome.starved) == (end, ())
+    assert app.outcome.undelivered == {"join.right": 1}
 
 
 # The other ends.

@@ -73,12 +73,6 @@ class Interrupts:
             if number in self._previous and signal.getsignal(number) == self._on_signal:
                 signal.signal(number, self._previous[number])
 
-    def allow(self) -> None:
-        """Let an interrupt be raised at once from here on; one that came before is raised now."""
-        if self.first is not None:
-            raise self.first
-        self.held = False
-
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         try:
             previous = self._previous[number]

@@ -111,7 +111,7 @@ class _Life:
         fragment._outcome = None
         try:
             try:
-                self.interrupts.allow()
+                self.interrupts.held = False
                 fragment._compose_graph()
                 engine = self._engine = assemble(fragment)
                 if fragment.count_messages:
@@ -185,7 +185,11 @@ class _Life:
         """Say what the run is at, for the log."""
         if self._doing or self._engine is None:
             return self._doing
-        computing = [f"{node.name!r} ({type(node.operator).__name__})" for node in self._engine.computing()]
+        try:
+            nodes = self._engine.computing()
+        except RuntimeError:  # a worker changed a queue meanwhile
+            nodes = []
+        computing = [f"{node.name!r} ({type(node.operator).__name__})" for node in nodes]
         return f"compute of {', '.join(computing)}" if computing else "its workers"
 
     # The end.
