@@ -257,6 +257,22 @@ def test_a_circle_of_full_queues_is_starved() -> None:
     assert "waits for room at 'in' of 'b', which waits for it in turn" in str(outcome)
 
 
+def test_a_circle_in_which_one_has_ended_by_its_own_count_is_finished() -> None:
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.input("in").condition(ConditionType.NONE)
+            spec.output("out")
+
+        a = Body(app, setup=setup, body=lambda op, i, o: o.emit(1), name="a")
+        b = through(app, CountCondition(app, 1), name="b")
+        app.add_flow(a, b)
+        app.add_flow(b, a)
+
+    outcome = outcome_of(compose)
+    assert outcome.ended_by == "finished"
+    assert outcome.undelivered == {"a.in": 1, "b.in": 1}
+
+
 def test_an_operator_behind_a_starved_one_is_not_reported_for_it() -> None:
     def compose(app: App) -> None:
         both = Body(

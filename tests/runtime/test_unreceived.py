@@ -115,6 +115,24 @@ def test_an_operator_that_runs_for_any_of_its_inputs_may_leave_one() -> None:
         assert App(compose).run().ended_by == "finished"
 
 
+def test_an_input_where_nothing_waits_is_not_named() -> None:
+    def setup(spec: Any) -> None:
+        spec.input("fed")
+        spec.input("empty")
+        spec.or_combine_port_conditions(["fed", "empty"])
+
+    def spin(op: Body, i: Any, o: Any) -> None:
+        if op.ticks == 9_000:
+            op.fragment.stop_execution()
+
+    def compose(app: App) -> None:
+        app.add_flow(source(app, [1]), Body(app, setup=setup, body=spin, name="either"), {("out", "fed")})
+
+    with pytest.warns(UnreceivedMessageWarning) as caught:
+        run(compose)
+    assert ["its input 'fed'" in str(warning.message) for warning in caught] == [True]
+
+
 def test_an_ordinary_run_receives_every_message_whatever_looks_on() -> None:
     taken: list[int] = []
     run(lambda app: app.add_flow(source(app, range(10_000)), sink(app, taken)))
