@@ -4,6 +4,8 @@ Importing this package imports no CUDA library; the device is chosen when it is 
 (see :mod:`penstock.gpu`).
 """
 
+from typing import TYPE_CHECKING, Any
+
 from penstock._version import __version__
 from penstock.conditions import CountCondition, PeriodicCondition
 from penstock.core import (
@@ -22,6 +24,9 @@ from penstock.core import (
 from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from penstock.tensor import Tensor, TensorMap, as_tensor
 
+if TYPE_CHECKING:
+    from penstock.core import Outcome
+
 __all__ = [
     "Application",
     "Condition",
@@ -35,6 +40,7 @@ __all__ = [
     "MultiThreadScheduler",
     "Operator",
     "OperatorSpec",
+    "Outcome",
     "Output",
     "PeriodicCondition",
     "Resource",
@@ -44,3 +50,12 @@ __all__ = [
     "as_tensor",
     "op",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what only the end of a run needs when it is first asked for."""
+    if name == "Outcome":
+        from penstock.core import Outcome
+
+        return Outcome
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

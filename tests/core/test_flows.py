@@ -17,13 +17,16 @@ def pair(app: Any) -> tuple[Body, Body]:
         body=lambda op, i, o: (o.emit(1, "x"), o.emit(2, "y")),
         name="a",
     )
-    b = Body(
+    return a, second(app)
+
+
+def second(app: Any) -> Body:
+    return Body(
         app,
         inputs=["p", "q"],
         body=lambda op, i, o: app.taken.append((i.receive("p"), i.receive("q"))),
         name="b",
     )
-    return a, b
 
 
 @pytest.mark.parametrize(
@@ -46,12 +49,7 @@ def test_one_output_reaches_many_inputs_of_one_operator() -> None:
 
     def compose(app: Any) -> None:
         app.taken = taken
-        both = Body(
-            app,
-            inputs=["p", "q"],
-            body=lambda op, i, o: taken.append((i.receive("p"), i.receive("q"))),
-        )
-        app.add_flow(source(app, [7]), both, {"out": {"p", "q"}})
+        app.add_flow(source(app, [7]), second(app), {"out": {"p", "q"}})
 
     run(compose)
     assert taken == [(7, 7)]
@@ -180,7 +178,7 @@ def test_an_operator_of_another_application_is_refused() -> None:
 
 def test_an_unconnected_input_is_refused_with_the_outputs_it_could_take() -> None:
     def compose(app: Any) -> None:
-        app.add_flow(source(app, [1]), pair(app)[1], {("out", "p")})
+        app.add_flow(source(app, [1]), second(app), {("out", "p")})
 
     with pytest.raises(GraphError, match=r"input 'q' of operator 'b' is not connected.*outputs: source.out"):
         build(compose)

@@ -24,6 +24,9 @@ class Needy(Operator):
     def setup(self, spec: OperatorSpec) -> None:
         spec.param("path")
 
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        pass
+
 
 @pytest.fixture
 def app() -> Application:

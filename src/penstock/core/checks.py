@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 from penstock.core.condition import ConditionType
+from penstock.core.error_policy import ErrorPolicy
 from penstock.core.errors import GraphError, ParameterError, choices
+from penstock.core.operator import Operator
 from penstock.core.queues import queues_of
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.core.fragment import Fragment
     from penstock.core.graph import Graph
-    from penstock.core.operator import Operator
 
-__all__ = ["check", "check_resources", "warn_of_unused"]
+__all__ = ["check", "check_compute", "check_resources"]
 
 
-def check(graph: Graph) -> None:
-    """Raise for the first operator or port of `graph` that could not run, saying what would be right."""
+def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
+    """Raise for the first operator or port of `graph` that could not run, saying what would be right.
+
+    `made` are the operators that compose made, all of which must be in the graph.
+    """
+    for operator in made:
+        if operator not in graph:
+            raise GraphError(
+                f"operator {operator.name!r} ({type(operator).__name__}) was made in compose and is not part of "
+                "the graph, so it would never run: connect it by add_flow(...), or add it by add_operator(...) if "
+                "it stands alone"
+            )
     if not len(graph):
         raise GraphError(
             "there are no operators: compose() must call add_flow(...) for operators that are connected "
@@ -32,21 +44,13 @@ def check(graph: Graph) -> None:
                 f"operator {operator.name!r} ({type(operator).__name__}) needs a value for "
                 f"{choices(missing)}: give it as a keyword argument or by add_arg"
             )
+        ErrorPolicy.of(operator.on_error, operator.name)
+        if type(operator).start is Operator.start and type(operator).initialize is Operator.initialize:
+            check_compute(operator)  # the others may choose their compute there
         connected = {flow.input for flow in operator._incoming}
         _check_inputs(graph, operator, connected)
         _check_queues(operator)
         _check_result(operator)
-
-
-def warn_of_unused(graph: Graph, made: list[Operator]) -> None:
-    """Warn of operators that compose made and that are not in the graph."""
-    for operator in made:
-        if operator not in graph:
-            warnings.warn(
-                f"operator {operator.name!r} ({type(operator).__name__}) was made in compose() and will not run: "
-                "connect it by add_flow, or add it by add_operator if it stands alone",
-                stacklevel=4,
-            )
 
 
 def _check_result(operator: Operator) -> None:
@@ -66,6 +70,15 @@ def check_resources(fragment: Fragment) -> None:
         found += [getattr(operator, name, None) for name in operator.spec.params]
     for check_graph in {type(part).check_graph: None for part in found if isinstance(part, Resource)}:
         check_graph(fragment)
+
+
+def check_compute(operator: Operator) -> None:
+    """Raise if an operator has no compute of its own: it would be ready for ever and do nothing."""
+    if type(operator).compute is Operator.compute and "compute" not in vars(operator):
+        raise GraphError(
+            f"operator {operator.name!r}: class {type(operator).__name__} has no compute(self, op_input, "
+            "op_output, context), which does the operator's work"
+        )
 
 
 def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None:

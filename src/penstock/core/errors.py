@@ -16,6 +16,7 @@ __all__ = [
     "QueueFullError",
     "StreamError",
     "UnorderedStreamWarning",
+    "UnreceivedMessageWarning",
     "choices",
     "closest",
 ]
@@ -53,6 +54,10 @@ class StreamError(RuntimeError):
 
 class UnorderedStreamWarning(UserWarning):
     """An operator used a message without being ordered after the work behind it."""
+
+
+class UnreceivedMessageWarning(UserWarning):
+    """An operator computes again and again and does not receive what waits at one of its inputs."""
 
 
 def choices(names: Iterable[str], wanted: str = "") -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.checks import check, check_resources, warn_of_unused
+from penstock.core.checks import check, check_resources
+from penstock.core.claim import Claim
 from penstock.core.config import Config
 from penstock.core.construction import known_keywords
 from penstock.core.drawing import draw
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from penstock.core.config import Settings
+    from penstock.core.outcome import Outcome
     from penstock.core.ports import IOSpec
     from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
     from penstock.resources.thread_pool import ThreadPool
@@ -48,13 +50,13 @@ class Fragment:
         self.max_in_flight = 8
         """How many computes of one operator the device may have unfinished, unless the operator says it."""
         self._names: dict[str, int] = {}
-        self._composing = False
-        # The operators that this compose made.
-        self._operators_made: list[Operator] = []
-        self._engine: Engine | None = None
-        # Between run_async and the moment its run exists, a stop is kept for it.
-        self._starting = False
-        self._stop_wanted = False
+        self.count_messages = False
+        """Whether a run counts the messages of every port for its outcome; that slows down every `emit`."""
+        # The operators that compose has made; None while it does not run.
+        self._made: list[Operator] | None = None
+        # Who uses the fragment now, under "run": a dict, since its setdefault is one step for every thread.
+        self._claims: dict[str, Claim] = {}
+        self._outcome: Outcome | None = None
 
     # What a subclass writes.
 
@@ -234,25 +236,26 @@ class Fragment:
 
     def compose_graph(self) -> Graph:
         """Compose and check the graph without running it."""
+        claim = Claim("is being composed")
+        try:
+            self._claim(claim)
+            return self._compose_graph()
+        finally:
+            self._release(claim)
+
+    def _compose_graph(self) -> Graph:
         self._graph = Graph()
         self._names = {}
         self._thread_pools = []
         self._green_contexts = None
-        if self._composing:
-            raise GraphError(
-                f"compose() of {self.name!r} calls run() or compose_graph(): it only makes operators and connects "
-                "them; call run() on the application from outside"
-            )
-        self._operators_made = []
-        self._composing = True
+        made: list[Operator] = []
+        self._made = made
         try:
             self.compose()
         finally:
-            self._composing = False
-        check(self._graph)
+            self._made = None
+        check(self._graph, made)
         check_resources(self)
-        warn_of_unused(self._graph, self._operators_made)
-        self._operators_made = []
         return self._graph
 
     def draw(self, style: str = "text") -> str:
@@ -261,50 +264,63 @@ class Fragment:
             self.compose_graph()
         return draw(self._graph, style)
 
-    def run(self) -> None:
-        """Compose the graph, run it to its end, and stop every operator.
+    def run(self) -> Outcome:
+        """Compose the graph, run it to its end, stop every operator, and return how the run ended.
 
-        An exception raised by an operator comes out as itself, with a note that names the operator.
+        An exception raised by an operator comes out as itself, with a note that names the operator. One run at a
+        time: while this one lasts, another is refused.
         """
         # Imported here because core only declares: runtime builds on core, not the other way round.
         from penstock.runtime.lifecycle import run
 
-        run(self)
+        return run(self, Claim("is running"))
 
-    def run_async(self) -> Future[None]:
-        """Start `run` on a thread of its own and give a future for its end."""
-        # Imported here: few programs need them, and they take as long to import as the rest of this package.
-        import threading
-        from concurrent.futures import Future
+    def run_async(self) -> Future[Outcome]:
+        """Start `run` on a thread of its own and return a future for its outcome.
 
-        future: Future[None] = Future()
+        Signals do not come to that thread: Ctrl-C is raised where the program waits for the future, and the run
+        goes on until `stop_execution` is called.
+        """
+        from penstock.runtime.lifecycle import run_async
 
-        def work() -> None:
-            try:
-                self.run()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(None)
+        return run_async(self, Claim("is running"))
 
-        future.set_running_or_notify_cancel()
-        self._starting = True
-        threading.Thread(target=work, name=f"{self.name} run", daemon=True).start()
-        return future
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the last run ended, also where it raised; None before the first, and where compose raised."""
+        return self._outcome
 
     def stop_execution(self, op_name: str = "") -> None:
-        """Never run one operator, or any, again in this run; may be called from any thread."""
+        """Never run one operator, or any, again in this run; may be called from any thread.
+
+        A stop that comes while the application is composed or started is kept: then nothing runs.
+        """
         if op_name:
             self._graph.find(op_name).stop_execution()
             return
-        engine = self._engine
-        if engine is not None:
-            engine.request_stop()
-        elif self._starting:
-            self._stop_wanted = True
-            if self._engine is not None:
-                # It came into being in between.
-                self._engine.request_stop()
+        claim = self._claims.get("run")
+        if claim is not None:
+            claim.stop()
+
+    @property
+    def _engine(self) -> Engine | None:
+        claim = self._claims.get("run")
+        return None if claim is None else claim.engine
+
+    def _claim(self, claim: Claim) -> None:
+        """Let `claim` use this fragment, or raise if something else does."""
+        holder = self._claims.setdefault("run", claim)
+        if holder is not claim:
+            raise RuntimeError(
+                f"{self.name!r} {holder.doing} already: one run at a time. Wait for its end, or end it by "
+                "stop_execution(), from outside of its compose and its operators; for two runs side by side make "
+                "two applications"
+            )
+
+    def _release(self, claim: Claim) -> None:
+        """End the use of this fragment by `claim`, if it is the one that uses it."""
+        if self._claims.get("run") is claim:
+            del self._claims["run"]
 
     def dropped(self) -> dict[str, int]:
         """Give, for each port that dropped messages in the last run, how many.

@@ -41,7 +41,7 @@ __all__ = ["FunctionOperator", "OperatorFunction", "op"]
 def op(function: Callable[..., Any], /) -> OperatorFunction: ...
 @overload
 def op(
-    *, inputs: Mapping[str, Input] | None = None, outputs: Outputs = "out"
+    *, inputs: Mapping[str, Input] | None = None, outputs: Outputs = "out", on_error: Any = "stop"
 ) -> Callable[[Callable[..., Any]], OperatorFunction]: ...
 def op(
     function: Callable[..., Any] | None = None,
@@ -49,6 +49,7 @@ def op(
     *,
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
+    on_error: Any = "stop",
 ) -> Any:
     """Make a function usable as an operator.
 
@@ -66,6 +67,9 @@ def op(
         The names of the outputs, ``"out"`` unless given. With several, the function returns a tuple with
         a value for each or a dict by name; None in a tuple, or a name that is missing, emits nothing there.
         An empty tuple declares that it has none. A dict says more about each: ``{"out": Output(size=2)}``.
+    on_error
+        What happens when the function raises (see :attr:`Operator.on_error`), unless the operator is made with
+        another ``on_error=``.
     """
     names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     for name in names:
@@ -75,8 +79,8 @@ def op(
                 "leave outputs away for one named 'out', outputs=() declares none"
             )
     if function is None:
-        return lambda function: OperatorFunction(function, outputs, inputs)
-    return OperatorFunction(function, outputs, inputs)
+        return lambda function: OperatorFunction(function, outputs, inputs, on_error)
+    return OperatorFunction(function, outputs, inputs, on_error)
 
 
 _GIVEN = ("metadata", "context")
@@ -103,6 +107,7 @@ class OperatorFunction:
         function: Callable[..., Any],
         outputs: Outputs = "out",
         inputs: Mapping[str, Input] | None = None,
+        on_error: Any = "stop",
     ) -> None:
         if not inspect.isfunction(function):
             raise TypeError(f"@op takes a plain function, not {function!r}")
@@ -115,6 +120,7 @@ class OperatorFunction:
             )
         self.function = function
         self.outputs: tuple[str, ...] = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+        self.on_error = on_error
         self.inputs: list[str] = []
         self.receivers = ""
         self.parameters: dict[str, Any] = {}
@@ -180,6 +186,11 @@ class FunctionOperator(Operator):
     is_function = True
 
     @property
+    def has_more(self) -> bool:
+        """Whether the function has begun to yield and has not ended."""
+        return self._steps is not None
+
+    @property
     def never_emits(self) -> bool:
         """Whether the function never returns a value."""
         return _never_returns(self.declared.function)
@@ -188,6 +199,7 @@ class FunctionOperator(Operator):
         self, fragment: Any, declared: OperatorFunction, *args: Any, name: str = "", **kwargs: Any
     ) -> None:
         self.declared = declared
+        self.on_error = declared.on_error
         super().__init__(fragment, *args, name=name or fragment._unused_name(declared.__name__), **kwargs)
         self._steps: Iterator[Any] | None = None
 

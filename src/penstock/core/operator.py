@@ -35,8 +35,13 @@ class Operator:
     name
         A name to find it by, and by which errors call it; the class's name, made unique, unless given.
     **kwargs
-        The parameters that `setup` declares; a condition or resource may also be given by keyword.
+        The parameters that `setup` declares; a condition or resource may also be given by keyword, and so may
+        `on_error`.
     """
+
+    on_error: Any = "stop"
+    """What happens when `compute` raises: ``"stop"`` the run, ``"skip"`` what it was given (``{"skip": 100}``: at
+    most so often), or ``{"restart": 3}``: skip it, and `stop` and `start` the operator, at most so often."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -57,6 +62,7 @@ class Operator:
         self._outgoing: list[Flow] = []
         self._incoming: list[Flow] = []
         self._node: Node | None = None
+        self._stop_wanted = False
         self.max_in_flight: int | None = None
         """How many of its computes the device may have unfinished; the fragment's unless set."""
         self._policy = fragment.metadata_policy
@@ -68,13 +74,16 @@ class Operator:
         except Exception as error:
             error.add_note(f"raised in setup of operator {self.name!r} ({type(self).__name__})")
             raise
+        if "on_error" in kwargs and "on_error" not in self.spec.params:
+            self.on_error = kwargs.pop("on_error")
         parts = {key: value for key, value in kwargs.items() if self._is_part(key, value)}
         values = {key: value for key, value in kwargs.items() if key not in parts}
         self.spec.apply(self, values)
         self._explicit.update(values)
-        fragment._operators_made.append(self)
         for part in (*args, *parts.values()):
             self.add_arg(part)
+        if fragment._made is not None:
+            fragment._made.append(self)
 
     def _is_part(self, key: str, value: Any) -> bool:
         return key not in self.spec.params and isinstance(value, (Condition, Resource))
@@ -140,7 +149,10 @@ class Operator:
                 self._explicit.add(key)
 
     def _give(self, name: str, value: Any) -> None:
-        self.spec.give(self, f"operator {self.name!r}", name, value)
+        if name == "on_error" and name not in self.spec.params:
+            self.on_error = value
+        else:
+            self.spec.give(self, f"operator {self.name!r}", name, value)
         self.args.append(Arg(name, value))
 
     def _keep(self, parts: dict[str, Any], part: Any, kind: str) -> None:
@@ -172,6 +184,8 @@ class Operator:
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""
+        # Kept for a run that has not been assembled yet; set before looking, as `Claim.stop` does.
+        self._stop_wanted = True
         if self._node is not None:
             self._node.request_stop()
 

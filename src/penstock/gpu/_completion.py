@@ -143,9 +143,12 @@ def _when_done_simulated(event: "sim.Event", callback: Callback) -> None:
             report(error)
 
     def call() -> None:
-        device.call(tell)
+        if timeline.expected(token):
+            device.call(tell)
 
     with timeline.lock:
+        # A machine that is closed passes no more points: then the callback is called with that for the error.
+        token = timeline.expect(lambda why: device.call(lambda: callback(why)))
         mark = event._mark
         if mark is None or mark.passed:
             timeline.run_foreign(call)

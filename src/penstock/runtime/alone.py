@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.runtime.lifecycle import note
+from penstock.runtime.notes import note
 from penstock.runtime.parker import Parker
 
 if TYPE_CHECKING:

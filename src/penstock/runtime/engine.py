@@ -24,8 +24,10 @@ from threading import get_ident
 from typing import TYPE_CHECKING
 
 from penstock.core.condition import SchedulingStatusType
+from penstock.runtime.faults import compute_of
 from penstock.runtime.ready_queue import ReadyQueue
 from penstock.runtime.timers import Timers
+from penstock.runtime.unreceived import SWEEPS, look_for_unreceived
 from penstock.runtime.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ class Engine:
         "at_end",
         "clock",
         "deadlock_at",
-        "error",
+        "ended_by",
+        "errors",
         "inbox",
         "lanes",
         "limit",
@@ -99,7 +102,10 @@ class Engine:
         self.alive = 0
         self.running = 0
         self.stopping = False
-        self.error: BaseException | None = None
+        # Why it stops, once it does: "" when there was nothing left to do, "stopped" or "duration".
+        self.ended_by = ""
+        # What workers raised, in the order it was noticed.
+        self.errors: list[BaseException] = []
         # When the run ends unless something runs before; set while it is idle.
         self.deadlock_at: int | None = None
         # The node whose conditions are being asked, and the thread that asks.
@@ -126,14 +132,23 @@ class Engine:
 
     def request_stop(self) -> None:
         """End the run once what is running now has finished."""
+        if not self.stopping:
+            self.ended_by = "stopped"
         self.stopping = True
         self.inbox.append(None)
         self.waiting.wake_all()
 
-    def end(self) -> None:
-        """End the run because there is nothing left to do, or its time is up."""
+    def end(self, ended_by: str = "") -> None:
+        """End the run, because there is nothing left to do unless said."""
+        if not self.stopping:
+            self.ended_by = ended_by
         self.stopping = True
         self.waiting.wake_all()
+
+    def computing(self) -> list[Node]:
+        """Return the nodes that compute now; for people to look at, since it takes no lock."""
+        waiting = {node for lane in self.lanes for node in (*lane.now, *lane.later)}
+        return [node for node in self.nodes if node.busy and node not in waiting]
 
     # At the start.
 
@@ -145,7 +160,7 @@ class Engine:
             self.timed = True
         for node in self.nodes:
             # Taken only now: an operator may choose its compute in start().
-            node.compute = node.streams.around(node.operator.compute)
+            node.compute = node.streams.around(compute_of(node))
             for queue in node.inputs:
                 queue.available = len(queue) >= queue.min_size
                 node.blockers += not queue.available
@@ -204,6 +219,8 @@ class Engine:
         lane.sweep += 1
         lane.now.extend(reversed(lane.later))
         lane.later.clear()
+        if not lane.sweep & SWEEPS:
+            look_for_unreceived(self, lane)
         if busy:
             self.poll()
 
@@ -427,7 +444,7 @@ class Engine:
         for node in self.timers.due(now):
             self.candidate(node)
         if self.limit is not None and now >= self.limit:
-            self.end()
+            self.end("duration")
         if self.polled:
             if now >= self.poll_at:
                 self.poll()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.core.operator import Operator
     from penstock.runtime.contexts import ExecutionContext, InputContext, OutputContext
     from penstock.runtime.engine import Engine
+    from penstock.runtime.faults import Faults
     from penstock.runtime.queue import Claim, Queue
     from penstock.runtime.ready_queue import ReadyQueue
     from penstock.runtime.streams import NodeStreams
@@ -47,8 +48,10 @@ class Node:
         "context",
         "crowded",
         "engine",
+        "faults",
         "gate",
         "gathered",
+        "granted",
         "guarded",
         "input",
         "input_queues",
@@ -98,6 +101,8 @@ class Node:
         self.busy = False
         # Computes left; counts down from -1 past every bound where there is none.
         self.remaining = -1
+        # What `remaining` counts down from, so that the computes so far need no counter of their own.
+        self.granted = -1
         self.sweep = -1
         # Whether its conditions are asked, or room is reserved for it, before it runs.
         self.guarded = False
@@ -115,6 +120,8 @@ class Node:
         self.crowded: tuple[Queue, ...] = ()
         # Called after each compute that did not raise; for layers above this one.
         self.after: list[Callable[[Node], None]] = []
+        # What came of its errors, where those do not stop the run.
+        self.faults: Faults | None = None
         self.streams: NodeStreams
         # Its streams, once it uses any: they shut the node while it has too many unfinished computes.
         self.gate: NodeStreams | None = None
@@ -157,7 +164,14 @@ class Node:
     def limit_count(self, count: int) -> None:
         """Run at most `count` times; of several limits the smallest holds."""
         if self.remaining < 0 or count < self.remaining:
-            self.remaining = max(count, 0)
+            count = max(count, 0)
+            self.granted += count - self.remaining
+            self.remaining = count
+
+    @property
+    def computes(self) -> int:
+        """How many computes it has finished in this run."""
+        return self.granted - self.remaining
 
     # What may be called from any thread.
 

@@ -207,6 +207,12 @@ class NodeStreams:
                 inlet.item = item
                 self._ordered.add(inlet.name)
 
+    def finish(self) -> None:
+        """Wait until the operator's streams are done with all that was submitted; what is kept stays."""
+        for managed in list(self._trails):
+            self.run.make_current(managed.device_id)
+            managed.stream.sync()
+
     def forget(self) -> None:
         """Let go of everything; the streams are done."""
         self._late = None

@@ -20,7 +20,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from penstock.runtime.lifecycle import note
+from penstock.runtime.notes import note
 from penstock.runtime.parker import Parker
 from penstock.runtime.ready_queue import ReadyQueue
 from penstock.runtime.threads import WorkerThread
@@ -58,7 +58,8 @@ def run_workers(
         for worker in workers:
             worker.wait()
     except BaseException:
-        # Ctrl-C comes to the thread that called run(): let the workers finish what they are at and leave.
+        # A thread could not be started, or a handler of the program's raised where the run could not hold it back
+        # (`interrupts`): let the workers finish what they are at and leave.
         engine.request_stop()
         for worker in workers:
             if worker.thread.ident is not None:
@@ -159,8 +160,7 @@ def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
         finally:
             lock.release()
     except BaseException as error:
-        if engine.error is None:
-            engine.error = error
+        engine.errors.append(error)
         engine.request_stop()
 
 

@@ -66,6 +66,8 @@ class Timeline:
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._failure: BaseException | None = None  # why it stopped, if nobody asked it to
+        # Who is to be told if what they wait for never comes, because the timeline stopped.
+        self._expecting: dict[object, Callable[[CUDAError], None]] = {}
 
     # -- for the simulated machine, with the lock held ------------------------------------------------
 
@@ -88,6 +90,17 @@ class Timeline:
         self._foreign.append((self.now, code, then))
         if not self.virtual:
             self._wake_runner()
+
+    def expect(self, tell: Callable[[CUDAError], None]) -> object:
+        """Have a function called, without the lock, if the timeline stops before `expected` is called.
+
+        Returns what `expected` takes.
+        """
+        if self._stopped:
+            raise self._why_stopped()
+        token = object()
+        self._expecting[token] = tell
+        return token
 
     # -- for the program's threads, without the lock --------------------------------------------------
 
@@ -156,6 +169,11 @@ class Timeline:
         if self._noes:
             self._noes.pop(threading.get_ident(), None)
 
+    def expected(self, token: object) -> bool:
+        """Say that what was expected has come; return whether nobody was told otherwise before."""
+        with self.lock:
+            return self._expecting.pop(token, None) is not None
+
     def notify(self) -> None:
         """Have every blocked thread look again at what it waits for."""
         with self.lock:
@@ -177,7 +195,7 @@ class Timeline:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Stop: nothing more is carried out."""
+        """Stop: nothing more is carried out, and whoever expects something is told so."""
         with self.lock:
             self._stopped = True
             abandoned = (self._due, self._foreign)
@@ -187,6 +205,20 @@ class Timeline:
         del abandoned  # what the program's code held goes now, with the lock released
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+        self._disappoint()
+
+    def _disappoint(self) -> None:
+        with self.lock:
+            tellers = list(self._expecting.values())
+            self._expecting.clear()
+            why = self._why_stopped()
+        for tell in tellers:
+            try:
+                tell(why)
+            except CUDAError:
+                pass  # it asked the closed machine for more
+            except Exception as error:
+                report(error)
 
     # -- carrying out ---------------------------------------------------------------------------------
 
@@ -312,6 +344,8 @@ class Timeline:
             finally:
                 self._stepper = None
                 self._changed.notify_all()
+        if self._failure is not None:
+            self._disappoint()
 
     def _why_stopped(self) -> CUDAError:
         if self._failure is None:

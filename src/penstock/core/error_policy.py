@@ -1,0 +1,40 @@
+"""ErrorPolicy: what happens when an operator's compute raises.
+
+It is written as a word or as a mapping from the word to a limit, so that a configuration file can say it:
+``"stop"``, ``"skip"``, ``{"skip": 100}``, ``{"restart": 3}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.errors import ParameterError
+
+__all__ = ["ErrorPolicy"]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPolicy:
+    """What happens when a compute raises: `action`, at most `limit` times in a run (None: any number)."""
+
+    action: str = "stop"
+    limit: int | None = None
+
+    @staticmethod
+    def of(value: Any, operator: str) -> ErrorPolicy:
+        """Return the policy that a program wrote as `value` for an operator."""
+        if isinstance(value, ErrorPolicy):
+            return value
+        if isinstance(value, str) and value in ("stop", "skip"):
+            return ErrorPolicy(value)
+        if isinstance(value, Mapping) and len(value) == 1:
+            ((action, limit),) = value.items()
+            is_count = isinstance(limit, int) and not isinstance(limit, bool) and limit > 0
+            if action in ("skip", "restart") and is_count:
+                return ErrorPolicy(action, limit)
+        raise ParameterError(
+            f"operator {operator!r}: on_error is 'stop', 'skip', {{'skip': at most how often}} or "
+            f"{{'restart': at most how often}}, not {value!r}"
+        )

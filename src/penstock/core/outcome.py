@@ -1,0 +1,174 @@
+"""Outcome: how a run ended, what each operator did in it, and what was left over.
+
+An outcome is plain data: names, numbers and text. It keeps no exception and no message, since an exception holds
+the frames it was raised in, and those hold what the operators worked on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+__all__ = ["EndedBy", "ErrorRecord", "OperatorOutcome", "Outcome", "Starved", "Waiting"]
+
+
+class EndedBy(StrEnum):
+    """Why a run ended."""
+
+    FINISHED = "finished"
+    """Nothing was left to do: every source ended, and everything it sent was worked on."""
+    STARVED = "starved"
+    """Nothing could run any more, and some operator waits for what will never come."""
+    STOPPED = "stopped"
+    """`stop_execution` was called."""
+    DURATION = "duration"
+    """The scheduler's ``max_duration_ms`` passed."""
+    FAILED = "failed"
+    """An operator, a condition or the device raised."""
+    INTERRUPTED = "interrupted"
+    """Ctrl-C or SIGTERM came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An input (or a condition) that an operator waits for, and the operators that could have sent there."""
+
+    port: str
+    """The input; empty where the operator waits for a condition or for room."""
+    sources: tuple[str, ...] = ()
+    """Each operator it could have come from, with its state, such as ``"'camera' (ended after 3 computes)"``."""
+    reason: str = ""
+    """What it waits for, where that is not a message."""
+
+    def __str__(self) -> str:
+        if not self.port:
+            return self.reason
+        return f"a message at {self.port!r} from {' or '.join(self.sources) or 'nobody'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Starved:
+    """An operator that waits for what will never come."""
+
+    operator: str
+    computes: int
+    waits_for: tuple[Waiting, ...]
+    left: dict[str, int] = field(default_factory=dict)
+    """How many messages are left at its inputs."""
+
+    def __str__(self) -> str:
+        text = f"{self.operator!r} waits for {' and '.join(map(str, self.waits_for))}"
+        if self.left:
+            left = ", ".join(f"{_count(n, 'message')} left at {port!r}" for port, n in self.left.items())
+            return f"{text}, with {left}"
+        return text if self.computes else f"{text}, and never ran"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRecord:
+    """An error that ended a run, or came up while it was being stopped."""
+
+    kind: str
+    message: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}{f' ({self.where})' if self.where else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorOutcome:
+    """What one operator did in a run."""
+
+    computes: int
+    """How many computes it finished, those included whose error was skipped."""
+    skipped: int = 0
+    """How many of its errors were skipped (``on_error``)."""
+    restarts: int = 0
+    """How often it was stopped and started again after an error."""
+    last_error: str = ""
+    """The last of those errors."""
+    received: dict[str, int] | None = None
+    """How many messages it took from each input; None unless the application counts messages."""
+    sent: dict[str, int] | None = None
+    """How many messages it emitted at each output; None unless the application counts messages."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """How many messages each input dropped by its queue's policy, and each output because nothing is connected."""
+    discarded: dict[str, int] = field(default_factory=dict)
+    """How many messages waited at each input when a compute failed, and were skipped with it."""
+    undelivered: dict[str, int] = field(default_factory=dict)
+    """How many messages still waited at each input when the run ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    `Application.run` returns it, the future of `run_async` gives it, and ``app.outcome`` keeps that of the last
+    run, also where `run` raised.
+    """
+
+    application: str
+    ended_by: EndedBy
+    seconds: float
+    """How long the operators ran, by the clock of the run."""
+    operators: dict[str, OperatorOutcome] = field(default_factory=dict)
+    starved: tuple[Starved, ...] = ()
+    errors: tuple[ErrorRecord, ...] = ()
+
+    @property
+    def computes(self) -> int:
+        """How many computes there were."""
+        return sum(operator.computes for operator in self.operators.values())
+
+    @property
+    def skipped(self) -> int:
+        """How many errors were skipped."""
+        return sum(operator.skipped for operator in self.operators.values())
+
+    @property
+    def restarts(self) -> int:
+        """How often an operator was restarted."""
+        return sum(operator.restarts for operator in self.operators.values())
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many messages were dropped at each port, by ``"operator.port"``."""
+        return self._by_port("dropped")
+
+    @property
+    def discarded(self) -> dict[str, int]:
+        """How many messages were skipped with a failed compute before it received them, by ``"operator.port"``."""
+        return self._by_port("discarded")
+
+    @property
+    def undelivered(self) -> dict[str, int]:
+        """How many messages still waited at each input, by ``"operator.port"``."""
+        return self._by_port("undelivered")
+
+    def _by_port(self, what: str) -> dict[str, int]:
+        return {
+            f"{name}.{port}": count
+            for name, operator in self.operators.items()
+            for port, count in getattr(operator, what).items()
+        }
+
+    def __str__(self) -> str:
+        ended = "reached its duration" if self.ended_by is EndedBy.DURATION else str(self.ended_by)
+        counts = [
+            _count(self.computes, "compute"),
+            *(
+                f"{_count(n, 'message')} {what}"
+                for what in ("dropped", "discarded", "undelivered")
+                if (n := sum(self._by_port(what).values()))
+            ),
+            *([f"{_count(self.skipped, 'error')} skipped"] if self.skipped else []),
+            *([_count(self.restarts, "restart")] if self.restarts else []),
+        ]
+        text = f"{self.application!r} {ended} after {self.seconds:.3f} s: {', '.join(counts)}"
+        details = self.starved or self.errors
+        return "; ".join([text, *map(str, details)])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
