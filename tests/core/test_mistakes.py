@@ -226,8 +226,8 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
     ),
     "a run inside compose": (
         lambda app: app.run(),
-        GraphError,
-        "compose() of 'App' calls run() or compose_graph(): it only makes operators and connects them",
+        RuntimeError,
+        "end it by stop_execution(), from outside of its compose and its operators",
     ),
     "the same name twice": (
         lambda app: app.add_flow(numbers(app, name="x"), show(app, name="x")),
@@ -282,19 +282,7 @@ def test_methods_may_be_written_freely() -> None:
     run(lambda app: app.add_operator(Free(app, CountCondition(app, 2))))
 
 
-def test_an_operator_that_was_forgotten_is_warned_of() -> None:
-    def compose(app: App) -> None:
-        show(app)
-        app.add_operator(Body(app, CountCondition(app, 1)))
-
-    with pytest.warns(
-        UserWarning, match=r"operator 'show' .* was made in compose\(\) and will not run"
-    ) as told:
-        run(compose)
-    assert len(told) == 1
-
-
-def test_operators_made_outside_compose_are_not_warned_of() -> None:
+def test_operators_made_outside_compose_may_be_left_out() -> None:
     app = App(lambda app: app.add_operator(Body(app, CountCondition(app, 1))))
     show(app)
     app.run()

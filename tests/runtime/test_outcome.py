@@ -307,7 +307,7 @@ def test_a_shared_queue_with_too_little_room_is_starved_and_says_so() -> None:
 
     outcome = outcome_of(compose)
     assert outcome.ended_by == "starved"
-    assert "'twice' (waits for room for 2 messages there, after 1 compute)" in str(outcome)
+    assert "'twice' (waits for room for 2 messages there, after 2 computes)" in str(outcome)
 
 
 def test_a_seed_that_no_frame_ever_joined_is_starved() -> None:

@@ -19,7 +19,7 @@ from penstock import (
     op,
 )
 from penstock.conditions import ExpiringMessageAvailableCondition
-from penstock.core import GraphError, ParameterError, PortError
+from penstock.core import GraphError, ParameterError, PortError, UnreceivedMessageWarning
 from penstock.gpu import sim
 from penstock.testing import Message, run_operator
 
@@ -276,7 +276,13 @@ def test_an_operator_that_forgets_to_receive_does_not_run_for_ever() -> None:
         def setup(self, spec: Any) -> None:
             spec.input("in")
 
-    with pytest.raises(RuntimeError, match="see whether it receives what it is given"):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            pass
+
+    with (
+        pytest.warns(UnreceivedMessageWarning, match="operator 'forgetful' has computed"),
+        pytest.raises(RuntimeError, match="see whether it receives what it is given"),
+    ):
         run_operator(Forgetful, inputs=[1])
 
 
