@@ -17,6 +17,7 @@ MODULES = {
     "tensor": "penstock.tensor",
     "gpu": "penstock.gpu",
     "sim": "penstock.gpu.sim",
+    "testing": "penstock.testing",
 }
 # Shown on the page of another module, which the page says.
 ELSEWHERE = {

@@ -41,9 +41,11 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
             assert section in anchors, target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent == DOCS], ids=lambda page: page.name)
 def test_a_reader_can_find_a_page(page: Path) -> None:
-    assert f"docs/{page.relative_to(DOCS)}" in (ROOT / "README.md").read_text()
+    """Those of the reference are in its table of contents: building the site fails for one that is in none."""
+    if page.name != "index.md":
+        assert f"docs/{page.name}" in (ROOT / "README.md").read_text()
 
 
 def test_a_page_is_read_as_meant() -> None:
