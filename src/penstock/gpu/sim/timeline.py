@@ -45,6 +45,9 @@ QUERY_NS = 1_000
 LOOKS = 1_000
 
 
+_LAST = 1 << 60  # added to an action's number, which never gets there
+
+
 class Timeline:
     """A clock and the actions that are due on it."""
 
@@ -73,11 +76,14 @@ class Timeline:
         """Return the host's time in nanoseconds: what a call made now is stamped with."""
         return self.now if self.virtual else time.monotonic_ns() - self._origin
 
-    def at(self, when: int, action: Callable[[], None]) -> None:
-        """Have an action carried out at that time (at once if the time has passed)."""
+    def at(self, when: int, action: Callable[[], None], *, last: bool = False) -> None:
+        """Have an action carried out at that time (at once if the time has passed).
+
+        Those of one time are carried out in the order in which they were given, and after them the ``last``.
+        """
         if self._stopped:
             raise self._why_stopped()
-        heapq.heappush(self._due, (when, next(self._order), action))
+        heapq.heappush(self._due, (when, next(self._order) + (_LAST if last else 0), action))
         if not self.virtual:
             self._wake_runner()
 
