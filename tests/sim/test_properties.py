@@ -88,6 +88,14 @@ def test_blocks_that_end_almost_together_end_one_after_the_other():
     assert run_model(Schedule(jobs, SMS, 64, 1))[-2:] == [1610, 2200]
 
 
+def test_room_that_comes_free_at_one_moment_is_given_out_together():
+    # The first grid's slots and the last one's own come free at 3 ns, and the last has fewer blocks left than that.
+    everywhere = 2**SMS - 1
+    jobs = [Job(0, 4, 3, 0, everywhere), Job(1, 4, 1, 0, everywhere), Job(2, 5, 1, 0, 0b110011)]
+    schedule = Schedule(jobs, SMS, 64, 1)
+    assert run_model(schedule) == run_block_by_block(schedule)
+
+
 def test_room_on_one_sm_comes_free_piece_by_piece():
     # The first job of two blocks leaves its SM in two pieces, 3 ns apart. The big block is next in line, but
     # fits in neither piece, so small ones take both.

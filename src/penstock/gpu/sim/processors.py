@@ -218,8 +218,8 @@ class Processors:
         ):
             return False
         if taker is not grid and taker.cohorts:
-            taker.catch_up(now + 1)  # it is served first, so what it frees now it takes again
-            if taker.left < cohort.blocks:
+            taker.catch_up(now)
+            if taker.left < cohort.blocks or taker.cohorts[0].end == now:
                 return False
         # No grid in line had room, and blocks of one size take one another's: whatever was free is free still.
         del cohorts[0]
