@@ -20,8 +20,6 @@ class OrConditionCombiner(Condition):
     It is NEVER only when all of them are, and waits for the earliest of their times.
     """
 
-    polled = False
-
     def __init__(
         self, fragment: Fragment | None = None, terms: Iterable[Condition] = (), *, name: str = "or_combiner"
     ) -> None:
@@ -32,6 +30,7 @@ class OrConditionCombiner(Condition):
                 raise TypeError(f"{name!r}: terms are conditions, and {term!r} is not one")
         if not self._terms:
             raise ValueError(f"{name!r} has no terms: give terms=[condition, ...]")
+        self.polled = any(term.polled for term in self._terms)
 
     @property
     def terms(self) -> tuple[Condition, ...]:
@@ -48,7 +47,6 @@ class OrConditionCombiner(Condition):
         super().join(node)
         for term in self._terms:
             term.join(node)
-            node.polls = node.polls or term.polled
 
     def detach(self) -> None:
         """Leave the run, with the terms."""
@@ -61,13 +59,19 @@ class OrConditionCombiner(Condition):
         for term in self._terms:
             term.initialize()
 
+    def ask(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Ask the terms, each of which knows whether it waits for an event."""
+        return self._best(timestamp, only_look=False)
+
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Give the most hopeful of the terms' answers."""
+        """Return the most hopeful of the terms' answers."""
+        return self._best(timestamp, only_look=True)
+
+    def _best(self, timestamp: int, only_look: bool) -> tuple[SchedulingStatusType, int | None]:
         best = SchedulingStatusType.NEVER
         earliest: int | None = None
         for term in self._terms:
-            term.update_state(timestamp)
-            status, target = term.check(timestamp)
+            status, target = term.check(timestamp) if only_look else term.ask(timestamp)
             if status is SchedulingStatusType.READY:
                 return status, target
             if status is SchedulingStatusType.WAIT_TIME and target is not None:

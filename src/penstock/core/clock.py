@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
-    from penstock.runtime.lane import Seat
+    from penstock.runtime.parker import Parker
 
 __all__ = ["Clock", "nanoseconds"]
 
@@ -64,13 +64,17 @@ class Clock(Resource):
         """
         return False
 
-    def park(self, seat: Seat, seconds: float | None) -> bool:
-        """Have a worker sleep until woken (True) or until so many seconds of this clock have passed (False)."""
-        return seat.sleep(seconds)
+    def park(self, parker: Parker, seconds: float | None) -> bool:
+        """Have a worker wait until unparked (True) or until so many seconds have passed (False)."""
+        return parker.park(seconds)
+
+    def unpark(self, parker: Parker) -> None:
+        """End the wait of a parked worker; may be called from any thread."""
+        parker.unpark()
 
     def attach(self) -> AbstractContextManager[None]:
         """Count this thread as one that works, for the length of a ``with``."""
         return nullcontext()
 
     def watch(self, announce: Callable[[], None] | None) -> None:
-        """Name the function to call, from any thread, when the time was moved from outside."""
+        """Name the function to call, from any thread, when the time was moved or its pace changed."""

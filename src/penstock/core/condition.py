@@ -52,7 +52,9 @@ class Condition:
 
     A condition of your own is asked again when a message arrives at or leaves one of the operator's
     ports, after the operator ran, at the time it named (WAIT_TIME), when :meth:`notify_scheduler` is
-    called from any thread, and, while it says plain WAIT, once in every round of the scheduler.
+    called from any thread, and, while it says plain WAIT, in every round of the scheduler and every
+    `check_recession_period_ms`. One that says WAIT_EVENT is asked again only after :meth:`notify_scheduler`:
+    say that where an event will come, because it costs nothing until then.
 
     Parameters
     ----------
@@ -63,7 +65,7 @@ class Condition:
     """
 
     # Built-in conditions know every event that changes them, so they are never polled.
-    polled: ClassVar[bool] = True
+    polled: bool = True
     # The argument that names the port (or ports) a condition is about, where `setup` makes it for a port.
     port_role: ClassVar[str | None] = None
     kinds: ClassVar[dict[ConditionType, type[Condition]]] = {}
@@ -81,6 +83,9 @@ class Condition:
         self.fragment = fragment
         self.name = name or type(self).__name__.lower()
         self._node: Node | None = None
+        # Whether it said WAIT_EVENT and nobody has notified the scheduler since. Set by the worker that asks, under
+        # the engine's lock; cleared by any thread.
+        self._awaits_event = False
         self.spec = ComponentSpec(fragment)
         self.setup(self.spec)
         self.spec.apply(self, kwargs)
@@ -107,6 +112,7 @@ class Condition:
 
     def notify_scheduler(self) -> bool:
         """Say, from any thread, that `check` would now give another answer."""
+        self._awaits_event = False
         node = self._node
         if node is None:
             return False
@@ -146,6 +152,19 @@ class Condition:
     def join(self, node: Node) -> None:
         """Belong to `node`, and find there what `check` looks at."""
         self._node = node
+        self._awaits_event = False
+
+    def ask(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return the state now, by `check`, unless the condition waits for an event that has not come."""
+        if self._awaits_event:
+            return SchedulingStatusType.WAIT_EVENT, None
+        # Set first: an event that comes while `check` runs clears it, and then the condition is asked again.
+        self._awaits_event = True
+        self.update_state(timestamp)
+        status, until = self.check(timestamp)
+        if status is not SchedulingStatusType.WAIT_EVENT:
+            self._awaits_event = False
+        return status, until
 
     def detach(self) -> None:
         """Leave the run."""

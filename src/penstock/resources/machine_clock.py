@@ -10,7 +10,7 @@ from penstock.core.clock import Clock
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.gpu.sim import Machine
-    from penstock.runtime.lane import Seat
+    from penstock.runtime.parker import Parker
 
 __all__ = ["MachineClock", "machine_clock"]
 
@@ -53,16 +53,21 @@ class MachineClock(Clock):
         """Give the seconds of the machine's time until it shows a time."""
         return (target_time_ns - self.timestamp()) / 1e9
 
-    def park(self, seat: Seat, seconds: float | None) -> bool:
+    def park(self, parker: Parker, seconds: float | None) -> bool:
         """Have a worker sleep in the machine's time."""
         woken = False
 
         def is_woken() -> bool:
             nonlocal woken  # asked more than once, and not only by this thread; a wake-up can be taken once
-            woken = woken or seat.take_wake_up()
+            woken = woken or parker.take()
             return woken
 
         return self.machine.wait(is_woken, seconds)
+
+    def unpark(self, parker: Parker) -> None:
+        """End the wait of a worker that is parked in the machine's time."""
+        parker.unpark()
+        self.machine.notify()
 
     def attach(self) -> AbstractContextManager[None]:
         """Count this thread: virtual time stands still while it runs."""

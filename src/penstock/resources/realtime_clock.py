@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -46,21 +47,21 @@ class RealtimeClock(Clock):
         self._initial_scale = initial_time_scale
         self._since_epoch = use_time_since_epoch
         self._announce: Callable[[], None] | None = None
+        self._lock = threading.Lock()
         self.initialize()
 
     def initialize(self) -> None:
         """Begin to count from the offset."""
-        self._scale = self._initial_scale
-        self._reference = time.monotonic_ns()
         start = self._offset + (time.time() if self._since_epoch else 0.0)
-        self._shown = round(start * 1e9)
+        # What was shown, at which moment, and the pace since: one object, so that a thread that reads it while
+        # another changes the pace sees all of it before or all of it after.
+        self._pace = (round(start * 1e9), time.monotonic_ns(), self._initial_scale)
 
     def timestamp(self) -> int:
-        """Give the time in nanoseconds."""
-        passed = time.monotonic_ns() - self._reference
-        if self._scale != 1.0:
-            passed = round(passed * self._scale)
-        return self._shown + passed
+        """Return the time in nanoseconds."""
+        shown, reference, scale = self._pace
+        passed = time.monotonic_ns() - reference
+        return shown + (passed if scale == 1.0 else round(passed * scale))
 
     def sleep_until(self, target_time_ns: int) -> None:
         """Sleep until this clock shows `target_time_ns`."""
@@ -69,17 +70,20 @@ class RealtimeClock(Clock):
 
     def seconds_until(self, target_time_ns: int) -> float:
         """Give the real seconds until this clock shows a time."""
-        return (target_time_ns - self.timestamp()) / self._scale / 1e9
+        shown, reference, scale = self._pace
+        return (target_time_ns - shown) / scale / 1e9 - (time.monotonic_ns() - reference) / 1e9
 
     def set_time_scale(self, time_scale: float) -> None:
         """Let time pass faster or slower from now on."""
         if time_scale <= 0:
             raise ValueError(f"clock {self.name!r}: the time scale must be positive, not {time_scale}")
-        self._shown = self.timestamp()
-        self._reference = time.monotonic_ns()
-        self._scale = time_scale
-        if self._announce is not None:
-            self._announce()
+        with self._lock:
+            shown, reference, scale = self._pace
+            now = time.monotonic_ns()
+            self._pace = (shown + round((now - reference) * scale), now, time_scale)
+        announce = self._announce
+        if announce is not None:
+            announce()
 
     def watch(self, announce: Callable[[], None] | None) -> None:
         """Name the function to call when the scale was changed."""

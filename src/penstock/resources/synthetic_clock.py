@@ -45,12 +45,22 @@ class SyntheticClock(Clock):
                 )
             self._now = new_time_ns
             self._moved.notify_all()
-        if self._announce is not None:
-            self._announce()
+        self._tell()
 
     def advance_by(self, time_delta_ns: int | float | timedelta) -> None:
         """Move the time forward by nanoseconds (int), seconds (float) or a timedelta."""
-        self.advance_to(self._now + nanoseconds(time_delta_ns))
+        delta = nanoseconds(time_delta_ns)
+        if delta < 0:
+            raise ValueError(f"clock {self.name!r} cannot go back by {-delta} ns")
+        with self._moved:
+            self._now += delta
+            self._moved.notify_all()
+        self._tell()
+
+    def _tell(self) -> None:
+        announce = self._announce
+        if announce is not None:
+            announce()
 
     def sleep_until(self, target_time_ns: int) -> None:
         """Sleep until another thread has moved the time to `target_time_ns`."""

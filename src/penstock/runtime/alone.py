@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.runtime.lane import Seat
 from penstock.runtime.lifecycle import note
-from penstock.runtime.rest import rest
+from penstock.runtime.parker import Parker
 
 if TYPE_CHECKING:
     from penstock.runtime.engine import Engine
@@ -17,11 +16,12 @@ __all__ = ["run_alone"]
 def run_alone(engine: Engine) -> None:
     """Run until the engine is finished, on this thread."""
     lane = engine.lanes[0]
-    seat = Seat(lane)
+    parker = Parker(lane)
+    waiting = engine.waiting
     while True:
         node = engine.take(lane)
         if node is None:
-            if not rest(engine, seat, None):
+            if not waiting.wait(parker, None):
                 return
             continue
         try:

@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 from penstock.core.condition import SchedulingStatusType
-from penstock.runtime.lane import Lane, Seat
+from penstock.runtime.ready_queue import ReadyQueue
 from penstock.runtime.timers import Timers
+from penstock.runtime.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +41,7 @@ __all__ = ["Engine"]
 
 _NEVER = SchedulingStatusType.NEVER
 _READY = SchedulingStatusType.READY
+_WAIT = SchedulingStatusType.WAIT
 _WAIT_TIME = SchedulingStatusType.WAIT_TIME
 _WAIT_EVENT = SchedulingStatusType.WAIT_EVENT
 
@@ -47,19 +50,20 @@ class Engine:
     """The state of one run."""
 
     __slots__ = (
+        "_asking",
+        "_asking_on",
         "alive",
         "at_end",
         "clock",
         "deadlock_at",
         "error",
         "inbox",
-        "keeper",
-        "keeper_until",
         "lanes",
         "limit",
         "lock",
         "nodes",
         "pending",
+        "poll_at",
         "polled",
         "progress",
         "running",
@@ -68,23 +72,27 @@ class Engine:
         "streams",
         "timed",
         "timers",
+        "waiting",
     )
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.clock: Clock = scheduler.clock
         self.nodes: list[Node] = []
-        self.lanes: list[Lane] = [Lane()]
+        self.lanes: list[ReadyQueue] = [ReadyQueue()]
         self.lock = threading.Lock()
         self.inbox: deque[Node | None] = deque()
         self.timers = Timers()
+        self.waiting = Waiting(self)
         # The time at which the run is to end whatever happens.
         self.limit: int | None = None
-        # Whether there is any time to watch for: timers or limit.
+        # Whether there is any time to watch for: a timer, the limit, or conditions to poll.
         self.timed = False
-        # A dict, because its order is the same every time.
+        # The nodes with a user's condition that said WAIT, and the time at which to ask them again. A dict, because
+        # its order is the same every time.
         self.polled: dict[Node, None] = {}
-        # Whether anything ran since the polled nodes were last asked.
+        self.poll_at = 0
+        # Whether anything was let run since the run was last found idle.
         self.progress = True
         # Nodes that wait for an announcement; while there are some there is no deadlock.
         self.pending = 0
@@ -92,72 +100,40 @@ class Engine:
         self.running = 0
         self.stopping = False
         self.error: BaseException | None = None
+        # When the run ends unless something runs before; set while it is idle.
         self.deadlock_at: int | None = None
-        # The sleeping worker that wakes up for the next timer, and when.
-        self.keeper: Seat | None = None
-        self.keeper_until = 0
+        # The node whose conditions are being asked, and the thread that asks.
+        self._asking: Node | None = None
+        self._asking_on = 0
         # Called once when the run is over, whatever happened; for layers above this one.
         self.at_end: list[Callable[[], None]] = []
         self.streams: RunStreams
 
     # From any thread.
 
-    def announce(self, node: Node | None) -> None:
-        """Have a node looked at again; never blocks and takes no lock."""
+    def announce(self, node: Node) -> None:
+        """Have a node's conditions asked again; never blocks and takes no lock."""
+        if node is self._asking and get_ident() == self._asking_on:
+            return  # from inside a `check`, whose answer is about to be taken anyway
         self.inbox.append(node)
-        if node is not None:
-            lane = node.lane
-            # A worker that will be done in a moment looks at the inbox then, and one stands by in case it is not:
-            # no need to wake another.
-            if (lane.quick is not None and lane.standby is not None) or lane.wake():
-                return
-        for lane in self.lanes:
-            if lane.wake():
-                return
+        self.waiting.announced(node.lane)
+
+    def time_moved(self) -> None:
+        """Have the clock looked at again, because its time was moved or its pace changed."""
+        self.inbox.append(None)
+        self.waiting.time_moved()
+        self.waiting.announced(None)
 
     def request_stop(self) -> None:
         """End the run once what is running now has finished."""
         self.stopping = True
         self.inbox.append(None)
-        self.wake_all()
+        self.waiting.wake_all()
 
-    def end(self) -> bool:
-        """End the run because there is nothing left to do; gives False, for `rest` to pass on."""
+    def end(self) -> None:
+        """End the run because there is nothing left to do, or its time is up."""
         self.stopping = True
-        self.wake_all()
-        return False
-
-    def wake_all(self) -> None:
-        """Wake every sleeping worker."""
-        for lane in self.lanes:
-            while lane.wake():
-                pass
-
-    def wake_lanes(self) -> None:
-        """Wake a worker for each lane that has something left to take, and one to keep the time."""
-        for lane in self.lanes:
-            if lane.asleep and (lane.now or lane.later):
-                if lane.quick is None:
-                    lane.wake()
-                elif lane.standby is None:
-                    lane.call_standby()
-        if self.timed and self.clock.passes:
-            self._find_keeper()
-
-    def _find_keeper(self) -> None:
-        """See to it that some sleeper wakes up for the next timer while this worker is busy."""
-        until = self.next_time()
-        if until is None or (self.keeper is not None and self.keeper_until <= until):
-            return
-        for lane in self.lanes:
-            try:
-                seat = lane.asleep.pop()
-            except IndexError:
-                continue
-            # Named at once, so that the next step does not wake another one for the same.
-            self.keeper, self.keeper_until = seat, until
-            seat.wake()
-            return
+        self.waiting.wake_all()
 
     # At the start.
 
@@ -187,12 +163,12 @@ class Engine:
                 node.lane.later.append(node)
             elif node.asked:
                 self.observe(node)
-        self.clock.watch(lambda: self.announce(None))
+        self.clock.watch(self.time_moved)
 
     # The step.
 
-    def take(self, lane: Lane) -> Node | None:
-        """Give the next node of a lane that is to run, or None; the caller runs it and calls `finish`."""
+    def take(self, lane: ReadyQueue) -> Node | None:
+        """Return the next node of a queue that is to run, or None; the caller runs it and calls `finish`."""
         while True:
             if self.inbox:
                 self.drain()
@@ -213,14 +189,24 @@ class Engine:
             node.sweep = lane.sweep
             return node
 
-    def begin_sweep(self, lane: Lane) -> None:
+    def service(self) -> None:
+        """Take note of announcements and of the time, for a worker that may take nothing."""
+        if self.inbox:
+            self.drain()
+        if self.timed:
+            self.fire()
+
+    def has_ready(self) -> bool:
+        """Return whether any node waits to be taken."""
+        return any(lane.now or lane.later for lane in self.lanes)
+
+    def begin_sweep(self, lane: ReadyQueue) -> None:
         """Let everything that is to run later run now."""
         # If none but polled nodes are here, asking them once more would go on for ever.
         busy = bool(self.polled) and not self.polled.keys() >= set(lane.later)
         lane.sweep += 1
         lane.now.extend(reversed(lane.later))
         lane.later.clear()
-        self.deadlock_at = None
         if busy:
             self.poll()
 
@@ -299,11 +285,12 @@ class Engine:
         """Tell the producers of a queue, in the middle of its consumer's compute, that there is room."""
         with self.lock:
             self._retell(queue)
-            self.wake_lanes()
+            self.waiting.wake_others(queue.consumer.lane, computes=True)
 
-    def overtake(self, lane: Lane, node: Node | None) -> None:
-        """Open a lane to all its workers again, if a node still has it to itself that should have been quick."""
-        if node is not None and node is lane.quick:
+    def overtake(self, lane: ReadyQueue) -> None:
+        """Open a queue to all its workers again: the node that has it to itself is not as quick as expected."""
+        node = lane.quick
+        if node is not None:
             lane.quick = None
             for queue in node.inputs:
                 self._retell(queue)  # which it did not do as it received
@@ -324,6 +311,7 @@ class Engine:
         node.blockers += 1
         self.alive -= 1
         self.polled.pop(node, None)
+        self.timers.disarm(node)
         if node.pending:
             node.pending = False
             self.pending -= 1
@@ -352,7 +340,7 @@ class Engine:
     # Conditions that are asked.
 
     def admit(self, node: Node) -> bool:
-        """Say whether a node without blockers may run now; if not, see to it that it is asked again."""
+        """Return whether a node without blockers may run now; if not, see to it that it is asked again."""
         if node.asked:
             status, until = self.observe(node)
             if status is not _READY:
@@ -367,38 +355,56 @@ class Engine:
         return True
 
     def observe(self, node: Node) -> tuple[SchedulingStatusType, int | None]:
-        """Ask a node's conditions and take note of NEVER, of events outstanding and of what to poll."""
+        """Ask a node's conditions and take note of NEVER, of events outstanding and of what to poll.
+
+        Whatever time it waited for is forgotten, unless it waits for a time again.
+        """
         if node.retired:
             return _NEVER, None
+        now = self.clock.timestamp()
+        self._asking, self._asking_on = node, get_ident()
         try:
-            status, until = node.check(self.clock.timestamp())
+            status, until = node.ask_conditions(now)
         except Exception as error:
             error.add_note(f"raised by a condition of operator {node.name!r}")
             raise
+        finally:
+            self._asking = None
         if status is _NEVER:
             self.retire(node)
             return status, until
+        if status is not _WAIT_TIME:
+            self.timers.disarm(node)
         pending = status is _WAIT_EVENT
         if pending is not node.pending:
             node.pending = pending
             self.pending += 1 if pending else -1
         if node.polls:
-            if status is _READY or status is _WAIT_TIME:
+            # One that waits for an event or a time is asked when that comes.
+            if status is not _WAIT:
                 self.polled.pop(node, None)
-            else:
+            elif node not in self.polled:
+                if not self.polled:
+                    self.poll_at = now + self._recess()
                 self.polled[node] = None
+                self.timed = True
         return status, until
 
     def poll(self) -> bool:
-        """Have the users' conditions that said WAIT asked again, and say whether there are any."""
+        """Have the users' conditions that said WAIT asked again, and return whether any is to be."""
+        self.poll_at = self.clock.timestamp() + self._recess()
         for node in self.polled:
             self.candidate(node)
-        return any(lane.later for lane in self.lanes)
+        return self.has_ready()
+
+    def _recess(self) -> int:
+        return max(round(self.scheduler.check_recession_period_ms * 1e6), 1)
 
     def drain(self) -> None:
-        """Take note of what was announced."""
+        """Take note of what was announced until now."""
         inbox = self.inbox
-        while inbox:
+        # Not of what is announced meanwhile: under a flood of announcements this would never end.
+        for _ in range(len(inbox)):
             node = inbox.popleft()
             if node is None:
                 continue
@@ -411,25 +417,32 @@ class Engine:
             elif node.blockers:
                 self.observe(node)
             else:
+                self.progress = self.progress or not node.guarded
                 self.candidate(node)
 
     # Time.
 
     def fire(self) -> None:
-        """Put in lanes what was waiting for a time that has come, and see whether the run's time is up."""
+        """Put in their queues the nodes whose time has come, and end the run if its time is up."""
         now = self.clock.timestamp()
         for node in self.timers.due(now):
             self.candidate(node)
         if self.limit is not None and now >= self.limit:
             self.end()
-        self.timed = self.next_time() is not None
+        if self.polled:
+            if now >= self.poll_at:
+                self.poll()
+        else:
+            self.timed = self.next_time() is not None
 
     def next_time(self) -> int | None:
-        """Give the next time at which something is to happen: a timer, or the end of the run."""
+        """Return the next time at which something is to happen: a timer, a poll, or the end of the run."""
         until = self.timers.next()
-        if self.limit is None or (until is not None and until <= self.limit):
-            return until
-        return self.limit
+        if self.limit is not None and (until is None or self.limit < until):
+            until = self.limit
+        if self.polled and self.clock.passes and (until is None or self.poll_at < until):
+            until = self.poll_at
+        return until
 
     # Room that several producers share: taken before a compute, given back after it, so that two of them
     # never run for the same place.

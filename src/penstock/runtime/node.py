@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from penstock.core.operator import Operator
     from penstock.runtime.contexts import ExecutionContext, InputContext, OutputContext
     from penstock.runtime.engine import Engine
-    from penstock.runtime.lane import Lane
     from penstock.runtime.queue import Queue
+    from penstock.runtime.ready_queue import ReadyQueue
     from penstock.runtime.streams import NodeStreams
 
-__all__ = ["Node"]
+__all__ = ["UNKNOWN_PACE", "Node"]
+
+UNKNOWN_PACE = 1 << 60
 
 _NEVER = SchedulingStatusType.NEVER
 _READY = SchedulingStatusType.READY
@@ -80,15 +82,16 @@ class Node:
         self.input: InputContext
         self.output: OutputContext
         self.context: ExecutionContext
-        self.lane: Lane
+        self.lane: ReadyQueue
         # By port, and flat for the hot path.
         self.input_queues: dict[str, tuple[Queue, ...]] = {}
         self.output_queues: dict[str, tuple[Queue, ...]] = {}
         self.inputs: tuple[Queue, ...] = ()
         self.outputs: tuple[Queue, ...] = ()
         self.blockers = 0
-        # How many nanoseconds a compute takes, lately; told by schedulers with several workers.
-        self.pace = 0
+        # How many nanoseconds a compute takes, lately; measured where there are several workers. Until it is known,
+        # the node counts as slow: then others run beside it.
+        self.pace = UNKNOWN_PACE
         # In a lane or running: either way not to be put in the lane again.
         self.busy = False
         # Computes left; counts down from -1 past every bound where there is none.
@@ -158,13 +161,14 @@ class Node:
 
     # What the engine asks.
 
-    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Ask the conditions that are asked, and AND-combine their answers."""
+    def ask_conditions(
+        self, timestamp: int, only_look: bool = False
+    ) -> tuple[SchedulingStatusType, int | None]:
+        """Ask the conditions that are asked, and AND-combine their answers; `only_look` leaves no trace in them."""
         combined = _READY
         until: int | None = None
         for condition in self.asked:
-            condition.update_state(timestamp)
-            status, target = condition.check(timestamp)
+            status, target = condition.check(timestamp) if only_look else condition.ask(timestamp)
             if status is _READY:
                 continue
             if status is _NEVER:
@@ -204,7 +208,7 @@ class Node:
             return _NEVER
         if self.blockers:
             return _WAIT
-        return self.check(self.engine.clock.timestamp())[0] if self.asked else _READY
+        return self.ask_conditions(self.engine.clock.timestamp(), only_look=True)[0]
 
 
 _RANK = {_READY: 0, _WAIT_TIME: 1, _WAIT: 2, _WAIT_EVENT: 3}

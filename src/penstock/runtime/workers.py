@@ -7,9 +7,10 @@ the woken thread could not run anyway until this one lets go.
 
 Nor is it woken for what this worker will get to in a moment. Two threads that each make short calls which
 release the GIL (a kernel launch is one) hand it to and fro at every call, and both get slower by far: a chain
-of CuPy operators took 65 µs a compute on four workers and 20 on one. So a node whose computes take less than
-`_QUICK` is run with its lane to itself. In case it does not come back after all, one sleeping worker stands
-by: it looks every millisecond whether the same compute still runs, and takes over if it does.
+of CuPy operators took 65 µs a compute on four workers and 20 on one. So a node whose computes are known to take
+less than `_QUICK` is run with its ready queue to itself. In case it does not come back after all, one parked worker
+stands by: it looks every millisecond whether the same compute still runs, and takes over if it does. A node counts
+as slow until one of its computes has been measured, so that slow ones run side by side from the first.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from penstock.runtime.lane import Lane, Seat
 from penstock.runtime.lifecycle import note
-from penstock.runtime.rest import rest
+from penstock.runtime.parker import Parker
+from penstock.runtime.ready_queue import ReadyQueue
 from penstock.runtime.threads import WorkerThread
 
 if TYPE_CHECKING:
@@ -39,15 +40,15 @@ def run_workers(
     engine: Engine, count: int, cores: Sequence[int] = (), pools: Sequence[ThreadPool] = ()
 ) -> None:
     """Run until the engine is finished, on `count` threads and those of the pools."""
-    seats = [(Seat(engine.lanes[0]), tuple(cores)) for _ in range(count)]
+    places = [(Parker(engine.lanes[0]), tuple(cores)) for _ in range(count)]
     for pool in pools:
-        seats += _seats_of(engine, pool)
-    if len(seats) > 1:
+        places += _places_of(engine, pool)
+    if len(places) > 1:
         for node in engine.nodes:
             node.input.tell_at_once()
     workers = [
-        WorkerThread(partial(_work, engine, seat, pinned), engine.clock, f"penstock worker {number}")
-        for number, (seat, pinned) in enumerate(seats)
+        WorkerThread(partial(_work, engine, parker, pinned), engine.clock, f"penstock worker {number}")
+        for number, (parker, pinned) in enumerate(places)
     ]
     try:
         for worker in workers:
@@ -63,11 +64,11 @@ def run_workers(
         raise
 
 
-def _seats_of(engine: Engine, pool: ThreadPool) -> list[tuple[Seat, tuple[int, ...]]]:
-    """Move the nodes of a pool's operators to lanes of their own, and make the seats that serve them."""
-    shared = Lane()
+def _places_of(engine: Engine, pool: ThreadPool) -> list[tuple[Parker, tuple[int, ...]]]:
+    """Move the nodes of a pool's operators to lanes of their own, and make the places that serve them."""
+    shared = ReadyQueue()
     cores: set[int] = set()
-    seats: list[tuple[Seat, tuple[int, ...]]] = []
+    places: list[tuple[Parker, tuple[int, ...]]] = []
     used = False
     for assignment in pool.assignments:
         node = assignment.operator._node
@@ -78,9 +79,9 @@ def _seats_of(engine: Engine, pool: ThreadPool) -> list[tuple[Seat, tuple[int, .
             )
         lane = shared
         if assignment.pinned:
-            lane = Lane()
+            lane = ReadyQueue()
             engine.lanes.append(lane)
-            seats.append((Seat(lane), assignment.cores))
+            places.append((Parker(lane), assignment.cores))
         else:
             cores.update(assignment.cores)
             used = True
@@ -90,8 +91,8 @@ def _seats_of(engine: Engine, pool: ThreadPool) -> list[tuple[Seat, tuple[int, .
         node.lane = lane
     if used:
         engine.lanes.append(shared)
-        seats += [(Seat(shared), tuple(sorted(cores))) for _ in range(pool.initial_size)]
-    return seats
+        places += [(Parker(shared), tuple(sorted(cores))) for _ in range(pool.initial_size)]
+    return places
 
 
 def _pin(cores: tuple[int, ...]) -> None:
@@ -103,9 +104,10 @@ def _pin(cores: tuple[int, ...]) -> None:
         raise
 
 
-def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
+def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
     lock = engine.lock
-    lane = seat.lane
+    lane = parker.ready_queue
+    waiting = engine.waiting
     several = len(engine.lanes) > 1
     node = None
     try:
@@ -118,11 +120,11 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
                     node = engine.take(lane)
                 else:
                     node = None
-                    if engine.inbox:
-                        engine.drain()
+                    engine.service()
                 if node is None:
-                    engine.wake_lanes()
-                    if not rest(engine, seat, lock):
+                    if several:
+                        waiting.wake_others(lane, computes=False)
+                    if not waiting.wait(parker, lock):
                         return
                     continue
                 engine.running += 1
@@ -130,10 +132,10 @@ def _work(engine: Engine, seat: Seat, cores: tuple[int, ...]) -> None:
                     lane.quick = node
                 # While it has the only lane to itself, and one stands by, there is nobody to wake.
                 if lane.quick is None or lane.standby is None or several or engine.timed:
-                    engine.wake_lanes()
+                    waiting.wake_others(lane, computes=True)
                 lock.release()
-                # Timed now and then: looking at the clock twice costs a tenth of the whole step.
-                timed = not node.remaining & 7
+                # A quick one is timed now and then: looking at the clock twice costs a tenth of the whole step.
+                timed = node.pace >= _QUICK or not node.remaining & 7
                 began = perf_counter_ns() if timed else 0
                 try:
                     if node.special:
