@@ -90,7 +90,7 @@ def run_block_by_block(schedule: Schedule) -> list[int]:
 
 def run_model(schedule: Schedule, watch=None) -> list[int]:
     """Return the same by the model under test."""
-    timeline = Timeline(virtual=True)
+    timeline = Timeline()
     sizes = schedule.sm_count, schedule.threads_per_sm, schedule.blocks_per_sm
     processors = Processors(timeline, *sizes)
     ends = [-1] * len(schedule.jobs)
@@ -120,7 +120,9 @@ def random_schedule(random: random.Random) -> Schedule:
     everywhere = (1 << sm_count) - 1
     cut = random.randint(0, sm_count)
     low, high = everywhere & ((1 << cut) - 1), everywhere & ~((1 << cut) - 1)
-    sets = random.choice([[everywhere], [low or everywhere, high or everywhere], [everywhere, low or high], []])
+    sets = random.choice(
+        [[everywhere], [low or everywhere, high or everywhere], [everywhere, low or high], []]
+    )
     sizes = random.choice([[256], [1024], [64, 128], [32, 96, 512, 1024], [640, 256, 1024]])
     about = random.choice([10, 100, 1_000, 10_000, 1_000_000])
     kind = random.choice(["alike", "near", "wide", "few"])
@@ -148,9 +150,7 @@ def random_schedule(random: random.Random) -> Schedule:
         )
         for _ in range(random.randint(1, 16))
     ]
-    return Schedule(
-        jobs, sm_count, random.choice([1024, 1536, 2048]), random.choice([1, 2, 8, 16, 32])
-    )
+    return Schedule(jobs, sm_count, random.choice([1024, 1536, 2048]), random.choice([1, 2, 8, 16, 32]))
 
 
 def off(schedule: Schedule) -> float:
