@@ -3,7 +3,8 @@
 A load fills the GPU: two launches, one after the other, of blocks that run for 2 ms each. In the middle of
 the first, a critical kernel of 16 blocks of 100 µs arrives: with nothing beside it, beside the load on plain
 streams, on a stream of high priority, and with the GPU partitioned, 16 SMs for the critical kernel and the
-rest for the load. Runs on a GPU, or simulated where there is none; it says which.
+rest for the load. Runs on a GPU, or simulated where there is none; it says which. Simulated figures, those of
+the host too, are in virtual time, where the host takes none.
 """
 
 import argparse
@@ -195,7 +196,11 @@ def main() -> None:
         results = run(bench, ISOLATION, times)
     else:
         with sim.Machine("h200") as machine:
-            bench, kind, times = Bench.simulated(machine), "SIMULATED, not measured", options.times or 20
+            bench, kind, times = (
+                Bench.simulated(machine),
+                "SIMULATED in virtual time, not measured",
+                options.times or 20,
+            )
             results = run(bench, ISOLATION, times)
     title = f"{bench.device.name}: {kind}, {times} times"
     show(title, results)

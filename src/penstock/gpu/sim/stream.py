@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.event import Event, EventOptions
 from penstock.gpu.sim.lanes import Lane, Wait
 from penstock.gpu.sim.machine import DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, ContextState, current_machine
@@ -130,6 +131,11 @@ class Stream:
         elif not isinstance(event, Event):
             raise TypeError(f"record takes an Event, got {type(event).__name__}")
         event._check()
+        if event._context.device is not lane.context.device:
+            raise CUDAError(
+                f"CUDA_ERROR_INVALID_HANDLE: an event of device {event._context.device.index} cannot be recorded "
+                f"on a stream of device {lane.context.device.index}; a stream may wait for it there"
+            )
         with lane.timeline.lock:
             event._mark = lane.record()
         return event
