@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from penstock import gpu
 from penstock.gpu import sim
-from penstock.gpu.sim.processors import Grid, indices_of
+from penstock.gpu.sim.processors import Grid, Processors, indices_of
+from penstock.gpu.sim.timeline import Timeline
 from tests.sim.block_by_block import Job, Schedule, random_schedule, run_block_by_block, run_model
 
 profiles = st.sampled_from(sorted(sim.PROFILES))
@@ -89,11 +90,39 @@ def test_blocks_that_end_almost_together_end_one_after_the_other():
 
 
 def test_room_that_comes_free_at_one_moment_is_given_out_together():
-    # The first grid's slots and the last one's own come free at 3 ns, and the last has fewer blocks left than that.
-    everywhere = 2**SMS - 1
-    jobs = [Job(0, 4, 3, 0, everywhere), Job(1, 4, 1, 0, everywhere), Job(2, 5, 1, 0, 0b110011)]
-    schedule = Schedule(jobs, SMS, 64, 1)
-    assert run_model(schedule) == run_block_by_block(schedule)
+    # At 10 ns two slots come free on each of two SMs. The third job takes one of each, as the emptiest SM goes first,
+    # so one is left for the fourth. Given out one SM after the other, there would be none.
+    jobs = [
+        Job(0, 2, 10, 0, sms=0b01),
+        Job(0, 2, 10, 0, sms=0b10),
+        Job(1, 2, 100, 0, sms=0b11),
+        Job(2, 1, 100, 0, sms=0b01),
+    ]
+    schedule = Schedule(jobs, 2, blocks_per_sm=2)
+    assert run_model(schedule) == run_block_by_block(schedule) == [10, 10, 110, 110]
+
+
+def test_a_launch_is_in_line_for_room_that_comes_free_as_it_arrives_however_late_it_was_announced():
+    timeline = Timeline()
+    processors = Processors(timeline, 1, 64, 1)
+    ends = {}
+
+    def submit(name: str, priority: int) -> None:
+        grid = Grid(
+            blocks=1,
+            threads=1,
+            period=100,
+            sms=1,
+            priority=priority,
+            on_end=lambda grid: ends.update({name: timeline.now}),
+        )
+        processors.submit(grid)
+
+    for name in ("first", "second"):
+        timeline.at(0, lambda name=name: submit(name, 0))
+    timeline.at(50, lambda: timeline.at(100, lambda: submit("urgent", -1)))
+    timeline.wait(lambda: len(ends) == 3)
+    assert ends == {"first": 100, "urgent": 200, "second": 300}
 
 
 def test_room_on_one_sm_comes_free_piece_by_piece():
