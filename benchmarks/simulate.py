@@ -23,7 +23,7 @@ LIMIT = """\
 The goal of 100,000 kernels of 1,000 blocks in 10 s is met where streams do not contend for SMs: on one
 stream, or on partitions of their own. Streams that fill the same SMs with blocks of different lengths break
 each other's grids into cohorts that end at different times, and each end is a step of the simulation: there a
-kernel costs about ten times as much, and the goal is missed by as much as the last rows show."""
+kernel costs several times as much, and the goal is missed by as much as the last rows show."""
 
 
 def main() -> int:

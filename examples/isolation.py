@@ -3,7 +3,8 @@
 A load fills the GPU: two launches, one after the other, of blocks that run for 2 ms each. In the middle of
 the first, a critical kernel of 16 blocks of 100 µs arrives: with nothing beside it, beside the load on plain
 streams, on a stream of high priority, and with the GPU partitioned, 16 SMs for the critical kernel and the
-rest for the load. Runs on a GPU, or simulated where there is none; it says which.
+rest for the load. Runs on a GPU, or simulated where there is none; it says which. Simulated figures, those of
+the host too, are in virtual time, where the host takes none.
 """
 
 import argparse
@@ -148,11 +149,11 @@ def run(bench: Bench, scenario: Scenario, times: int) -> dict[str, Latencies]:
     return results
 
 
-def show(title: str, results: dict[str, Latencies]) -> None:
+def show(title: str, clock: str, results: dict[str, Latencies]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title)
+    table = Table(title=title, caption=f"in {clock} time")
     table.add_column("critical kernel")
     for column in ("host p50 µs", "host p99 µs", "GPU p50 µs", "GPU p99 µs"):
         table.add_column(column, justify="right")
@@ -162,7 +163,7 @@ def show(title: str, results: dict[str, Latencies]) -> None:
     Console().print(table)
 
 
-def plot(title: str, results: dict[str, Latencies], path: Path) -> None:
+def plot(title: str, clock: str, results: dict[str, Latencies], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -177,7 +178,7 @@ def plot(title: str, results: dict[str, Latencies], path: Path) -> None:
     axes.hlines(names, middle, worst, color="black", linewidth=1.5)
     for row, (value, extreme) in enumerate(zip(middle, worst, strict=True)):
         axes.text(max(value, extreme) + 6, row, f"{value:.0f}", va="center")
-    axes.set_xlabel("GPU latency of the critical kernel, µs (bar: p50, line: to p99)")
+    axes.set_xlabel(f"GPU latency of the critical kernel, µs of {clock} time (bar: p50, line: to p99)")
     axes.set_title(title, fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -200,10 +201,11 @@ def main() -> None:
         with sim.Machine("h200") as machine:
             bench, kind, times = Bench.simulated(machine), "SIMULATED, not measured", options.times or 20
             results = run(bench, ISOLATION, times)
+    clock = "real" if kind == "measured" else "virtual"
     title = f"{bench.device.name}: {kind}, {times} times"
-    show(title, results)
-    plot(title, results, options.out)
-    print(f"These figures are {kind}. The plot is in {options.out}.")
+    show(title, clock, results)
+    plot(title, clock, results, options.out)
+    print(f"These figures are {kind}, in {clock} time. The plot is in {options.out}.")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ made by a kernel of 16 blocks of 100 µs. The noisy one sends as many as it can,
 blocks than fit. The receivers read every frame a while later and count those that are wrong. What is timed is
 the transmitters' kernel, between two events on the GPU: how long it took from its turn on its stream to its end.
 
-Runs on a GPU, or simulated where there is none; it says which.
+Runs on a GPU, or simulated where there is none; it says which. Simulated figures are in virtual time: they are what
+the model of the GPU says, and are the same on every computer.
 """
 
 from __future__ import annotations
@@ -262,11 +263,11 @@ def run(frames: int, advance: Callable[[], None] = lambda: None) -> list[Figures
     return results
 
 
-def show(title: str, results: list[Figures]) -> None:
+def show(title: str, clock: str, results: list[Figures]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, caption="latencies on the GPU in µs")
+    table = Table(title=title, caption=f"latencies on the GPU in µs, in {clock} time")
     for column in ("case", "flow"):
         table.add_column(column, no_wrap=True)
     for column in ("SMs", "frames/s", "GPU p50", "GPU p99", "wrong"):
@@ -284,7 +285,7 @@ def show(title: str, results: list[Figures]) -> None:
     Console().print(table)
 
 
-def plot(title: str, results: list[Figures], path: Path) -> None:
+def plot(title: str, clock: str, results: list[Figures], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -297,7 +298,7 @@ def plot(title: str, results: list[Figures], path: Path) -> None:
         label = f"{row.case} (p99 {row.percentile(99):.0f} µs)"
         axes.plot(row.begins, row.latencies, ".", color=colour, markersize=3.5, label=label)
     axes.set_yscale("log")
-    axes.set_xlabel("time, s")
+    axes.set_xlabel(f"{clock} time, s")
     axes.set_ylabel("GPU latency of the critical flow, µs")
     axes.set_title(title, fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
@@ -337,16 +338,16 @@ def main() -> None:
         results = run(frames, advance)
         device = gpu.Device(0).name
         progress.update(task, completed=frames * len(CASES), refresh=True)
-    kind = "measured" if measured else "SIMULATED, not measured"
+    kind, clock = ("measured", "real") if measured else ("SIMULATED, not measured", "virtual")
     title = f"{device}: {kind}, {frames} critical frames"
-    show(title, results)
-    plot(title, results, options.out)
+    show(title, clock, results)
+    plot(title, clock, results, options.out)
     alone, beside, apart = (row.percentile(99) for row in results if row.flow == "critical")
     print(
         f"Beside the noisy flow the critical one's p99 is {beside / alone:.1f} times what it is alone, on its own "
         f"{CRITICAL_SMS} SMs {apart / alone:.1f} times. Wrong frames: {sum(row.wrong for row in results)}."
     )
-    print(f"These figures are {kind}. The plot is in {options.out}.")
+    print(f"These figures are {kind}, in {clock} time. The plot is in {options.out}.")
 
 
 if __name__ == "__main__":

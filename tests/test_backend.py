@@ -50,7 +50,7 @@ def test_without_a_gpu_auto_simulates_and_says_so_once():
     assert result.stdout.strip() == "sim"
     (line,) = result.stderr.splitlines()
     assert line.startswith("penstock: ")
-    assert line.endswith("running on a simulated device")
+    assert line.endswith("running on a simulated device, in paced time")
 
 
 def test_asking_for_the_simulation_says_nothing():

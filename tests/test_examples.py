@@ -95,7 +95,7 @@ def test_the_demo_makes_its_point_and_says_that_it_is_simulated(tmp_path: Path) 
     out = run("-W", "error", str(EXAMPLES / "noisy_neighbour.py"), "--frames", "100", "--out", str(picture))
     assert "SIMULATED, not measured, 100 critical frames" in out
     assert "p99 is 15.0 times what it is alone, on its own 16 SMs 1.0 times. Wrong frames: 0." in out
-    assert f"These figures are SIMULATED, not measured. The plot is in {picture}." in out
+    assert f"These figures are SIMULATED, not measured, in virtual time. The plot is in {picture}." in out
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -127,7 +127,7 @@ def test_the_demo_would_see_wrong_frames(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_isolation_example_says_that_it_is_simulated(tmp_path: Path) -> None:
     picture = tmp_path / "isolation.png"
     out = run(str(EXAMPLES / "isolation.py"), "--times", "2", "--out", str(picture))
-    assert f"These figures are SIMULATED, not measured. The plot is in {picture}." in out
+    assert f"These figures are SIMULATED, not measured, in virtual time. The plot is in {picture}." in out
     assert picture.exists()
 
 

@@ -107,3 +107,32 @@ def test_the_version(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out.startswith("penstock 0.")
+
+
+def test_info_tells_which_time_figures_are_in(capsys, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_DEVICE", "sim")
+    for kind, words in (("virtual", "the wall clock shows less"), ("paced", "shows no less")):
+        with sim.Machine("h200", time=kind):
+            assert main(["info"]) == 0
+        assert f"Time     {kind}: figures are the simulation's; " in (told := capsys.readouterr().out)
+        assert words in told
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("PROFILE", "PENSTOCK_SIM_PROFILE must be one of h200, orin, l4, got 'h999'"),
+        ("TIME", "PENSTOCK_SIM_TIME must be one of virtual, paced, real, got 'h999'"),
+        ("DRIVER", "PENSTOCK_SIM_DRIVER must be a version such as 13.0, got 'h999'"),
+        ("DEVICES", "PENSTOCK_SIM_DEVICES must be a whole number from 1 on, got 'h999'"),
+    ],
+)
+@pytest.mark.parametrize("command", [["info"], ["partition", "16"]], ids=["info", "partition"])
+def test_a_simulated_device_that_cannot_be_made_is_one_line(capsys, monkeypatch, command, variable, text):
+    monkeypatch.setenv("PENSTOCK_DEVICE", "sim")
+    monkeypatch.setenv(f"PENSTOCK_SIM_{variable}", "h999")
+    monkeypatch.setattr("penstock.gpu.sim.machine._current", None)
+    assert main(command) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == f"penstock {command[0]}: {text}\n"

@@ -78,7 +78,7 @@ def test_the_machine_before_is_current_again_afterwards():
 
 @pytest.mark.parametrize(
     ("options", "text"),
-    [({"devices": 0}, "at least one device"), ({"time": "fast"}, "'virtual' or 'real'")],
+    [({"devices": 0}, "at least one device"), ({"time": "fast"}, "'virtual', 'paced', 'real'")],
 )
 def test_a_machine_that_makes_no_sense_is_refused(options, text):
     with pytest.raises(ValueError, match=text):
@@ -90,8 +90,10 @@ def test_a_driver_before_12_4_has_no_green_contexts():
         _ = sim.Device(0).resources.sm
 
 
-def environment(**variables: str) -> subprocess.CompletedProcess:
-    code = "from penstock.gpu import sim; m = sim.current_machine(); print(m)"
+SHOW = "from penstock.gpu import sim; m = sim.current_machine(); print(m)"
+
+
+def environment(code: str = SHOW, **variables: str) -> subprocess.CompletedProcess:
     source = str(Path(__file__).parents[2] / "src")
     return subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": source, **variables}, capture_output=True, text=True
@@ -99,7 +101,7 @@ def environment(**variables: str) -> subprocess.CompletedProcess:
 
 
 def test_the_environment_describes_the_first_machine():
-    assert environment().stdout.strip() == "<Machine 1 × h200, driver 13.0, real time>"
+    assert environment().stdout.strip() == "<Machine 1 × h200, driver 13.0, paced time>"
     told = environment(
         PENSTOCK_SIM_PROFILE="orin",
         PENSTOCK_SIM_DRIVER="13.1",
@@ -107,6 +109,40 @@ def test_the_environment_describes_the_first_machine():
         PENSTOCK_SIM_TIME="virtual",
     )
     assert told.stdout.strip() == "<Machine 2 × orin, driver 13.1, virtual time>"
+
+
+PIPELINE = """
+import sys
+from penstock import Application, CountCondition, Operator
+from penstock.resources import CudaStreamPool
+class Nothing(Operator):
+    def compute(self, op_input, op_output, context): {compute}
+class App(Application):
+    def compose(self):
+        self.add_operator(Nothing(self, CountCondition(self, 3), {given}name="nothing"))
+app = App()
+app.run()
+print(type(app.scheduler().clock).__name__, "penstock.gpu.sim" in sys.modules)
+"""
+
+
+def test_a_pipeline_that_is_given_streams_runs_on_the_clock_of_the_machine_it_will_use():
+    code = PIPELINE.format(compute="pass", given='CudaStreamPool(self, 0, name="streams"), ')
+    told = environment(code, PENSTOCK_DEVICE="sim")
+    assert told.stdout.split() == ["MachineClock", "True"], told.stderr
+    told = environment(code, PENSTOCK_DEVICE="sim", PENSTOCK_SIM_TIME="real")
+    assert told.stdout.split() == ["RealtimeClock", "True"], told.stderr
+
+
+def test_a_pipeline_that_needs_no_device_makes_none():
+    told = environment(PIPELINE.format(compute="pass", given=""), PENSTOCK_DEVICE="sim")
+    assert told.stdout.split() == ["RealtimeClock", "False"], told.stderr
+
+
+def test_a_pipeline_whose_operator_finds_a_device_only_as_it_runs_does_not_hang():
+    compute = "context.allocate_cuda_stream('own').stream.sync()"
+    told = environment(PIPELINE.format(compute=compute, given=""), PENSTOCK_DEVICE="sim")
+    assert told.stdout.split() == ["RealtimeClock", "True"], told.stderr
 
 
 @pytest.mark.parametrize("name", ["PROFILE", "DRIVER", "DEVICES", "TIME"])

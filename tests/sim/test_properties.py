@@ -1,8 +1,6 @@
 """What holds for every request and every program on a simulated device."""
 
-import heapq
-import itertools
-from dataclasses import dataclass, replace
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +10,7 @@ from penstock import gpu
 from penstock.gpu import sim
 from penstock.gpu.sim.processors import Grid, Processors, indices_of
 from penstock.gpu.sim.timeline import Timeline
+from tests.sim.block_by_block import Job, Schedule, random_schedule, run_block_by_block, run_model
 
 profiles = st.sampled_from(sorted(sim.PROFILES))
 drivers = st.sampled_from([(12, 4), (13, 0), (13, 1), (13, 3)])
@@ -52,88 +51,6 @@ def test_partitions_are_disjoint_and_sum_to_the_device(profile, driver, counts):
 # -- blocks on SMs -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Job:
-    arrival: int
-    blocks: int
-    period: int
-    priority: int
-    sms: int
-    threads: int = 1
-
-
-def run_model(jobs: list[Job], sm_count: int, threads_per_sm: int, slots: int, watch=None) -> list[int]:
-    """Return when each job ends, by the model under test."""
-    timeline = Timeline(virtual=True)
-    processors = Processors(timeline, sm_count, threads_per_sm, slots)
-    ends = [-1] * len(jobs)
-    for number, job in enumerate(jobs):
-
-        def ended(grid: Grid, number: int = number) -> None:
-            ends[number] = timeline.now
-
-        grid = Grid(
-            blocks=job.blocks,
-            threads=job.threads,
-            period=job.period,
-            sms=job.sms,
-            priority=job.priority,
-            on_end=ended,
-        )
-        timeline.at(job.arrival, lambda grid=grid: processors.submit(grid))
-    if watch is not None:
-        processors.on_place = lambda grid, now, shares: watch(processors, grid, now, shares)
-    timeline.wait(lambda: all(end >= 0 for end in ends))
-    return ends
-
-
-def run_block_by_block(jobs: list[Job], sm_count: int, slots: int) -> list[int]:
-    """Return the same by brute force: every block by itself, all blocks the same size."""
-    free = [slots] * sm_count
-    left = [job.blocks for job in jobs]
-    running = [0] * len(jobs)
-    ends = [-1] * len(jobs)
-    line: list[tuple[int, int, int]] = []  # priority, arrival, job
-    ending: list[tuple[int, int, int]] = []  # time, SM, job
-    arrivals = sorted(range(len(jobs)), key=lambda number: (jobs[number].arrival, number))
-    order = itertools.count()
-
-    def place(now: int) -> None:
-        for _, _, number in sorted(line):
-            job = jobs[number]
-            while left[number]:
-                sm = max((i for i in range(sm_count) if job.sms >> i & 1), key=lambda i: free[i])
-                if not free[sm]:
-                    break
-                free[sm] -= 1
-                left[number] -= 1
-                running[number] += 1
-                heapq.heappush(ending, (now + job.period, sm, number))
-
-    def settle(now: int) -> None:
-        while ending and ending[0][0] <= now:
-            _, sm, number = heapq.heappop(ending)
-            free[sm] += 1
-            running[number] -= 1
-            if not running[number] and not left[number]:
-                ends[number] = now
-
-    while arrivals or ending:
-        now = min([jobs[arrivals[0]].arrival] if arrivals else [ending[0][0]])
-        if ending:
-            now = min(now, ending[0][0])
-        settle(now)
-        arrived = False
-        while arrivals and jobs[arrivals[0]].arrival == now:
-            number = arrivals.pop(0)
-            line.append((jobs[number].priority, next(order), number))
-            place(now)
-            arrived = True
-        if not arrived:
-            place(now)
-    return ends
-
-
 SMS = 6
 job_lists = st.lists(
     st.builds(
@@ -143,6 +60,7 @@ job_lists = st.lists(
         period=st.integers(1, 12),
         priority=st.integers(-2, 0),
         sms=st.sampled_from([0b111111, 0b000011, 0b111100, 0b001111]),
+        threads=st.sampled_from([1, 20, 33]),
     ),
     min_size=1,
     max_size=5,
@@ -151,70 +69,87 @@ job_lists = st.lists(
 
 @given(job_lists, st.integers(1, 3))
 @settings(max_examples=400, deadline=None)
-def test_cohorts_end_when_their_blocks_would(jobs, slots):
-    assert run_model(jobs, SMS, threads_per_sm=64, slots=slots) == run_block_by_block(jobs, SMS, slots)
+def test_grids_end_when_they_would_if_each_block_were_simulated(jobs, slots):
+    schedule = Schedule(jobs, SMS, threads_per_sm=64, blocks_per_sm=slots)
+    assert run_model(schedule) == run_block_by_block(schedule)
 
 
-# Joining may make a block run up to 1/256 of its time too long. How far that moves the end of a grid can be
-# bounded where no block can overtake another: blocks of one size, in one line, on SMs that all may use.
-lines_of_jobs = st.lists(
-    st.builds(
-        Job,
-        arrival=st.integers(0, 3000),
-        blocks=st.integers(1, 40),
-        period=st.integers(500, 530) | st.integers(2000, 3000),
-        priority=st.just(0),
-        sms=st.just(2**SMS - 1),
-    ),
-    min_size=1,
-    max_size=12,
-)
+# "python -m tests.sim.block_by_block" runs 22,000 of them.
+@pytest.mark.parametrize("share", range(4))
+def test_random_schedules_end_when_they_would_if_each_block_were_simulated(share):
+    for seed in range(150 * share, 150 * (share + 1)):
+        schedule = random_schedule(random.Random(seed))
+        assert run_model(schedule) == run_block_by_block(schedule), f"seed {seed}"
 
 
-@given(lines_of_jobs, st.integers(1, 3))
-@settings(max_examples=300, deadline=None)
-def test_no_block_runs_more_than_a_256th_too_long(jobs, slots):
-    longest = [replace(job, period=job.period + job.period // 256) for job in jobs]
-    ends = run_model(jobs, SMS, threads_per_sm=64, slots=slots)
-    least, most = (run_block_by_block(given, SMS, slots) for given in (jobs, longest))
-    assert all(low <= end <= high for low, end, high in zip(least, ends, most, strict=True))
-
-
-def test_blocks_that_end_almost_together_are_taken_to_end_together():
-    placements = []
-    everywhere = 2**SMS - 1
-    uneven = [Job(0, 3, 1000, 0, everywhere), Job(0, 3, 1002, 0, everywhere)]
-    then = [Job(0, 6, 600, 0, everywhere) for _ in range(2)]
-    ends = run_model(uneven + then, SMS, 64, 1, lambda processors, grid, now, shares: placements.append(now))
-    assert ends == [1000, 1002, 1602, 2202]
-    assert placements == [
-        0,
-        0,
-        1000,
-        1002,
-        1602,
-    ]  # the last job's begin together
-
-
-def test_joining_does_not_add_up():
-    placements = []
+def test_blocks_that_end_almost_together_end_one_after_the_other():
     everywhere = 2**SMS - 1
     staggered = [Job(0, 1, 1000 + 2 * number, 0, everywhere) for number in range(6)]
-    then = [Job(0, 6, 600, 0, everywhere) for _ in range(2)]
-    run_model(staggered + then, SMS, 64, 1, lambda processors, grid, now, shares: placements.append(now))
-    assert placements[-3:] == [1602, 1606, 1610]  # in pairs, as each is 2 ns (600 / 256) from the first
+    jobs = [*staggered, Job(0, 6, 600, 0, everywhere), Job(0, 1, 600, 0, everywhere)]
+    assert run_model(Schedule(jobs, SMS, 64, 1))[-2:] == [1610, 2200]
+
+
+def test_room_that_comes_free_at_one_moment_is_given_out_together():
+    # At 10 ns two slots come free on each of two SMs. The third job takes one of each, as the emptiest SM goes first,
+    # so one is left for the fourth. Given out one SM after the other, there would be none.
+    jobs = [
+        Job(0, 2, 10, 0, sms=0b01),
+        Job(0, 2, 10, 0, sms=0b10),
+        Job(1, 2, 100, 0, sms=0b11),
+        Job(2, 1, 100, 0, sms=0b01),
+    ]
+    schedule = Schedule(jobs, 2, blocks_per_sm=2)
+    assert run_model(schedule) == run_block_by_block(schedule) == [10, 10, 110, 110]
+
+
+def test_a_launch_is_in_line_for_room_that_comes_free_as_it_arrives_however_late_it_was_announced():
+    timeline = Timeline()
+    processors = Processors(timeline, 1, 64, 1)
+    ends = {}
+
+    def submit(name: str, priority: int) -> None:
+        grid = Grid(
+            blocks=1,
+            threads=1,
+            period=100,
+            sms=1,
+            priority=priority,
+            on_end=lambda grid: ends.update({name: timeline.now}),
+        )
+        processors.submit(grid)
+
+    for name in ("first", "second"):
+        timeline.at(0, lambda name=name: submit(name, 0))
+    timeline.at(50, lambda: timeline.at(100, lambda: submit("urgent", -1)))
+    timeline.wait(lambda: len(ends) == 3)
+    assert ends == {"first": 100, "urgent": 200, "second": 300}
 
 
 def test_room_on_one_sm_comes_free_piece_by_piece():
     # The first job of two blocks leaves its SM in two pieces, 3 ns apart. The big block is next in line, but
-    # fits in neither piece, so small ones take both: were the two joined, the big one would go first.
+    # fits in neither piece, so small ones take both.
     jobs = [
         Job(0, 1, 3, 0, sms=1, threads=1024),
         Job(0, 2, 1000, 0, sms=1, threads=1024),
         Job(100, 10, 500, 0, sms=1, threads=1024),
         Job(200, 1, 100, -1, sms=1, threads=2048),
     ]
-    assert run_model(jobs, 1, threads_per_sm=2048, slots=32) == [3, 1003, 3503, 3603]
+    assert run_model(Schedule(jobs, 1)) == [3, 1003, 3503, 3603]
+
+
+def test_a_launch_finds_the_room_that_comes_free_as_it_arrives():
+    jobs = [Job(0, 3, 100, 0, sms=1), Job(200, 1, 10, -1, sms=1)]
+    assert run_model(Schedule(jobs, 1, blocks_per_sm=1)) == [310, 210]
+
+
+def test_the_cost_does_not_grow_with_the_number_of_blocks():
+    counts = []
+    for blocks in (1_000, 1_000_000):
+        placements = []
+        jobs = [Job(number, blocks, 1000 + 7 * number, 0, 2**SMS - 1) for number in range(3)]
+        run_model(Schedule(jobs, SMS, 64, 4), lambda *_, placements=placements: placements.append(1))
+        counts.append(len(placements))
+    assert counts[1] < 2 * counts[0] < 1000
 
 
 def test_a_grid_that_waits_for_other_sms_disturbs_nobody():
@@ -223,7 +158,7 @@ def test_a_grid_that_waits_for_other_sms_disturbs_nobody():
         Job(0, 100_000, 10, 0, sms=0b000011),
         Job(0, 100_000, 10, 0, sms=0b111111),
     ]
-    run_model(jobs, SMS, 64, 1, lambda processors, grid, now, shares: placements.append(now))
+    run_model(Schedule(jobs, SMS, 64, 1), lambda processors, grid, now, shares: placements.append(now))
     assert len(placements) < 20
 
 
@@ -266,7 +201,7 @@ def test_no_block_runs_outside_its_context_nor_beyond_what_fits(jobs):
         ]
         assert min(min(room) for room in free.values()) >= 0
 
-    ends = run_model(jobs, SMS, threads_per_sm, slots, watch)
+    ends = run_model(Schedule(jobs, SMS, threads_per_sm, slots), watch)
     for job, end in zip(jobs, ends, strict=True):
         assert end >= job.arrival + job.period
     assert len(placed) == len(jobs)

@@ -29,7 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "info":
         from penstock.cli.info import info
 
-        print(info())
+        try:
+            print(info())
+        except ValueError as error:  # what the environment says makes no sense, in one line
+            print(f"penstock info: {error}", file=sys.stderr)
+            return 1
         return 0
     from penstock.cli.partition import draw
 

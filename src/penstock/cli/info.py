@@ -73,7 +73,19 @@ def _devices(advice: list[str]) -> list[str]:
 def _simulated(why: str, advice: list[str]) -> list[str]:
     from penstock.gpu import sim
 
-    return [f"Device   simulated ({why})", *_abilities(sim, sim.current_machine().driver, advice)]
+    machine = sim.current_machine()
+    return [
+        f"Device   simulated ({why})",
+        f"Time     {machine.time}: {_TIMES[machine.time]}",
+        *_abilities(sim, machine.driver, advice),
+    ]
+
+
+_TIMES = {
+    "virtual": "figures are the simulation's; the wall clock shows less (PENSTOCK_SIM_TIME=virtual)",
+    "paced": "figures are the simulation's; the wall clock shows no less",
+    "real": "figures are the wall clock's, with what this computer is slow at (PENSTOCK_SIM_TIME=real)",
+}
 
 
 def _abilities(names: Any, driver: tuple[int, int], advice: list[str]) -> list[str]:

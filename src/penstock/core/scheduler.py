@@ -26,7 +26,7 @@ class Scheduler(Resource):
         The fragment it runs.
     clock
         The clock that every wait goes through. Unless given it is a `RealtimeClock`, or that of the simulated
-        machine where one is in virtual time.
+        machine that the run will use, if the machine is in virtual or paced time.
     stop_on_deadlock
         End the run when nothing is running, ready or pending.
     stop_on_deadlock_timeout
@@ -76,7 +76,7 @@ class Scheduler(Resource):
         self.network_connection_timeout = network_connection_timeout
 
     def choose_clock(self) -> None:
-        """Take the clock of a simulated machine that is in virtual time, where the program chose none."""
+        """Take the clock of the simulated machine that the run will use, where the program chose none."""
         if not self._clock_was_given:
             from penstock.resources.machine_clock import machine_clock
 

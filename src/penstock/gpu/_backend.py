@@ -16,6 +16,7 @@ from typing import Literal
 Backend = Literal["cuda", "sim", "none"]
 
 CHOICES = ("auto", "cuda", "sim", "none")
+SIMULATED_TIME = "paced"  # which time a simulated device is in, unless PENSTOCK_SIM_TIME says otherwise
 OLDEST_DRIVER = (12, 4)  # the first with green contexts
 
 
@@ -30,6 +31,11 @@ def backend() -> Backend:
     """Return which kind of device this process uses, choosing it at the first call."""
     with _choosing:  # two threads must not both announce the simulation
         return _choose()
+
+
+def chosen() -> Backend | None:
+    """Return which kind of device this process uses if that has been chosen already, else None."""
+    return _choose() if _choose.cache_info().currsize else None
 
 
 def module() -> ModuleType:
@@ -57,7 +63,8 @@ def _choose() -> Backend:
         lack = why_not_cuda()
         if lack is None:
             return "cuda"
-        print(f"penstock: {lack}; running on a simulated device", file=sys.stderr)
+        time = os.environ.get("PENSTOCK_SIM_TIME", SIMULATED_TIME)
+        print(f"penstock: {lack}; running on a simulated device, in {time} time", file=sys.stderr)
         return "sim"
     return "sim" if asked == "sim" else "none"
 

@@ -18,8 +18,9 @@ __all__ = ["MachineClock", "machine_clock"]
 class MachineClock(Clock):
     """The clock of a simulated machine.
 
-    In virtual time it moves when every worker sleeps, to the next thing that happens on the device or that a
-    worker waits for; a pipeline on it takes no time and is the same in every run.
+    It moves when every worker waits, to the next thing that happens on the device or that a worker waits for. In
+    virtual time it jumps there: a pipeline takes no time and is the same in every run. In paced time it takes the
+    wall clock as long.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ class MachineClock(Clock):
         """Give the time in nanoseconds."""
         timeline = self.machine.timeline
         with timeline.lock:
-            return timeline.host_now()
+            return timeline.read()
 
     def sleep_until(self, target_time_ns: int) -> None:
         """Sleep until the machine's clock shows `target_time_ns`."""
@@ -75,11 +76,38 @@ class MachineClock(Clock):
 
 
 def machine_clock(fragment: Fragment | None) -> MachineClock | None:
-    """Give a clock of the current simulated machine if that is in virtual time; imports and makes nothing."""
-    import sys
+    """Return a clock of the simulated machine that a run will use, or None where the wall clock serves.
 
-    module = sys.modules.get("penstock.gpu.sim.machine")
-    machine: Machine | None = None if module is None else module._current
-    if machine is None or not machine.timeline.virtual:
+    It serves where there is no simulated machine, and where there is one in real time. The machine that the
+    environment describes is made here if the run is certain to use it; a run that needs no device makes none.
+    """
+    machine = _machine_of(fragment)
+    if machine is None or machine.timeline.is_wall:
         return None
     return MachineClock(fragment, machine)
+
+
+def _machine_of(fragment: Fragment | None) -> Machine | None:
+    import sys
+
+    from penstock.gpu import _backend
+
+    module = sys.modules.get("penstock.gpu.sim.machine")
+    if module is not None and module._current is not None:
+        current: Machine = module._current
+        return current
+    try:
+        if _backend.chosen() != "sim" and not (_has_streams(fragment) and _backend.backend() == "sim"):
+            return None
+        from penstock.gpu import sim
+
+        return sim.current_machine()
+    except (ValueError, _backend.DeviceUnavailable):
+        return None  # the run hears of it where it opens its device
+
+
+def _has_streams(fragment: Fragment | None) -> bool:
+    """Return whether an operator was given a source of streams, which a run opens."""
+    from penstock.runtime.run_streams import source_of
+
+    return fragment is not None and any(source_of(operator) is not None for operator in fragment.graph)

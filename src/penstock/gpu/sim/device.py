@@ -9,7 +9,7 @@ from penstock.gpu.sim.machine import ContextState, DeviceState, current_machine
 from penstock.gpu.sim.memory import Buffer, DeviceMemoryResource
 from penstock.gpu.sim.profiles import Profile
 from penstock.gpu.sim.resources import DeviceResources
-from penstock.gpu.sim.stream import Stream, StreamOptions, SupportsStream, stream_of
+from penstock.gpu.sim.stream import LEGACY_DEFAULT_STREAM, Stream, StreamOptions, SupportsStream, stream_of
 
 
 class ComputeCapability(NamedTuple):
@@ -46,6 +46,46 @@ class DeviceProperties:
     def max_threads_per_block(self) -> int:
         """How many threads a block may have."""
         return self._profile.threads_per_block
+
+    @property
+    def max_block_dim_x(self) -> int:
+        """How many threads a block may have along x."""
+        return self._profile.max_block[0]
+
+    @property
+    def max_block_dim_y(self) -> int:
+        """How many threads a block may have along y."""
+        return self._profile.max_block[1]
+
+    @property
+    def max_block_dim_z(self) -> int:
+        """How many threads a block may have along z."""
+        return self._profile.max_block[2]
+
+    @property
+    def max_grid_dim_x(self) -> int:
+        """How many blocks a grid may have along x."""
+        return self._profile.max_grid[0]
+
+    @property
+    def max_grid_dim_y(self) -> int:
+        """How many blocks a grid may have along y."""
+        return self._profile.max_grid[1]
+
+    @property
+    def max_grid_dim_z(self) -> int:
+        """How many blocks a grid may have along z."""
+        return self._profile.max_grid[2]
+
+    @property
+    def max_shared_memory_per_block(self) -> int:
+        """How many bytes of shared memory a block may have without asking."""
+        return self._profile.shared_memory_per_block
+
+    @property
+    def max_shared_memory_per_block_optin(self) -> int:
+        """How many bytes of shared memory a block may have if its kernel asked for more."""
+        return self._profile.shared_memory_per_block_optin
 
 
 class Device:
@@ -120,8 +160,9 @@ class Device:
 
     @property
     def default_stream(self) -> Stream:
-        """The stream that work goes to when none is named."""
-        return Stream._of(self._current().default_lane)
+        """The stream that work goes to when none is named: that of the context which is current when it is used."""
+        self._current()
+        return LEGACY_DEFAULT_STREAM
 
     @property
     def memory_resource(self) -> DeviceMemoryResource:

@@ -107,6 +107,8 @@ class Event:
             raise RuntimeError(
                 "both events must have been made with EventOptions(timing_enabled=True) to be subtracted"
             )
+        if self._context.device is not other._context.device:
+            raise RuntimeError("events of two devices cannot be subtracted: each device has its own clock")
         if self._mark is None or other._mark is None:
             raise RuntimeError("both events must have been recorded on a stream to be subtracted")
         with self._context.device.machine.timeline.lock:

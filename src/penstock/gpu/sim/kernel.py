@@ -7,19 +7,19 @@ its kernels with ``Program`` runs here unchanged if the model of each was declar
 """
 
 import math
+import operator
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from penstock.gpu._kernel import declared
-from penstock.gpu.sim.errors import CUDAError
+from penstock.gpu.sim.errors import CUDAError, invalid_launch
 from penstock.gpu.sim.lanes import CallHost, Execute
 from penstock.gpu.sim.memory import Buffer
 from penstock.gpu.sim.options import options_of
 from penstock.gpu.sim.processors import Grid, indices_of
+from penstock.gpu.sim.profiles import Profile
 from penstock.gpu.sim.stream import Stream, SupportsStream, stream_of
 
 
@@ -36,11 +36,18 @@ class Kernel:
     effect : callable, optional
         Called with the launch's arguments when the last block ends. Device buffers arrive as NumPy arrays of
         bytes; :func:`launched` tells it about the launch.
+    max_dynamic_shared_size_bytes : int, optional
+        How much shared memory its launches may ask for, where that is more than every kernel may have. On a real
+        device ``cuKernelSetAttribute`` sets it.
+    non_portable_cluster_size_allowed : bool
+        Whether it may be launched in clusters of more blocks than every device takes; set likewise.
     """
 
     name: str
     seconds: float | Callable[..., float]
     effect: Callable[..., object] | None = None
+    max_dynamic_shared_size_bytes: int | None = None
+    non_portable_cluster_size_allowed: bool = False
 
     def block_time(self, args: tuple[Any, ...]) -> int:
         """Return the nanoseconds that a block of this launch runs."""
@@ -74,13 +81,23 @@ class LaunchConfig:
         self.grid = _dimensions("grid", grid)
         self.cluster = None if cluster is None else _dimensions("cluster", cluster)
         self.block = _dimensions("block", block)
+        if not isinstance(shmem_size, int | None):
+            raise TypeError(f"shmem_size must be an int, got {shmem_size!r}")
         self.shmem_size = shmem_size or 0
         self.is_cooperative = is_cooperative
         self.programmatic_stream_serialization = programmatic_stream_serialization
 
     @property
+    def _grid_in_blocks(self) -> tuple[int, int, int]:
+        """The grid in blocks; with a cluster, ``grid`` counts clusters, so it is divisible by what one has."""
+        if self.cluster is None:
+            return self.grid
+        (x, y, z), (a, b, c) = self.grid, self.cluster
+        return x * a, y * b, z * c
+
+    @property
     def _blocks(self) -> int:
-        return math.prod(self.grid) * (1 if self.cluster is None else math.prod(self.cluster))
+        return math.prod(self._grid_in_blocks)
 
     @property
     def _threads(self) -> int:
@@ -111,23 +128,65 @@ def launch(stream: Stream | SupportsStream, config: LaunchConfig, kernel: Kernel
     context = lane.context
     device = context.device
     device.machine.check()
-    threads = config._threads
-    if threads > device.profile.threads_per_block:
-        raise CUDAError(
-            f"CUDA_ERROR_INVALID_VALUE: kernel {kernel.name!r}: a block of {threads} threads; "
-            f"{device.profile.threads_per_block} is the most"
-        )
+    _check_limits(kernel, config, device.profile)
     operation = Execute(  # made before the lock is taken: it asks the program how long a block runs
         device.processors,
         context.sms,
         blocks=config._blocks,
-        threads=threads,
+        threads=config._threads,
         period=kernel.block_time(kernel_args),
         overhead=device.overhead,
         effect=_effect(kernel, config, kernel_args, device.machine.fail),
     )
     with lane.timeline.lock:
         lane.submit(operation)
+
+
+def _check_limits(kernel: Kernel, config: LaunchConfig, limits: Profile) -> None:
+    """Raise what the driver does for a configuration that CUDA's limits forbid."""
+    for noun, sizes, most in (
+        ("grid", config._grid_in_blocks, limits.max_grid),
+        ("block", config.block, limits.max_block),
+    ):
+        if any(map(operator.gt, sizes, most)):
+            raise invalid_launch(kernel.name, f"a {noun} of {_by(sizes)}; {_by(most)} is the most")
+    if config._threads > limits.threads_per_block:
+        raise invalid_launch(
+            kernel.name, f"a block of {config._threads} threads; {limits.threads_per_block} is the most"
+        )
+    most_shared = limits.shared_memory_per_block
+    if kernel.max_dynamic_shared_size_bytes is not None:
+        most_shared = min(kernel.max_dynamic_shared_size_bytes, limits.shared_memory_per_block_optin)
+    if not 0 <= config.shmem_size <= most_shared:
+        raise invalid_launch(
+            kernel.name,
+            f"{config.shmem_size} bytes of shared memory for a block; {most_shared} is the most, or "
+            f"{limits.shared_memory_per_block_optin} with Kernel(max_dynamic_shared_size_bytes=...)",
+        )
+    if config.cluster is not None:
+        _check_cluster(kernel, math.prod(config.cluster), limits)
+
+
+def _check_cluster(kernel: Kernel, size: int, limits: Profile) -> None:
+    if not limits.blocks_per_cluster:
+        raise CUDAError(
+            f"CUDA_ERROR_NOT_SUPPORTED: kernel {kernel.name!r}: thread-block clusters need compute capability "
+            f"9.0; this device has {_by(limits.compute_capability, '.')}"
+        )
+    most = limits.blocks_per_cluster
+    if kernel.non_portable_cluster_size_allowed:
+        most = limits.blocks_per_cluster_optin
+    if size > most:
+        raise invalid_launch(
+            kernel.name,
+            f"a cluster of {size} blocks; {most} is the most, or {limits.blocks_per_cluster_optin} with "
+            "Kernel(non_portable_cluster_size_allowed=True)",
+            "CUDA_ERROR_INVALID_CLUSTER_SIZE",
+        )
+
+
+def _by(sizes: tuple[int, ...], sign: str = " x ") -> str:
+    return sign.join(map(str, sizes))
 
 
 def launch_host(stream: Stream | SupportsStream, function: Callable[[], object]) -> None:
@@ -198,12 +257,12 @@ def _dimensions(name: str, value: int | tuple[int, ...] | None) -> tuple[int, in
     if len(given) > 3:
         raise ValueError(f"{name} has at most three dimensions, got {value}")
     for size in given:
-        if not isinstance(size, int | np.integer):
+        if not isinstance(size, int):
             raise ValueError(f"{name} must be an int or a tuple of them, got {value!r}")
         if size < 1:
             raise ValueError(f"{name} must be at least 1 in each dimension, got {value}")
     x, y, z = (*given, 1, 1, 1)[:3]
-    return int(x), int(y), int(z)
+    return x, y, z
 
 
 # The fields of cuda.core's own.

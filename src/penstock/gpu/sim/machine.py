@@ -8,7 +8,7 @@ wants another (two devices, an older driver, virtual time) makes one and enters 
 
 Without that, the first use of a simulated device makes the machine that the environment describes:
 ``PENSTOCK_SIM_PROFILE`` (``h200``), ``PENSTOCK_SIM_DRIVER`` (``13.0``), ``PENSTOCK_SIM_DEVICES`` (``1``) and
-``PENSTOCK_SIM_TIME`` (``real``).
+``PENSTOCK_SIM_TIME`` (``paced``).
 
 The state here is what the driver would hold; the objects a program sees (Device, Context, Stream, Event) are
 views of it, as cuda.core's are of the driver's.
@@ -20,14 +20,16 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
+from penstock.gpu._backend import SIMULATED_TIME
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.lanes import CopyEngine, Lane
 from penstock.gpu.sim.memory import Pool
 from penstock.gpu.sim.processors import Processors, SMs
-from penstock.gpu.sim.profiles import Profile, profile
+from penstock.gpu.sim.profiles import PROFILES, Profile, profile
 from penstock.gpu.sim.timeline import Timeline
+from penstock.gpu.sim.wall_timeline import PacedTimeline, RealTimeline
 
 if TYPE_CHECKING:
     from penstock.gpu.sim.context import Context
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 # The driver's rules that this simulation was checked against on a real device; 13.1's come from its manual.
 DEFAULT_DRIVER = (13, 0)
+
+Time = Literal["virtual", "paced", "real"]
+TIMES: dict[str, type[Timeline]] = {kind.kind: kind for kind in (Timeline, PacedTimeline, RealTimeline)}
 
 # The driver's handle of the default stream of whichever context is current (CU_STREAM_LEGACY).
 DEFAULT_STREAM = 1
@@ -54,8 +59,9 @@ class Machine:
     driver : tuple of int
         The CUDA version of its driver. Green contexts came with 12.4; splitting SMs by group, and
         workqueues, with 13.1.
-    time : {"virtual", "real"}
-        Whether a kernel of a millisecond takes one (see :mod:`penstock.gpu.sim.timeline`).
+    time : {"virtual", "paced", "real"}
+        Whether a kernel of a millisecond takes one by the wall clock, too: in virtual time not, in paced time
+        at least one, in real time exactly, if the computer can keep up (see :mod:`penstock.gpu.sim.timeline`).
     """
 
     def __init__(
@@ -64,14 +70,14 @@ class Machine:
         *,
         devices: int = 1,
         driver: tuple[int, int] = DEFAULT_DRIVER,
-        time: Literal["virtual", "real"] = "virtual",
+        time: Time = "virtual",
     ) -> None:
         if devices < 1:
             raise ValueError(f"a simulated machine needs at least one device, got devices={devices}")
-        if time not in ("virtual", "real"):
-            raise ValueError(f"time must be 'virtual' or 'real', got {time!r}")
+        if time not in TIMES:
+            raise ValueError(f"time must be one of {', '.join(map(repr, TIMES))}, got {time!r}")
         self.driver = driver
-        self.timeline = Timeline(virtual=time == "virtual")
+        self.timeline = TIMES[time]()
         self.devices = tuple(DeviceState(self, index, profile(device)) for index in range(devices))
         self.lanes: weakref.WeakValueDictionary[int, Lane] = weakref.WeakValueDictionary()
         self._failure: CUDAError | None = None
@@ -91,9 +97,8 @@ class Machine:
         self.close()
 
     def __repr__(self) -> str:
-        kind = "virtual" if self.timeline.virtual else "real"
         names = f"{len(self.devices)} × {self.devices[0].profile.name}"
-        return f"<Machine {names}, driver {_dotted(self.driver)}, {kind} time>"
+        return f"<Machine {names}, driver {_dotted(self.driver)}, {self.time} time>"
 
     def close(self) -> None:
         """Stop the machine; what was under way on it is abandoned."""
@@ -102,10 +107,15 @@ class Machine:
     # -- time, for the program -------------------------------------------------------------------------
 
     @property
+    def time(self) -> str:
+        """Which time its clock and its events are in: "virtual", "paced" or "real"."""
+        return self.timeline.kind
+
+    @property
     def now(self) -> float:
         """The host's time on this machine, in seconds since it was made."""
         with self.timeline.lock:
-            return self.timeline.host_now() / 1e9
+            return self.timeline.read() / 1e9
 
     def sleep(self, seconds: float) -> None:
         """Let that much of the machine's time pass."""
@@ -264,9 +274,9 @@ def current_machine() -> Machine:
 
 def _from_environment() -> Machine:
     read = os.environ.get
-    time = read("PENSTOCK_SIM_TIME", "real")
-    if time not in ("virtual", "real"):
-        raise ValueError(f"PENSTOCK_SIM_TIME must be 'virtual' or 'real', got {time!r}")
+    time = read("PENSTOCK_SIM_TIME", SIMULATED_TIME)
+    if time not in TIMES:
+        raise ValueError(f"PENSTOCK_SIM_TIME must be one of {', '.join(TIMES)}, got {time!r}")
     devices = read("PENSTOCK_SIM_DEVICES", "1")
     if not devices.isdigit() or int(devices) < 1:
         raise ValueError(f"PENSTOCK_SIM_DEVICES must be a whole number from 1 on, got {devices!r}")
@@ -274,12 +284,10 @@ def _from_environment() -> Machine:
     major, _, minor = driver.partition(".")
     if not (major.isdigit() and minor.isdigit()):
         raise ValueError(f"PENSTOCK_SIM_DRIVER must be a version such as 13.0, got {driver!r}")
-    return Machine(
-        read("PENSTOCK_SIM_PROFILE", "h200"),
-        devices=int(devices),
-        driver=(int(major), int(minor)),
-        time="virtual" if time == "virtual" else "real",
-    )
+    name = read("PENSTOCK_SIM_PROFILE", "h200")
+    if name not in PROFILES:
+        raise ValueError(f"PENSTOCK_SIM_PROFILE must be one of {', '.join(PROFILES)}, got {name!r}")
+    return Machine(name, devices=int(devices), driver=(int(major), int(minor)), time=cast(Time, time))
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -23,6 +23,12 @@ class Profile:
         SMs in each cluster (GPC) of the chip.
     min_partition_size, coscheduled_alignment : int
         The smallest group of SMs the driver hands out, and what group sizes are multiples of.
+    max_grid, max_block : tuple of int
+        How big a grid and a block may be, in each dimension; ``threads_per_block`` bounds a block as a whole.
+    shared_memory_per_block, shared_memory_per_block_optin : int
+        Bytes of shared memory that a block may have: without asking, and if its kernel asked for more.
+    blocks_per_cluster, blocks_per_cluster_optin : int
+        The same for the blocks of a thread-block cluster; 0 where the chip has no clusters of blocks.
     launch_overhead : float
         Seconds from a launch on an idle stream to its first block.
     copy_bandwidth : float
@@ -41,6 +47,12 @@ class Profile:
     threads_per_sm: int = 2048
     blocks_per_sm: int = 32
     threads_per_block: int = 1024
+    max_grid: tuple[int, int, int] = (2**31 - 1, 65_535, 65_535)
+    max_block: tuple[int, int, int] = (1024, 1024, 64)
+    shared_memory_per_block: int = 48 << 10
+    shared_memory_per_block_optin: int = 99 << 10
+    blocks_per_cluster: int = 0
+    blocks_per_cluster_optin: int = 0
     memory: int = 16 << 30
     copy_bandwidth: float = 25e9
     memory_bandwidth: float = 500e9
@@ -103,6 +115,9 @@ PROFILES: dict[str, Profile] = {
             min_partition_size=8,
             coscheduled_alignment=8,
             launch_overhead=7.5e-6,
+            shared_memory_per_block_optin=227 << 10,
+            blocks_per_cluster=8,
+            blocks_per_cluster_optin=16,
             memory=141 << 30,
             copy_bandwidth=50e9,
             memory_bandwidth=4.3e12,
@@ -117,6 +132,7 @@ PROFILES: dict[str, Profile] = {
             launch_overhead=15e-6,
             threads_per_sm=1536,
             blocks_per_sm=16,
+            shared_memory_per_block_optin=163 << 10,
             memory=32 << 30,
             copy_bandwidth=20e9,
             memory_bandwidth=180e9,
