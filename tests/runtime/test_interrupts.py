@@ -49,9 +49,13 @@ class Log(logging.Handler):
             self.lines.append(record.getMessage())
             self._more.notify_all()
 
+    def has(self, text: str, seconds: float) -> bool:
+        with self._more:
+            return self._more.wait_for(lambda: any(text in line for line in self.lines), seconds)
+
     def wait_for(self, text: str) -> str:
         with self._more:
-            assert self._more.wait_for(lambda: any(text in line for line in self.lines), 10), self.lines
+            assert self.has(text, 10), self.lines
         return next(line for line in self.lines if text in line)
 
 
@@ -90,8 +94,9 @@ def test_further_interrupts_wait_for_the_compute_and_name_it(make: Make, log: Lo
         log.wait_for("stops because of SIGINT: it waits for compute of 'slow' (Stops)")
         for _ in range(2):
             log.lines.clear()
-            interrupt_main()
-            log.wait_for("'App' is stopping and still waits for compute of 'slow' (Stops)")
+            # CPython sees a signal late that comes as the thread is about to block again: then the next is seen.
+            while not log.has("'App' is stopping and still waits for compute of 'slow' (Stops)", 0.1):
+                interrupt_main()
         events.append("computed")
 
     def compose(app: Any) -> None:
