@@ -48,6 +48,8 @@ def run(fragment: Fragment) -> None:
     # The device first: an operator that stops may let go of what its kernels still use.
     failure = _settle(engine, failure)
     failure = _stop(started, failure)
+    # Again: what was launched in stop() is part of the run.
+    failure = _settle(engine, failure)
     failure = _close(fragment, engine, resources, failure)
     if failure is not None:
         try:
@@ -99,6 +101,7 @@ def _close(
             queue.undelivered = len(queue)
             queue.clear()
         node.forget()
+        node.streams.forget()
     releases = (resource.release for resource in reversed(resources))
     for action in (*engine.at_end, engine.streams.close, *releases):
         try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import gpu
 from penstock.runtime.managed_stream import ManagedStream, default_stream_of
 from penstock.runtime.stream_source import StreamSource
+from penstock.runtime.watch import Watch
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
@@ -25,6 +26,8 @@ class RunStreams:
     def __init__(self, fragment: Fragment) -> None:
         self.fragment = fragment
         self.checks = "streams" in os.environ.get("PENSTOCK_CHECK", "").split(",")
+        # What operators received and somebody still holds.
+        self.watch = Watch()
         self._managed: dict[int, ManagedStream] = {}
         self._sources: list[
             StreamSource
@@ -104,7 +107,7 @@ class RunStreams:
                 managed.stream.sync()
         finally:
             for node in nodes:
-                node.streams.forget()
+                node.streams.settle()
 
     def close(self) -> None:
         """Destroy the streams, then the partitions they were on."""

@@ -1,0 +1,96 @@
+"""Keeper: what an operator received, for as long as its streams may read it.
+
+CuPy and PyTorch give a freed block out again at once to the stream it was allocated on. They cannot know that
+another stream still reads it. So the owners of the memory that an operator received (`owners`) are kept here.
+
+After a compute there are two kinds of them. Those that nobody else refers to were let go in the compute: they
+live until the operator's streams have passed a fence after now (`Trail.keep`). The others are held: by the
+operator, which may read them in a later compute, or by others that they were passed on to. They are watched
+(`watch`), and looked at again after later computes. One that nobody holds any more is treated as if it had been
+received just then.
+
+What is watched is looked through after every compute, or, where it is much, after so many computes that a compute
+pays for some 32 looks. So at most one in 32 of what a program holds is let go later than it could be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.runtime.owners import only_kept
+from penstock.runtime.watch import Watch, Watched
+
+__all__ = ["Keeper"]
+
+_LOOKS = 32
+
+
+class Keeper:
+    """What one operator received and somebody may still hold.
+
+    All of it is changed in the operator's computes or between two of them, which never happens twice at once.
+    """
+
+    __slots__ = ("_looks", "_watch", "_watched", "received")
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        # The owners of the memory that this compute received; one may be in it more than once.
+        self.received: list[Any] = []
+        # What somebody held when a compute was over, by the identity of the owner.
+        self._watched: dict[int, Watched] = {}
+        self._looks = 0  # left before `_watched` is looked through again
+
+    @property
+    def watched(self) -> int:
+        """How many frames are held by the program, or by others that they were passed on to."""
+        return len(self._watched)
+
+    def end_compute(self) -> list[Any] | None:
+        """Return what must live until the streams have passed this moment, and begin anew."""
+        received = self.received
+        let_go: list[Any] | None = None
+        if received:
+            self.received = []
+            let_go = received if only_kept(received) else self._sort(received)
+        if self._watched:
+            self._looks -= 1
+            if self._looks < 0:
+                let_go = self._look(let_go)
+        return let_go
+
+    def forget_received(self) -> None:
+        """Let go of what this compute received: no stream reads it."""
+        if self.received:
+            self.received = []
+
+    def forget(self) -> None:
+        """Let go of everything."""
+        self.received = []
+        self._watched.clear()
+
+    def _sort(self, received: list[Any]) -> list[Any]:
+        """Watch what somebody holds, and return the rest."""
+        once = list({id(owner): owner for owner in received}.values())
+        received.clear()
+        let_go: list[Any] = []
+        while once:
+            last = [once.pop()]
+            if only_kept(last):
+                let_go += last
+            else:
+                owner = last.pop()
+                if id(owner) not in self._watched:
+                    self._watched[id(owner)] = self._watch.begin(owner)
+        return let_go
+
+    def _look(self, let_go: list[Any] | None) -> list[Any] | None:
+        """Add what nobody holds any more to what is let go."""
+        watched = self._watched
+        found = [key for key, frame in watched.items() if frame.is_let_go]
+        self._looks = (len(watched) - len(found)) // _LOOKS
+        if found:
+            if let_go is None:
+                let_go = []
+            let_go += [watched.pop(key) for key in found]
+        return let_go
