@@ -1,11 +1,12 @@
 """Random programs that hold, change, batch, drop, pass on and send again what they receive, and read it late.
 
-Every frame is filled with its number once, by the source that made it, and never written again. A reader launches
-work that looks at a frame a while later and compares it with the number that came beside it. So a frame that was read
-before it was written, or after its memory was given to another, shows as a wrong number, whatever the program did.
+Every frame is filled with its number once, by the source that made it, and never written again. A reader
+launches work that looks at a frame a while later and compares it with the number that came beside it. So a
+frame that was read before it was written, or after its memory was given to another, shows as a wrong number,
+whatever the program did.
 
-A program is made from a seed and runs on any `Library`: the simulated device's buffers here, arrays of CuPy and PyTorch
-in `benchmarks/gpu_frames.py`.
+A program is made from a seed and runs on any `Library`: the simulated device's buffers here, arrays of CuPy and
+PyTorch in `benchmarks/gpu_frames.py`.
 """
 
 from __future__ import annotations
@@ -140,11 +141,15 @@ def random_plan(random: Random, frames: int) -> Plan:
     for one in last:
         if one.streams == "none":
             one.streams = "own"
-    return Plan(frames, random.choice([1, 1, 2]), wrapper, [*stages, *last], branches, random.choice([1, 2, 8]))
+    return Plan(
+        frames, random.choice([1, 1, 2]), wrapper, [*stages, *last], branches, random.choice([1, 2, 8])
+    )
 
 
 class Source(Operator):
-    def __init__(self, fragment: Any, *args: Any, plan: Plan, library: Library, first: int, **kwargs: Any) -> None:
+    def __init__(
+        self, fragment: Any, *args: Any, plan: Plan, library: Library, first: int, **kwargs: Any
+    ) -> None:
         self.plan, self.library, self.number = plan, library, first
         super().__init__(fragment, *args, **kwargs)
 
@@ -163,7 +168,14 @@ class Worker(Operator):
     """An operator that does as its stage says."""
 
     def __init__(
-        self, fragment: Any, *args: Any, stage: Stage, wrapper: str, library: Library, seed: int, **kwargs: Any
+        self,
+        fragment: Any,
+        *args: Any,
+        stage: Stage,
+        wrapper: str,
+        library: Library,
+        seed: int,
+        **kwargs: Any,
     ) -> None:
         self.stage, self.library = stage, library
         self.unwrap = WRAPPERS[wrapper][1]
@@ -176,9 +188,7 @@ class Worker(Operator):
         super().__init__(fragment, *args, **kwargs)
 
     def setup(self, spec: Any) -> None:
-        spec.input("in", size=self.stage.size).condition(
-            ConditionType.MESSAGE_AVAILABLE, min_size=1
-        )
+        spec.input("in", size=self.stage.size).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
         if self.stage.passing != "never":
             spec.output("out")
             spec.outputs["out"].condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=1)

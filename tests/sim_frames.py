@@ -1,4 +1,4 @@
-"""Frames of the simulated device for `random_frames`: buffers that are given out again as soon as they are freed."""
+"""Frames of the simulated device for `random_frames`: buffers that are given out again once freed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SimulatedFrames:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.wrong: list[tuple[int, int]] = []
+        self.mistakes: list[tuple[int, int]] = []
         self.looked_at = 0
 
     def fresh(self, stream: Any, number: int) -> Any:
@@ -37,7 +37,7 @@ class SimulatedFrames:
             self.looked_at += 1
             found = int(source.view(np.int64)[0])
             if found != number:
-                self.wrong.append((number, found))
+                self.mistakes.append((number, found))
 
         self._launch(stream, look, frame)
 

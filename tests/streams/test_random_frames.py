@@ -16,4 +16,4 @@ def test_whatever_a_program_does_with_frames_every_one_is_right(seed: int) -> No
     app = RandomFrames(seed, 40, library, scheduler)
     app.run()
     assert library.looked_at == app.reads
-    assert library.wrong == [], app.plan
+    assert library.mistakes == [], app.plan

@@ -55,6 +55,8 @@ class StreamChecker:
         if not uses_own:
             return
         for inlet in inlets:
+            if inlet.own is not None:  # ordered as each message was received
+                continue
             for message in messages_in(inlet.item):
                 if message is None or message in ordered or message.is_done:
                     continue

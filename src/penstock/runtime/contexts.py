@@ -394,7 +394,7 @@ class ExecutionContext:
     @property
     def frames_held(self) -> int:
         """How many frames that this operator received are still held: by it, or by others it passed them on to."""
-        return self._node.streams.keeper.watched
+        return len(self._node.streams.keeper.watched)
 
     @property
     def timestamp(self) -> int:

@@ -31,20 +31,15 @@ class Keeper:
     All of it is changed in the operator's computes or between two of them, which never happens twice at once.
     """
 
-    __slots__ = ("_looks", "_watch", "_watched", "received")
+    __slots__ = ("_looks", "_watch", "received", "watched")
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         # The owners of the memory that this compute received; one may be in it more than once.
         self.received: list[Any] = []
-        # What somebody held when a compute was over, by the identity of the owner.
-        self._watched: dict[int, Watched] = {}
-        self._looks = 0  # left before `_watched` is looked through again
-
-    @property
-    def watched(self) -> int:
-        """How many frames are held by the program, or by others that they were passed on to."""
-        return len(self._watched)
+        # What was held when a compute was over, by the program or by others, by the identity of the owner.
+        self.watched: dict[int, Watched] = {}
+        self._looks = 0  # left before `watched` is looked through again
 
     def end_compute(self) -> list[Any] | None:
         """Return what must live until the streams have passed this moment, and begin anew."""
@@ -53,21 +48,16 @@ class Keeper:
         if received:
             self.received = []
             let_go = received if only_kept(received) else self._sort(received)
-        if self._watched:
+        if self.watched:
             self._looks -= 1
             if self._looks < 0:
                 let_go = self._look(let_go)
         return let_go
 
-    def forget_received(self) -> None:
-        """Let go of what this compute received: no stream reads it."""
-        if self.received:
-            self.received = []
-
     def forget(self) -> None:
         """Let go of everything."""
         self.received = []
-        self._watched.clear()
+        self.watched.clear()
 
     def _sort(self, received: list[Any]) -> list[Any]:
         """Watch what somebody holds, and return the rest."""
@@ -80,13 +70,13 @@ class Keeper:
                 let_go += last
             else:
                 owner = last.pop()
-                if id(owner) not in self._watched:
-                    self._watched[id(owner)] = self._watch.begin(owner)
+                if id(owner) not in self.watched:
+                    self.watched[id(owner)] = self._watch.begin(owner)
         return let_go
 
     def _look(self, let_go: list[Any] | None) -> list[Any] | None:
         """Add what nobody holds any more to what is let go."""
-        watched = self._watched
+        watched = self.watched
         found = [key for key, frame in watched.items() if frame.is_let_go]
         self._looks = (len(watched) - len(found)) // _LOOKS
         if found:

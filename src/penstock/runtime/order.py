@@ -41,12 +41,13 @@ class Order:
     All of it is changed in the operator's computes, which never run twice at once.
     """
 
-    __slots__ = ("latest", "pending")
+    __slots__ = ("_latest", "_turn", "pending")
 
     def __init__(self) -> None:
         self.pending: dict[Trail, Pending] = {}
-        # The trail of the message that this compute received last.
-        self.latest: Trail | None = None
+        # The trail of the message that was received last, and in which compute.
+        self._latest: Trail | None = None
+        self._turn: int | None = None
 
     def add(self, trail: Trail, number: int, event: Any) -> None:
         """Remember a mark, unless a later one of its trail is known."""
@@ -54,12 +55,12 @@ class Order:
         if known is None or known.number < number:
             self.pending[trail] = Pending(number, event)
 
-    def add_message(self, message: Message) -> None:
+    def add_message(self, message: Message, turn: int) -> None:
         """Remember the marks of a message that was received."""
         trail = message.trail
         if trail is not None:
             self.add(trail, message.number, message.event)
-            self.latest = trail
+            self._latest, self._turn = trail, turn
         if message.also is not None:
             for other, number, event in message.also:
                 self.add(other, number, event)
@@ -88,16 +89,21 @@ class Order:
             if mark.event is not None and trail.stream in others:
                 mark.ordered.append(stream)
 
-    def marks(self) -> list[Mark]:
-        """Return what a message must carry that is emitted without a stream, the latest that was received last."""
+    def marks(self, turn: int) -> list[Mark]:
+        """Return what a message must carry that is emitted without a stream; what came last is the last.
+
+        What came in this compute is among them even if it is done: which stream a message carries must not depend
+        on how quick the device was.
+        """
+        latest = self._latest if self._turn == turn else None
         found: list[Mark] = []
         for trail, mark in list(self.pending.items()):
             if mark.event is None:
                 event = trail.mark()
                 found.append((trail, trail.marked, event))
-            elif trail is self.latest or mark.number > trail.passed:
+            elif trail is latest or mark.number > trail.passed:
                 found.append((trail, mark.number, mark.event))
             else:
                 del self.pending[trail]
-        found.sort(key=lambda mark: mark[0] is self.latest)
+        found.sort(key=lambda mark: mark[0] is latest)
         return found

@@ -65,6 +65,7 @@ class NodeStreams:
         "_ambient",
         "_asked",
         "_borrowed",
+        "_borrowed_in",
         "_checker",
         "_compute",
         "_current_on",
@@ -72,6 +73,7 @@ class NodeStreams:
         "_inlets",
         "_is_late",
         "_is_only",
+        "_is_used",
         "_limit",
         "_named",
         "_opened",
@@ -101,8 +103,9 @@ class NodeStreams:
         # The stream of its own, from its pool, and whether the pool has been asked for it.
         self._own: ManagedStream | None = None
         self._opened = False
-        # The stream that this compute uses in place of one of its own.
+        # The stream that a compute used in place of one of its own, and which compute that was.
         self._borrowed: ManagedStream | None = None
+        self._borrowed_in: int | None = None
         self._asked = False  # whether the operator has asked anything about streams
         self._has_met = False  # whether it has received a message with a mark
         self._named: dict[str, ManagedStream | None] = {}
@@ -114,8 +117,10 @@ class NodeStreams:
         self._inlets = node.input.inlets
         self._order = Order()
         self.keeper = Keeper(run.watch)
-        # Whether what is received is kept: some stream may read it.
+        # Whether what is received is kept: some stream may read it, or this is the first compute.
         self.keeps = True
+        # False in the first compute, until it has a stream.
+        self._is_used = False
         # Whether the last compute began without being watched, so that nobody saw its end.
         self._is_late = False
         limit = node.operator.max_in_flight
@@ -179,41 +184,36 @@ class NodeStreams:
     def _compute_and_keep(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Run a compute, and keep what it received until its streams have passed its end."""
         if self._is_late:
-            self._end_late_compute()
+            self._is_late = False
+            self._end_compute()
         try:
             self._compute(op_input, op_output, context)
             if self._checker is not None:
                 self._checker.end_compute(self._inlets)
         finally:
-            self._end_compute()
+            # As `_end_compute`, without the call: this is in every step of every operator that uses streams.
+            for inlet in self._inlets:
+                inlet.item = NOTHING
+            keeper = self.keeper
+            let_go = keeper.end_compute() if keeper.received or keeper.watched else None
+            for trail in self._readers:
+                if trail.keep(let_go) >= trail.look_at:
+                    self._look(trail)
+            if not self._is_used:
+                self._unwatch()
 
     def _end_compute(self) -> None:
         """Let go of the messages of a compute, and keep what is in them."""
         for inlet in self._inlets:
             inlet.item = NOTHING
-        readers = self._readers
-        if readers:
-            let_go = self.keeper.end_compute()
-            for trail in readers:
-                if trail.keep(let_go) >= trail.look_at:
-                    self._look(trail)
-        else:
-            self.keeper.forget_received()
-            self.keeps = False
-            if not (self._has_met or self._asked or self._checker is not None):
-                self._unwatch()
-        self._borrowed = None
-        self._order.latest = None
-
-    def _end_late_compute(self) -> None:
-        """See to the end of the last compute, which nobody saw."""
-        self._is_late = False
-        self._end_compute()
+        let_go = self.keeper.end_compute()
+        for trail in self._readers:
+            if trail.keep(let_go) >= trail.look_at:
+                self._look(trail)
 
     def settle(self) -> None:
         """Let go of what no stream reads any more: the streams are done. What the program holds is watched on."""
         self._is_late = False
-        self._borrowed = None
         for inlet in self._inlets:
             inlet.item = NOTHING
         for trail in self._trails.values():
@@ -240,16 +240,20 @@ class NodeStreams:
     def _keep_late(self) -> None:
         """Keep what an operator has that asks for its first stream after its first compute."""
         self.keeps = True
-        found = [variables_of_compute(), self.node.operator.__dict__]
+        found: list[Any] = [variables_of_compute(), self.node.operator.__dict__]
         for inlet in self._inlets:
             found += [message.data for message in messages_in(inlet.item) if message is not None]
         add_owners(found, self.keeper.received, _MANY)
 
     def _unwatch(self) -> None:
-        """Leave an operator alone that has nothing to do with streams."""
-        self._watching = False
-        self.node.input.watch(None)
-        self.node.compute = self._compute
+        """Leave an operator alone that has not used a stream, but for the order of what it receives."""
+        self.keeps = False
+        self.keeper.forget()
+        self._is_used = True
+        if not (self._has_met or self._asked or self._checker is not None):
+            self._watching = False
+            self.node.input.watch(None)
+            self.node.compute = self._compute
 
     # What was received.
 
@@ -257,7 +261,7 @@ class NodeStreams:
         """Remember the marks of a message that was received, for what is emitted."""
         if message.trail is None and message.also is None:
             return
-        self._order.add_message(message)
+        self._order.add_message(message, self.node.remaining)
         if not self._has_met:
             self._has_met = True
             self._mark_outputs()
@@ -286,8 +290,6 @@ class NodeStreams:
                 add_owners(item.data, self.keeper.received)
         elif self.keeps:
             add_owners(item, self.keeper.received)
-        if own is not None and self._ambient is not None and self._checker is not None:
-            self._checker.is_ordered(item)
 
     def _follow(self, inlet: Inlet, own: ManagedStream) -> None:
         """From now on order the operator's own stream after each message as it is received."""
@@ -461,14 +463,16 @@ class NodeStreams:
 
     def _borrow(self, inlet: Inlet) -> ManagedStream | None:
         """Use the first stream found at a port for this compute and what it emits, for want of one's own."""
-        if self._borrowed is None:
-            for message in messages_in(inlet.item):
-                if message is not None and message.trail is not None:
-                    self._borrowed = message.trail.stream
-                    self._add(self._borrowed)
-                    self._mark_outputs()
-                    break
-        return self._borrowed
+        turn = self.node.remaining
+        if self._borrowed_in == turn:
+            return self._borrowed
+        for message in messages_in(inlet.item):
+            if message is not None and message.trail is not None:
+                self._borrowed, self._borrowed_in = message.trail.stream, turn
+                self._add(self._borrowed)
+                self._mark_outputs()
+                return self._borrowed
+        return None
 
     def _make_current(self, device_id: int) -> None:
         """Make a device current on this thread; where there are several, every time, since others may change it."""
@@ -487,6 +491,7 @@ class NodeStreams:
             self._watch_late()
         if not self.keeps:
             self._keep_late()
+        self._is_used = True
         self._readers.append(trail)
         self.run.manage(managed)
         self.node.gate = self
@@ -542,12 +547,12 @@ class NodeStreams:
             (default if is_default else marks).append((trail, trail.marked, event))
         if not marks:
             # The stream that came last stands for it, as if it had been sent straight from there.
-            received = self._order.marks()
+            received = self._order.marks(self.node.remaining)
             if received:
                 marks.append(received.pop())
             marks += received
         else:
-            marks += self._order.marks()
+            marks += self._order.marks(self.node.remaining)
         if not (marks or default):
             return data
         message = Message()

@@ -13,12 +13,13 @@ from typing import Any
 
 __all__ = ["variables_of_compute"]
 
+_PACKAGE = "penstock."
 _OURS = "penstock.runtime."
 _ENDS = ("penstock.schedulers.", "penstock.runtime.lifecycle", "penstock.runtime.threads")
 
 
 def variables_of_compute() -> list[dict[str, Any]]:
-    """Give the variables of the program's functions that led here, up to the scheduler that called them."""
+    """Return the variables of the program's functions that led here, and of their modules, up to the scheduler."""
     found: list[dict[str, Any]] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -27,5 +28,7 @@ def variables_of_compute() -> list[dict[str, Any]]:
             break
         if not module.startswith(_OURS):
             found.append(dict(frame.f_locals))
+            if not module.startswith(_PACKAGE) and all(frame.f_globals is not known for known in found):
+                found.append(frame.f_globals)
         frame = frame.f_back
     return found
