@@ -98,21 +98,18 @@ class InputContext:
                 else:
                     inlet.note(item)
                 # What carries nothing but a mark is opened here: that is most of what streams carry.
-                if (
-                    type(item) is Message
-                    and item.details is None
-                    and item.also is None
-                    and item.emitted is None
-                ):
+                if type(item) is Message and item.details is None and item.also is None:
                     own = inlet.own
                     if own is not None:
                         trail = item.trail
                         if trail is not None and trail.stream is not own and item.number > trail.passed:
                             own.wait(item.event)
                     if inlet.is_noted:
-                        streams.note(item)
+                        streams.note(inlet, item)
                     data = item.data
-                    if type(data) not in PLAIN and streams.keeps:
+                    if type(data) in PLAIN:
+                        return data
+                    if streams.keeps:
                         add_owners(data, streams.keeper.received)
                     return data if type(data) is not TensorMap else data.copy()  # as `_own`, without the call
                 if type(item) not in PLAIN:

@@ -37,7 +37,7 @@ class Inlet:
     own
         The stream that is ordered after each message as it is received; None where the operator asks for that.
     is_noted
-        Whether the marks of what is received are remembered, for what the operator emits (`Order`).
+        Whether more is done with a message than to order that stream (`NodeStreams.note`).
     turn, asked
         Where nothing else is noted: the last compute that received something here, and the last that found nothing.
     count

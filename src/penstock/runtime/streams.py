@@ -257,14 +257,18 @@ class NodeStreams:
 
     # What was received.
 
-    def note(self, message: Message) -> None:
-        """Remember the marks of a message that was received, for what is emitted."""
+    def note(self, inlet: Inlet, message: Message) -> None:
+        """Remember the marks of a message that was received, for what is emitted, and tell its tensors."""
         if message.trail is None and message.also is None:
             return
-        self._order.add_message(message, self.node.remaining)
-        if not self._has_met:
-            self._has_met = True
-            self._mark_outputs()
+        own = inlet.own
+        if own is not None and self._ambient is not None and message.emitted is not None:
+            message.emitted.follow(own)
+        if own is None or not self._is_only:
+            self._order.add_message(message, self.node.remaining)
+            if not self._has_met:
+                self._has_met = True
+                self._mark_outputs()
 
     def meet(self, inlet: Inlet, item: Any) -> None:
         """Watch an operator that has been left alone until it received a message with a mark."""
@@ -282,10 +286,8 @@ class NodeStreams:
         elif type(item) is Message:
             if own is not None:
                 order(item, own)
-                if self._ambient is not None and item.emitted is not None:
-                    item.emitted.follow(own)
             if inlet.is_noted:
-                self.note(item)
+                self.note(inlet, item)
             if self.keeps:
                 add_owners(item.data, self.keeper.received)
         elif self.keeps:
@@ -294,7 +296,7 @@ class NodeStreams:
     def _follow(self, inlet: Inlet, own: ManagedStream) -> None:
         """From now on order the operator's own stream after each message as it is received."""
         inlet.own = own
-        inlet.is_noted = not self._is_only
+        inlet.is_noted = self._ambient is not None or not self._is_only
 
     # The bound.
 
@@ -527,7 +529,7 @@ class NodeStreams:
             self._order.add(trail, trail.marked, event)
         self._is_only = is_only
         for inlet in self._inlets:
-            inlet.is_noted = inlet.own is None or not is_only
+            inlet.is_noted = inlet.own is None or self._ambient is not None or not is_only
 
     def _settling(self, managed: ManagedStream) -> Callable[[], None]:
         """Return what orders a stream after all that was received, before it is emitted."""
