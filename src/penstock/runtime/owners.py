@@ -28,6 +28,7 @@ import types
 from collections import deque
 from collections.abc import Callable
 from enum import EnumMeta
+from itertools import islice
 from typing import Any
 from weakref import getweakrefcount
 
@@ -51,7 +52,7 @@ PLAIN: set[type] = {
 }
 """The types known to contain no memory that a device could read: there is nothing to keep."""
 
-_Walk = Callable[[Any, "list[Any]"], "list[Any] | tuple[Any, ...]"]
+_Walk = Callable[[Any, "list[Any]"], Any]
 # What each type is: a function that adds the owner of an object and returns what else to look at in it.
 _kinds: dict[type, _Walk] = {}
 
@@ -72,16 +73,15 @@ def add_owners(data: Any, owners: list[Any], most: int = _MOST) -> None:
 def _walk_inside(root: Any, inside: Any, owners: list[Any], most: int) -> None:
     seen = {id(root)}
     queue = deque(inside)
-    left = most
     while queue:
         data = queue.popleft()
         kind = type(data)
         if kind in PLAIN or id(data) in seen:
             continue
-        if left == 0:
+        if most == 0:
             owners.append(data)  # not looked into: kept as it is
             continue
-        left -= 1
+        most -= 1
         seen.add(id(data))
         walk = _kinds.get(kind)
         if walk is None:
@@ -117,6 +117,8 @@ def _find_kind(kind: type) -> _Walk:
         return _leaf
     if hasattr(kind, "__cuda_array_interface__"):
         return _device_array
+    if kind in _COLLECTIONS:
+        return _mapping if kind is dict else _collection
     if kind in _CONTAINERS:
         return _container
     if kind is types.FunctionType:
@@ -131,9 +133,11 @@ _PLAIN_NAMES = {
     *(("numpy", "generic"), ("numpy", "dtype")),
     *(("datetime", name) for name in ("date", "time", "timedelta", "tzinfo")),
 }
+_COLLECTIONS = frozenset({list, tuple, dict, set, frozenset, deque})
 _CONTAINERS = frozenset(
     {
-        *(list, tuple, dict, set, frozenset, deque, types.SimpleNamespace, types.CellType, types.MethodType),
+        *_COLLECTIONS,
+        *(types.SimpleNamespace, types.CellType, types.MethodType),
         *(type(iter(())), type(iter([])), type(iter({})), type(iter({}.values())), type(iter({}.items()))),
         *(type({}.keys()), type({}.values()), type({}.items()), type(iter(set())), type(iter(deque()))),
         *(map, filter, zip, enumerate, reversed, types.GeneratorType, types.CoroutineType),
@@ -167,6 +171,20 @@ def _nothing(data: Any, owners: list[Any]) -> tuple[Any, ...]:
     return ()
 
 
+def _collection(data: Any, owners: list[Any]) -> Any:
+    if len(data) <= _MOST:
+        return data
+    owners.append(data)
+    return islice(data, _MOST)
+
+
+def _mapping(data: Any, owners: list[Any]) -> Any:
+    if len(data) <= _MOST:
+        return [*data.values(), *data] if any(type(key) not in PLAIN for key in data) else data.values()
+    owners.append(data)
+    return islice(data.values(), _MOST)
+
+
 def _container(data: Any, owners: list[Any]) -> list[Any]:
     return gc.get_referents(data)
 
@@ -196,7 +214,7 @@ def _device_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
     """Handle CuPy's arrays, and others that speak of CUDA memory."""
     try:
         owners.append(data.data.mem)
-    except AttributeError:
+    except Exception:  # it has none, or will not tell
         return _opaque(data, owners) if _is_written_in_python(type(data)) else _leaf(data, owners)
     return ()
 
@@ -209,7 +227,7 @@ def _numpy_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
             break
         owner = base
     owners.append(owner)
-    return list(data.flat) if data.dtype.hasobject else ()
+    return list(islice(data.flat, _MOST)) if data.dtype.hasobject else ()
 
 
 def _penstock_tensor(data: Any, owners: list[Any]) -> list[Any]:
