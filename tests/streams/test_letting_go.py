@@ -520,6 +520,125 @@ def test_a_stream_chosen_late_comes_after_what_the_own_one_was_ordered_after(sch
     assert passed_through(body, scheduler) == list(range(8))
 
 
+def test_a_map_of_tensors_is_sent_after_what_was_received(scheduler: str) -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def wrap(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            if self.ticks == 1:
+                op_output.set_cuda_stream(context.allocate_cuda_stream("mine"))
+            op_output.emit({"frame": data}, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")["frame"].owner
+            stream = op_input.receive_cuda_stream("in")
+            launch(stream, MS / 100, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+
+        middle = Step(app, inputs=("in",), outputs=("out",), body=wrap, name="middle")
+        app.add_flow(Producer(app, CountCondition(app, 8), name="producer"), middle)
+        app.add_flow(middle, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose, scheduler).seen == list(range(8))
+
+
+def test_what_was_made_on_the_default_stream_for_want_of_another_is_waited_for(scheduler: str) -> None:
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, stream_flags=1, max_size=4)
+
+        def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in", allocate=False)
+            assert stream == 0
+            device = gpu.Device(0)
+            device.set_current()
+            data = device.allocate(8, stream=stream.stream)
+            launch(stream, MS, lambda out, number=self.ticks: write(out, number), data)
+            op_output.emit(data, "out")
+
+        source = Step(
+            app,
+            CountCondition(app, 8),
+            outputs=("out",),
+            body=lambda self, i, o, c: o.emit(1, "out"),
+            name="s",
+        )
+        middle = Step(app, inputs=("in",), outputs=("out",), body=make, name="middle")
+        app.consumer = Consumer(app, pool, name="consumer")
+        app.consumer.seconds = MS / 100
+        app.add_flow(source, middle)
+        app.add_flow(middle, app.consumer)
+
+    assert run(compose, scheduler).consumer.seen == list(range(1, 9))
+
+
+def test_a_stream_is_ordered_after_all_that_was_received_before_it_was_asked_for(scheduler: str) -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            slow, _ = op_input.receive("slow"), op_input.receive("quick")
+            stream = op_input.receive_cuda_stream("quick")
+            launch(stream, MS / 100, lambda source: app.seen.append(int(source.view(np.int64)[0])), slow)
+
+        taker = Step(app, inputs=("slow", "quick"), body=take, name="taker")
+        for port, seconds in (("slow", 5 * MS), ("quick", MS / 10)):
+            producer = Producer(app, CountCondition(app, 8), name=port)
+            producer.seconds = seconds
+            app.add_flow(producer, taker, {("out", port)})
+
+    assert run(compose, scheduler).seen == list(range(8))
+
+
+def test_what_is_ordered_by_hand_is_not_ordered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[Any] = []
+    original = sim.Stream.wait
+    monkeypatch.setattr(sim.Stream, "wait", lambda self, other: (waits.append(self), original(self, other)))
+
+    def compose(app: Any) -> None:
+        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            mine = context.allocate_cuda_stream("mine")
+            context.synchronize_streams(op_input.receive_cuda_streams("in"), mine)
+            op_output.set_cuda_stream(mine)
+            op_output.emit(data, "out")
+
+        middle = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="middle")
+        app.consumer = Consumer(app, name="consumer")
+        app.add_flow(Producer(app, CountCondition(app, 8), name="producer"), middle)
+        app.add_flow(middle, app.consumer)
+
+    assert run(compose).consumer.seen == list(range(8))
+    assert len(waits) == 8 + 8  # once for each frame in either operator
+
+
+def test_what_an_operator_without_a_stream_passes_on_carries_the_stream_that_came_last() -> None:
+    def compose(app: Any) -> None:
+        app.expected, app.found = [], []
+
+        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            for port in ("b", "a") if self.ticks % 2 else ("a", "b"):
+                op_input.receive(port)
+                (stream,) = (self._node.input._named[port].item.trail.stream.handle,)
+            app.expected.append(stream)
+            op_output.emit(1, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            self.stream = op_input.receive_cuda_stream("in")
+            self.stream.stream.sync()  # so that it is all done before the next
+            app.found += op_input.receive_cuda_streams("in")
+
+        joint = Step(app, inputs=("a", "b"), outputs=("out",), body=join, name="joint")
+        for port in ("a", "b"):
+            app.add_flow(Producer(app, CountCondition(app, 30), name=port), joint, {("out", port)})
+        app.add_flow(joint, Step(app, inputs=("in",), body=take, name="take"))
+
+    app = run(compose)
+    assert len(app.found) == 30
+    assert app.found == app.expected
+
+
 def test_an_operator_that_sees_no_stream_is_left_alone() -> None:
     def compose(app: Any) -> None:
         def count(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -578,6 +697,42 @@ def test_one_that_is_sent_a_stream_late_passes_the_order_on(scheduler: str) -> N
         app.add_flow(last, Step(app, inputs=("in",), body=take, name="take"))
 
     assert run(compose, scheduler).seen == [4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_one_that_is_sent_a_stream_late_knows_it_in_the_same_compute(size: int) -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            if self.ticks > 3 * size:
+                op_output.set_cuda_stream(context.allocate_cuda_stream("s"))
+            op_output.emit(1, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            if self.ticks > 3:
+                app.found.append([stream is not None for stream in op_input.receive_cuda_streams("in")])
+
+        source = Step(app, CountCondition(app, 5 * size), outputs=("out",), body=send, name="send")
+        app.add_flow(source, Step(app, inputs=(("in", {"size": size}),), body=take, name="take"))
+
+    assert run(compose).found == [[True] * size] * 2
+
+
+def test_what_a_program_holds_beyond_the_run_is_its_own(machine: sim.Machine) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        self.__dict__.setdefault("held", []).append(op_input.receive("in"))
+        op_input.receive_cuda_stream("in")
+
+    def compose(app: Any) -> None:
+        app.taker = Step(app, inputs=("in",), body=body, name="taker")
+        app.add_flow(Sending(app, CountCondition(app, 5), name="sender"), app.taker)
+
+    app = run(compose)
+    assert machine.devices[0].memory.in_use == 5 * 8
+    app.taker.held.clear()
+    assert machine.devices[0].memory.in_use == 0
 
 
 # -- the default stream, and the end -----------------------------------------------------------------
@@ -739,6 +894,30 @@ def test_plain_messages_have_no_stream_the_first_time_it_is_asked(
     assert run(compose, scheduler).found == [expected] * 3
 
 
+def test_everything_a_compute_received_counts_when_it_asks_for_its_first_stream_in_between() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            if self.ticks == 3:
+                context.allocate_cuda_stream("mine")
+                self._node.input_queues["in"][0].append(1)  # as another worker may, in the meantime
+                op_input.receive("in")
+                app.found += op_input.receive_cuda_streams("in")
+
+        source = Step(
+            app,
+            CountCondition(app, 4),
+            outputs=("out",),
+            body=lambda self, i, o, c: o.emit(1, "out"),
+            name="s",
+        )
+        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose).found == [None, None]
+
+
 @pytest.mark.parametrize("late", [1, 3])
 def test_a_port_that_had_nothing_has_no_streams(late: int) -> None:
     from penstock import ConditionType
@@ -767,7 +946,7 @@ def test_a_port_that_had_nothing_has_no_streams(late: int) -> None:
 @pytest.mark.parametrize("policy", ["FAULT", "POP"])
 @pytest.mark.parametrize("size", [1, 3, -1])
 def test_a_message_that_arrives_after_the_condition_looked_is_taken_when_it_is_done(
-    size: int, policy: str
+    machine: sim.Machine, size: int, policy: str
 ) -> None:
     """It is put there in the middle of the compute here, as another worker may between the look and the receive."""
     from penstock import ConditionType, IOSpec
@@ -785,7 +964,10 @@ def test_a_message_that_arrives_after_the_condition_looked_is_taken_when_it_is_d
                     queue.clear()  # a full queue drops its oldest; one for each connection may have been empty
                 queue.append(message)
             waiting = {id(message.data): message for one in self._node.input_queues["in"] for message in one}
+            began = machine.now
             got = op_input.receive("in")
+            if policy == "FAULT" or size == 3:
+                assert machine.now == began  # nothing was waited for here
             for data in () if got is None else got if isinstance(got, tuple) else (got,):
                 app.done.append(waiting[id(data)].is_done)
 

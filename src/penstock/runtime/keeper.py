@@ -70,8 +70,7 @@ class Keeper:
                 let_go += last
             else:
                 owner = last.pop()
-                if id(owner) not in self.watched:
-                    self.watched[id(owner)] = self._watch.begin(owner)
+                self.watched[id(owner)] = self._watch.begin(owner)
         return let_go
 
     def _look(self, let_go: list[Any] | None) -> list[Any] | None:

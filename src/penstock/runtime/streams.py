@@ -381,10 +381,10 @@ class NodeStreams:
             if managed is not None:
                 assert message is not None
                 self._add(managed)  # it may launch what reads its input there
-                if message.also is not None:
-                    order(
-                        message, managed
-                    )  # there is one stream for each message: it stands for all its work
+                if (
+                    message.also is not None
+                ):  # there is one stream for each message: it stands for all its work
+                    order(message, managed)
             streams.append(managed)
         return [None if managed is None else managed.handle for managed in streams]
 
