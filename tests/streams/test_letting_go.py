@@ -18,6 +18,7 @@ from penstock.resources import CudaStreamPool
 from tests.streams.frames import MS, Consumer, Doubler, Producer, Step, frame, launch, run, write
 
 FRAMES = 12
+HELD: list[Any] = []  # by a module
 ALL = list(range(FRAMES))
 
 
@@ -279,7 +280,8 @@ def test_a_frame_passed_on_and_read_by_both(scheduler: str) -> None:
     assert run(compose, scheduler).seen == ALL
 
 
-def test_a_frame_held_before_the_first_stream_stays(scheduler: str) -> None:
+@pytest.mark.parametrize("where", ["operator", "module"])
+def test_a_frame_held_before_the_first_stream_stays(scheduler: str, where: str) -> None:
     """Left alone after its first compute, since nothing it received came with a stream, it asks for one later."""
 
     def compose(app: Any) -> None:
@@ -294,11 +296,12 @@ def test_a_frame_held_before_the_first_stream_stays(scheduler: str) -> None:
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")
+            held = HELD if where == "module" else self.__dict__.setdefault("held", [])
             if self.ticks == 3:
-                self.held = [data]
+                held.append(data)
             if self.ticks == 5:
                 stream = context.allocate_cuda_stream("mine")
-                read_late(app, stream, self.held.pop())
+                read_late(app, stream, held.pop())
 
         source = Step(app, CountCondition(app, 9), outputs=("out",), body=send, name="send")
         app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))

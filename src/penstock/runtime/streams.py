@@ -42,7 +42,7 @@ from penstock.runtime.order import Order
 from penstock.runtime.owners import add_owners
 from penstock.runtime.run_streams import source_of
 from penstock.runtime.trail import Trail
-from penstock.runtime.variables import variables_of_compute
+from penstock.runtime.variables import modules_of_compute, variables_of_compute
 
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
@@ -240,7 +240,7 @@ class NodeStreams:
     def _keep_late(self) -> None:
         """Keep what an operator has that asks for its first stream after its first compute."""
         self.keeps = True
-        found: list[Any] = [variables_of_compute(), self.node.operator.__dict__]
+        found: list[Any] = [variables_of_compute(), self.node.operator.__dict__, modules_of_compute()]
         for inlet in self._inlets:
             found += [message.data for message in messages_in(inlet.item) if message is not None]
         add_owners(found, self.keeper.received, _MANY)
