@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.report import circumstances, publish, table
@@ -367,11 +368,9 @@ def by_hand(frames: int, delay: int, ring: int = 8) -> tuple[int, float]:
     """The same with a ring of buffers, ordered both ways by events."""
     import cupy
 
-    from penstock import gpu
-
     library = CupyFrames(delay)
     produce, consume = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
-    handle = gpu.StreamHandle(consume)
+    handle = SimpleNamespace(cupy=lambda: consume)
     buffers = [cupy.zeros(SIZE, cupy.int32) for _ in range(ring)]
     written = [cupy.cuda.Event(disable_timing=True) for _ in range(ring)]
     read = [cupy.cuda.Event(disable_timing=True) for _ in range(ring)]

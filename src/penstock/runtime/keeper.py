@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.runtime.owners import only_kept
-from penstock.runtime.watch import Watch, Watched
+from penstock.runtime.watch import Watch, Watched, let_go
 
 __all__ = ["Keeper"]
 
@@ -44,15 +44,15 @@ class Keeper:
     def end_compute(self) -> list[Any] | None:
         """Return what must live until the streams have passed this moment, and begin anew."""
         received = self.received
-        let_go: list[Any] | None = None
+        over: list[Any] | None = None
         if received:
             self.received = []
-            let_go = received if only_kept(received) else self._sort(received)
+            over = received if only_kept(received) else self._sort(received)
         if self.watched:
             self._looks -= 1
             if self._looks < 0:
-                let_go = self._look(let_go)
-        return let_go
+                over = self._look(over)
+        return over
 
     def forget(self) -> None:
         """Let go of everything."""
@@ -61,25 +61,28 @@ class Keeper:
 
     def _sort(self, received: list[Any]) -> list[Any]:
         """Watch what somebody holds, and return the rest."""
-        once = list({id(owner): owner for owner in received}.values())
-        received.clear()
-        let_go: list[Any] = []
-        while once:
-            last = [once.pop()]
-            if only_kept(last):
-                let_go += last
-            else:
-                owner = last.pop()
-                self.watched[id(owner)] = self._watch.begin(owner)
-        return let_go
+        if len(received) > 1:
+            once = list({id(owner): owner for owner in received}.values())
+            received.clear()
+            over: list[Any] = []
+            while once:
+                over += self._sort_one([once.pop()])
+            return over
+        return self._sort_one(received)
 
-    def _look(self, let_go: list[Any] | None) -> list[Any] | None:
-        """Add what nobody holds any more to what is let go."""
+    def _sort_one(self, received: list[Any]) -> list[Any]:
+        if not only_kept(received):
+            owner = received.pop()
+            self.watched[id(owner)] = self._watch.begin(owner)
+        return received
+
+    def _look(self, over: list[Any] | None) -> list[Any] | None:
+        """Add what nobody holds any more to what is over."""
         watched = self.watched
-        found = [key for key, frame in watched.items() if frame.is_let_go]
+        found = let_go(watched)
         self._looks = (len(watched) - len(found)) // _LOOKS
         if found:
-            if let_go is None:
-                let_go = []
-            let_go += [watched.pop(key) for key in found]
-        return let_go
+            if over is None:
+                over = []
+            over += [watched.pop(key) for key in found]
+        return over

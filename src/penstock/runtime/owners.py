@@ -32,7 +32,7 @@ from itertools import islice
 from typing import Any
 from weakref import getweakrefcount
 
-__all__ = ["PLAIN", "add_owners", "only_kept"]
+__all__ = ["PLAIN", "add_owners", "is_shared_elsewhere", "only_kept"]
 
 _MOST = 1024
 _FORGET = 10_000  # types remembered at most: programs make some as they run
@@ -253,7 +253,9 @@ _ARRAYS = (_torch_tensor, _numpy_array, _device_array)
 
 # Read through `map`, so that no variable of ours counts: one reference is the list's.
 _ALONE = next(map(sys.getrefcount, [object()]))
-_storage_users: Callable[[int], int] | None = None
+# PyTorch's storage, and what counts the tensors that share one, once PyTorch has been imported.
+_storage: Any = None
+_storage_users: Any = None
 
 
 def only_kept(owners: list[Any]) -> bool:
@@ -261,15 +263,15 @@ def only_kept(owners: list[Any]) -> bool:
     for count in map(sys.getrefcount, owners):
         if count > _ALONE:
             return False
-    torch = sys.modules.get("torch")
-    return torch is None or not any(_is_shared_storage(owner, torch) for owner in owners)
+    return "torch" not in sys.modules or not any(map(is_shared_elsewhere, owners))
 
 
-def _is_shared_storage(owner: Any, torch: Any) -> bool:
-    """Whether something in PyTorch that Python does not see shares a storage."""
-    global _storage_users
-    if type(owner) is not torch.UntypedStorage:
-        return False
-    if _storage_users is None:
-        _storage_users = torch._C._storage_Use_Count
-    return _storage_users(owner._cdata) > 1
+def is_shared_elsewhere(owner: Any) -> bool:
+    """Return whether something that Python's reference counts do not show shares the memory of an owner."""
+    global _storage, _storage_users
+    if _storage is None:
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return False
+        _storage, _storage_users = torch.UntypedStorage, torch._C._storage_Use_Count
+    return type(owner) is _storage and _storage_users(owner._cdata) > 1
