@@ -3,7 +3,8 @@
     python -m benchmarks.stream_chain
 
 The streams do nothing and their events are done at once: what is left is what penstock itself does to order streams
-and to keep frames alive, without the driver. `benchmarks.gpu_chain` has the driver, too.
+and to keep frames alive, without the driver. `benchmarks.gpu_chain` has the driver, too. What travels is a number,
+of which nothing need be kept; or a frame, made anew by each operator, or made once and passed on by all.
 """
 
 from __future__ import annotations
@@ -55,6 +56,30 @@ class IdleStreams(StreamSource):
         return ManagedStream(IdleStream(), 0, IdleEvent)
 
 
+class Memory:
+    __slots__ = ()
+
+
+class Pointer:
+    __slots__ = ("mem",)
+
+    def __init__(self) -> None:
+        self.mem = Memory()
+
+
+class Frame:
+    """An array as CuPy has it, as far as penstock looks: an object that owns its memory."""
+
+    __slots__ = ("data",)
+
+    def __init__(self) -> None:
+        self.data = Pointer()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        raise AttributeError
+
+
 class Source(Operator):
     def setup(self, spec: Any) -> None:
         spec.output("out")
@@ -68,7 +93,7 @@ class Source(Operator):
             self.began = time.perf_counter_ns()
         self.sent += 1
         op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
-        op_output.emit(self.sent, "out")
+        op_output.emit(Frame() if self.fragment.carries else self.sent, "out")
 
 
 class Through(Operator):
@@ -80,6 +105,13 @@ class Through(Operator):
         message = op_input.receive("in")
         op_input.receive_cuda_stream("in")
         op_output.emit(message, "out")
+
+
+class Anew(Through):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("in")
+        op_input.receive_cuda_stream("in")
+        op_output.emit(Frame(), "out")
 
 
 class Sink(Operator):
@@ -95,9 +127,10 @@ class Sink(Operator):
 
 
 class Chain(Application):
-    def __init__(self, scheduler: str, messages: int) -> None:
+    def __init__(self, scheduler: str, messages: int, carries: str = "") -> None:
         super().__init__([])
         self.kind = scheduler
+        self.carries = carries
         self.messages = messages
 
     def compose(self) -> None:
@@ -108,14 +141,15 @@ class Chain(Application):
         streams = IdleStreams(self)
         self.source = Source(self, CountCondition(self, self.messages), streams, name="source")
         self.sink = Sink(self, streams, name="sink")
-        stages = [Through(self, streams, name=f"through{number}") for number in range(3)]
+        kind = Anew if self.carries == "made anew" else Through
+        stages = [kind(self, streams, name=f"through{number}") for number in range(3)]
         for before, after in pairwise([self.source, *stages, self.sink]):
             self.add_flow(before, after)
 
 
-def stream_chain(scheduler: str, messages: int) -> float:
-    """Give the microseconds per compute."""
-    chain = Chain(scheduler, messages)
+def stream_chain(scheduler: str, messages: int, carries: str = "") -> float:
+    """Return the microseconds per compute; what it carries is a number, or a frame "made anew" or "passed on"."""
+    chain = Chain(scheduler, messages, carries)
     chain.run()
     return (chain.sink.ended - chain.source.began) / 1e3 / (messages * 5)
 
@@ -127,7 +161,11 @@ def main() -> None:
     options = parser.parse_args()
     print(f"machine: {machine()}")
     rows: list[list[Any]] = [
-        [name, min(stream_chain(scheduler, options.messages) for _ in range(options.repeats))]
+        [
+            name + (f", a frame {carries}" if carries else ""),
+            min(stream_chain(scheduler, options.messages, carries) for _ in range(options.repeats)),
+        ]
+        for carries in ("", "made anew", "passed on")
         for scheduler, name in (("greedy", "greedy"), ("event-based", "event-based, 2 workers"))
     ]
     table("cost of one compute in a chain of five, with streams", ["", "µs per compute"], rows)

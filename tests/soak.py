@@ -1,9 +1,10 @@
 """Minutes of random graphs with faults injected: ``make soak``, or ``python tests/soak.py --minutes 5``.
 
 Each round takes a seed, makes a plan of it, and runs it under a scheduler chosen by the same seed: orderly
-plans under all three, whose outcomes must agree; unruly plans, with or without an operator that fails or a
-stop from another thread in the middle. A round that goes wrong prints its seed; ``--seed N`` runs that one
-round again. A round that hangs prints where every thread is and ends the program.
+plans under all three, whose outcomes must agree; unruly plans, with or without an operator that fails or a stop
+from another thread in the middle; programs that hold, change, batch and pass on frames of a simulated device,
+of which none may be wrong. A round that goes wrong prints its seed; ``--seed N`` runs that one round again. A
+round that hangs prints where every thread is and ends the program.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from random import Random
 from typing import Any
 
 from pipelines import SCHEDULERS, App, Make
+from random_frames import RandomFrames
 from random_graphs import Outcome, check_conserved, check_nothing_ready, orderly, run_plan, unruly
+from sim_frames import SimulatedFrames
 
-from penstock import EventBasedScheduler, MultiThreadScheduler
+from penstock import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from penstock.gpu import sim
 from penstock.resources import RealtimeClock
 
 
@@ -33,13 +37,23 @@ def real_multi_thread(app: App, **kwargs: Any) -> Any:
     return MultiThreadScheduler(app, worker_thread_number=2, clock=RealtimeClock(app), **kwargs)
 
 
+# Those take the clock of the simulated device.
+ON_DEVICE = [
+    GreedyScheduler,
+    lambda app: MultiThreadScheduler(app, worker_thread_number=3),
+    lambda app: EventBasedScheduler(app, worker_thread_number=2),
+    lambda app: EventBasedScheduler(app, worker_thread_number=5),
+]
 MAKES: list[Make] = [*SCHEDULERS, real_event_based, real_multi_thread]
 
 
 def one_round(seed: int) -> str:
     """Run one round and give what kind it was; anything wrong raises."""
     random = Random(seed)
-    kind = random.choice(["orderly", "unruly", "faulty", "stopped"])
+    kind = random.choice(["orderly", "unruly", "faulty", "stopped", "frames"])
+    if kind == "frames":
+        one_program(seed)
+        return kind
     if kind == "orderly":
         plan = orderly(random)
         outcomes: list[Outcome] = [run_plan(plan, make) for make in MAKES]
@@ -70,11 +84,43 @@ def one_round(seed: int) -> str:
     return "failed" if raised else kind
 
 
+def one_program(seed: int) -> int:
+    """Run a random program on frames and give how many were looked at; a wrong one raises."""
+    make = Random(seed).choice(ON_DEVICE)
+    with sim.Machine("h200"):
+        library = SimulatedFrames(seed)
+        app = RandomFrames(seed, 60, library, make)
+        app.run()
+    assert not library.mistakes, f"wrong frames (number, found): {library.mistakes[:9]} in {app.plan}"
+    assert library.looked_at == app.reads, "some work was not done when run() returned"
+    return library.looked_at
+
+
+def soak_frames(frames: int) -> None:
+    """Run random programs on frames until so many were looked at."""
+    seed = first = time.time_ns() % 1_000_000_000
+    looked_at = 0
+    while looked_at < frames:
+        faulthandler.dump_traceback_later(60, exit=True)
+        try:
+            looked_at += one_program(seed)
+        except BaseException:
+            print(f"\nseed {seed} went wrong: python tests/soak.py --frames 1 --seed {seed}", file=sys.stderr)
+            raise
+        seed += 1
+    faulthandler.cancel_dump_traceback_later()
+    print(f"{looked_at} frames looked at in {seed - first} programs from seed {first}, none wrong")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, help="run only this round")
+    parser.add_argument("--frames", type=int, help="only programs on frames, until so many were looked at")
     options = parser.parse_args()
+    if options.frames is not None:
+        soak_frames(options.frames) if options.seed is None else print(one_program(options.seed))
+        return
     if options.seed is not None:
         print(one_round(options.seed))
         return

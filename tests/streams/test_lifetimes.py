@@ -326,31 +326,6 @@ def test_a_bound_that_makes_no_sense_is_refused() -> None:
 # -- the checker -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("emits", [False, True])
-def test_the_checker_reports_who_forgot_to_be_ordered_and_where(
-    monkeypatch: pytest.MonkeyPatch, emits: bool
-) -> None:
-    from penstock.core.errors import UnorderedStreamWarning
-
-    monkeypatch.setenv("PENSTOCK_CHECK", "streams")
-
-    def compose(app: Any) -> None:
-        def forget(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            if emits:
-                op_output.emit(data, "out")
-
-        outputs = ("out",) if emits else ()
-        forgetful = Step(app, inputs=("in",), outputs=outputs, body=forget, name="forgetful")
-        app.add_flow(Producer(app, CountCondition(app, 3), name="producer"), forgetful)
-
-    did = "emitted on 'out'" if emits else "finished"
-    with pytest.raises(
-        UnorderedStreamWarning, match=f"'forgetful' {did} without being ordered after .* at 'in'"
-    ):
-        run(compose)
-
-
 def test_the_checker_has_nothing_to_say_about_those_who_did(
     monkeypatch: pytest.MonkeyPatch, scheduler: str
 ) -> None:

@@ -182,16 +182,12 @@ def test_a_cycle_with_a_seed(scheduler: str) -> None:
 def test_a_shared_stream_is_not_waited_for(machine: sim.Machine) -> None:
     from penstock.resources import CudaStreamPool
 
-    waits: list[Any] = []
-
     def compose(app: Any) -> None:
         pool = CudaStreamPool(app, max_size=1)
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")
-            managed = self._node.streams
             stream = op_input.receive_cuda_stream("in")
-            waits.append(managed._own.stream)
             launch(stream, MS, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
 
         app.seen = []

@@ -169,11 +169,11 @@ def test_a_frame_that_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.
 
     def compose(app: Any) -> None:
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
             if self.ticks == 2:
                 self.producer.stream.stream.sync()
                 (trail,) = self.producer._node.streams._readers
                 trail._advance(trail.marked)
+            op_input.receive("in")
             op_input.receive_cuda_stream("in")
 
         class Keeping(Producer):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock.core.condition import Condition, SchedulingStatusType
-from penstock.runtime.message import Message
+from penstock.runtime.message import Message, is_passed
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.runtime.node import Node
     from penstock.runtime.queue import Queue
+    from penstock.runtime.trail import Trail
 
 __all__ = ["CudaStreamCondition"]
 
@@ -22,7 +23,8 @@ class CudaStreamCondition(Condition):
 
     It looks at every message that would be received, at all of the inputs it was given. A message that came
     without a stream does not hold it back. It comes beside the input's own condition, and no thread waits for
-    it: it asks to be told.
+    it: it asks to be told. A message that arrives after it looked, and that the device is not done with, is left
+    for the next time.
 
     Parameters
     ----------
@@ -47,16 +49,20 @@ class CudaStreamCondition(Condition):
         self.ports = (*([receiver] if receiver is not None else []), *receivers)
         self._queues: tuple[Queue, ...] = ()
         self._awaited: Message | None = None
+        self._is_attached = False
 
     def join(self, node: Node) -> None:
         """Find the inputs' queues."""
         super().join(node)
         self._awaited = None
+        self._is_attached = False
         ports = self.ports or tuple(node.input_queues)
         self._queues = tuple(queue for port in ports for queue in node.receiver(port).queues)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Give READY when the device is done, or WAIT_EVENT, having asked to be told."""
+        if not self._is_attached:
+            self._attach()
         for queue in self._queues:
             # A queue is emptied by one receive, whatever its length, and has one message where it has length 1.
             for item in queue.snapshot():
@@ -65,20 +71,31 @@ class CudaStreamCondition(Condition):
         self._awaited = None
         return SchedulingStatusType.READY, None
 
+    def _attach(self) -> None:
+        """Have its inputs give out only what the device is done with: more may arrive after it was asked."""
+        self._is_attached = True
+        assert self._node is not None
+        for inlet in self._node.input.inlets:
+            if any(queue in self._queues for queue in inlet.queues):
+                inlet.take_only_done()
+
     def _is_done(self, message: Message) -> bool:
         """Say whether the device is done with a message, and if not, see to it that it is told when it is."""
-        trail = message.trail
-        if trail is None or message.is_done:
-            return True
+        for trail, number, event in message.marks():
+            if not is_passed(trail, number, event):
+                return self._is_done_by_now(message, trail, number, event)
+        return True
+
+    def _is_done_by_now(self, message: Message, trail: Trail, number: int, event: Any) -> bool:
         if message is not self._awaited:
-            trail.lend(message.event)
-            if message.number <= trail.passed:  # so late that the event may be another mark's by now
-                return True
+            trail.lend(event)
+            if number <= trail.passed:  # so late that the event may be another mark's by now
+                return self._is_done(message)
             self._awaited = message
 
             def told(error: Exception | None) -> None:
                 self._awaited = None
                 self.notify_scheduler()
 
-            gpu.when_done(trail.stream.stream, told, event=message.event)
+            gpu.when_done(trail.stream.stream, told, event=event)
         return False

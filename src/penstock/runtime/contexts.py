@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.errors import PortError, choices
 from penstock.runtime.batch import Batch
 from penstock.runtime.emitted import Emitted
-from penstock.runtime.inlet import NOTHING, Inlet
+from penstock.runtime.inlet import EMPTY, NOTHING, Inlet
 from penstock.runtime.message import Details, Message
+from penstock.runtime.owners import PLAIN, add_owners
 from penstock.tensor import Tensor, TensorError, TensorMap, as_message
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _OF_TENSORS = frozenset((dict, Tensor, TensorMap))
 class InputContext:
     """What `compute` receives from."""
 
-    __slots__ = ("_is_watched", "_named", "_names", "_node", "_own", "_streams", "_tells", "inlets", "notes")
+    __slots__ = ("_is_watched", "_named", "_names", "_node", "_streams", "_tells", "inlets", "notes")
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -47,9 +48,8 @@ class InputContext:
         self._is_watched = False
         self._tells = False
         self._streams: NodeStreams | None = None
-        self._own: ManagedStream | None = None
-        # The messages of this compute that carried more than their data, by port.
-        self.notes: dict[str, list[Message]] = {}
+        # What the messages of this compute carried beside data and streams, by port; not their data.
+        self.notes: dict[str, list[Details]] = {}
 
     def tell_at_once(self) -> None:
         """Have producers told of the room that a receive makes at once, not when compute is over.
@@ -65,10 +65,9 @@ class InputContext:
             inlet.serves_others = any(producer.lane is not self._node.lane for producer in producers)
         self._is_watched = True
 
-    def watch(self, streams: NodeStreams | None, own: ManagedStream | None = None) -> None:
-        """Have every receive noted, for `streams`, and `own` ordered after it at once; None ends it."""
+    def watch(self, streams: NodeStreams | None) -> None:
+        """Have every receive noted, for `streams`; None ends it."""
         self._streams = streams
-        self._own = own
         self._is_watched = self._tells or streams is not None
 
     def receive(self, name: str = "", *, kind: str = "") -> Any:
@@ -82,9 +81,7 @@ class InputContext:
             take = inlet.take
             item = take()
         except IndexError:
-            if inlet.item is NOTHING:
-                inlet.item = None  # it was asked, and that is known
-            return None
+            return self._receive_nothing(inlet)
         except KeyError:
             raise self._unknown(name) from None
         if self._is_watched:
@@ -92,42 +89,70 @@ class InputContext:
                 lane = self._node.lane
                 if lane.quick is not self._node or lane.standby is None or inlet.serves_others:
                     self._tell_room(inlet)
-            if self._streams is not None:
+            streams = self._streams
+            if streams is None:
+                inlet.turn = self._node.remaining
+            else:
                 if inlet.item is NOTHING:
                     inlet.item = item
                 else:
                     inlet.note(item)
-                if self._own is not None:
-                    self._streams.order(inlet)
                 # What carries nothing but a mark is opened here: that is most of what streams carry.
-                if type(item) is Message and item.details is None:
+                if type(item) is Message and item.details is None and item.also is None:
+                    own = inlet.own
+                    if own is not None:
+                        trail = item.trail
+                        if trail is not None and trail.stream is not own and item.number > trail.passed:
+                            own.wait(item.event)
+                    if inlet.is_noted:
+                        streams.note(inlet, item)
                     data = item.data
+                    if type(data) in PLAIN:
+                        return data
+                    if streams.keeps:
+                        add_owners(data, streams.keeper.received)
                     return data if type(data) is not TensorMap else data.copy()  # as `_own`, without the call
+                if type(item) not in PLAIN:
+                    streams.received(inlet, item)
+        else:
+            inlet.turn = self._node.remaining
         if type(item) is Message:
-            return self._open(inlet.name, item)
+            return self._open(inlet, item)
         if type(item) is Batch:
-            return tuple(
-                [self._open(inlet.name, part) if type(part) is Message else _own(part) for part in item]
-            )
+            return self._open_all(inlet, item)
         return _own(item)
+
+    def _receive_nothing(self, inlet: Inlet) -> None:
+        """Take note that an input was asked and had nothing."""
+        if self._streams is None:
+            inlet.note_asked(self._node.remaining)
+        elif inlet.item is NOTHING:
+            inlet.item = EMPTY
 
     def _tell_room(self, inlet: Inlet) -> None:
         for queue in inlet.queues:
             if not queue.affordable:
                 self._node.engine.tell_room(queue)
 
-    def _open(self, name: str, message: Message) -> Any:
-        node = self._node
-        # From here on the node forgets its notes and metadata after each compute.
-        node.special = node.gathered = True
-        self.notes.setdefault(name, []).append(message)
+    def _open(self, inlet: Inlet, message: Message) -> Any:
+        if self._streams is None and (message.trail is not None or message.also is not None):
+            self._node.streams.meet(inlet, message)
         details = message.details
         if details is not None:
+            node = self._node
+            # From here on the node forgets its notes and metadata after each compute.
+            node.special = node.gathered = True
+            self.notes.setdefault(inlet.name, []).append(details)
             if details.metadata is not None and node.operator.is_metadata_enabled:
                 node.metadata.update(details.metadata)
             if details.acq_timestamp is not None:
                 node.output.pass_on(details.acq_timestamp)
         return _own(message.data)
+
+    def _open_all(self, inlet: Inlet, batch: Batch) -> tuple[Any, ...]:
+        if self._streams is None:
+            self._node.streams.meet(inlet, batch)
+        return tuple([self._open(inlet, part) if type(part) is Message else _own(part) for part in batch])
 
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
@@ -143,8 +168,8 @@ class InputContext:
             The port; not needed where there is only one.
         allocate
             Take a stream of the operator's own from its pool, the first time. Otherwise, or where the pool has
-            none left, the first stream found at the port is used; where there is none, the default stream is,
-            and none is emitted.
+            none left, the first stream found at the port is used in this compute; where there is none, the
+            default stream is, and none is emitted.
         sync_to_default
             Order the default stream after it too.
 
@@ -176,7 +201,7 @@ class InputContext:
         inlet = self._named.get(input_port_name)
         if inlet is None:
             raise self._unknown(input_port_name)
-        timestamps = [message.acq_timestamp for message in self.notes.get(inlet.name, ())]
+        timestamps = [details.acq_timestamp for details in self.notes.get(inlet.name, ())]
         return [timestamp for timestamp in timestamps if timestamp is not None]
 
     def _unknown(self, name: str) -> PortError:
@@ -194,13 +219,16 @@ def _own(data: Any) -> Any:
 class Outlet:
     """An output port: the queues behind it, its stream, if it emits one, and what marks that."""
 
-    __slots__ = ("queues", "stamp", "stream")
+    __slots__ = ("pending", "queues", "settle", "stamp", "stream")
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:
         self.queues = queues
         self.stream: ManagedStream | None = None
-        # Gives what is sent for an emitted object.
+        # Returns what is sent for an emitted object.
         self.stamp: Callable[[Any], Any] | None = None
+        # What was received and the stream is not ordered after yet, and what orders it.
+        self.pending: dict[Any, Any] = {}
+        self.settle: Callable[[], None] | None = None
 
 
 class OutputContext:
@@ -268,6 +296,8 @@ class OutputContext:
                 self._send_apart(data, outlet, acq_timestamp)
                 return
         elif stamp is not None:
+            if outlet.pending:
+                outlet.settle()  # type: ignore[misc]
             data = stamp(data)
         if acq_timestamp != -1 or self.is_detailed:
             data = self._detailed(data, acq_timestamp)
@@ -286,6 +316,9 @@ class OutputContext:
 
     def _as_tensors(self, data: Any, name: str, outlet: Outlet) -> Any:
         """Give what is sent for a dict of arrays or a tensor."""
+        if outlet.pending:
+            assert outlet.settle is not None
+            outlet.settle()
         emitted = None if outlet.stream is None else Emitted(outlet.stream)
         port = name or self._names[0]
         try:
@@ -312,7 +345,7 @@ class OutputContext:
             other = Message()
             other.data = as_message(message.data, emitted)
             other.trail, other.number, other.event = message.trail, message.number, message.event
-            other.details = message.details
+            other.also, other.details = message.also, message.details
             emitted.mark(other)
             messages.append(other)
         for queue, other in zip(outlet.queues, messages, strict=True):
@@ -335,7 +368,7 @@ class OutputContext:
         else:
             message = Message()
             message.data = data
-            message.trail = message.event = message.emitted = None
+            message.trail = message.event = message.emitted = message.also = None
             message.number = 0
         message.details = Details(timestamp, dict(metadata) if metadata else None)
         return message
@@ -401,6 +434,16 @@ class ExecutionContext:
         node = self._node
         node.special = node.gathered = True
         self.output.choose(None if timestamp is None else int(timestamp))
+
+    @property
+    def frames_in_flight(self) -> int:
+        """How many frames that this operator received are kept because its streams may still read them."""
+        return self._node.streams.frames_in_flight
+
+    @property
+    def frames_held(self) -> int:
+        """How many frames that this operator received are still held: by it, or by others it passed them on to."""
+        return len(self._node.streams.keeper.watched)
 
     @property
     def timestamp(self) -> int:

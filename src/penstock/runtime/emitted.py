@@ -26,7 +26,7 @@ class Emitted:
     Where there are several receivers, each has one of its own: that one is ordered says nothing of the others.
     """
 
-    __slots__ = ("_event", "_followers", "_is_followed", "_number", "_stream", "_trail")
+    __slots__ = ("_event", "_followers", "_is_followed", "_number", "_stream", "_trail", "is_ordered")
 
     def __init__(self, stream: ManagedStream) -> None:
         self._stream = stream
@@ -36,6 +36,8 @@ class Emitted:
         # Whether this receiver was ordered after the mark, and the streams of all receivers that were.
         self._is_followed = False
         self._followers: list[ManagedStream] = []
+        # Whether a stream was ordered after it through the tensors; for the checker.
+        self.is_ordered = False
 
     def mark(self, message: Message) -> None:
         """Take the mark of the message that carries the tensors, not the message, which keeps them."""
@@ -69,6 +71,7 @@ class Emitted:
 
     def order(self, stream: int) -> None:
         """Have a stream wait for the work, unless it does already."""
+        self.is_ordered = True
         if self._trail is not None and self._trail.is_over:
             return
         followers = tuple(self._followers)

@@ -204,6 +204,8 @@ class _Life:
         self._attempt("the device", lambda: engine.streams.finish(engine.nodes))
         for operator in reversed(self._started):
             self._attempt(f"stop() of operator {operator.name!r}", operator.stop, operator)
+        # Again: what was launched in stop() is part of the run.
+        self._attempt("the device", lambda: engine.streams.finish(engine.nodes))
         for node in engine.nodes:
             for queue in node.inputs:
                 queue.undelivered = len(queue)
@@ -213,6 +215,7 @@ class _Life:
             for queue in node.inputs:
                 self._attempt(f"the messages at {node.name!r}", queue.clear)
             self._attempt(f"the metadata of {node.name!r}", node.forget)
+            self._attempt(f"the frames of {node.name!r}", node.streams.forget)
         for action in (*engine.at_end, engine.streams.close):
             self._attempt("its streams", action)
         for resource in reversed(self._resources):

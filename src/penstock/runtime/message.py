@@ -7,13 +7,16 @@ timestamp, metadata. `receive` tells the two apart by type.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from penstock.runtime.emitted import Emitted
     from penstock.runtime.trail import Trail
 
-__all__ = ["Details", "Message"]
+__all__ = ["Details", "Mark", "Message", "is_passed"]
+
+Mark: TypeAlias = "tuple[Trail, int, Any]"
+"""A point on a stream: the trail, the number of the mark, and its event."""
 
 
 class Message:
@@ -29,26 +32,37 @@ class Message:
     trail, number, event
         The mark that was left when it was emitted, which a receiver is to be ordered after: whose it is, which
         one, and the event behind it. `trail` is None where the data came with no stream.
+    also
+        Further marks that a receiver is to be ordered after; None where there are none, which is the rule.
     emitted
         What its tensors know of that mark; None where it has none.
     details
         What else it carries; None where there is nothing else.
     """
 
-    __slots__ = ("data", "details", "emitted", "event", "number", "trail")
+    __slots__ = ("also", "data", "details", "emitted", "event", "number", "trail")
 
     data: Any
     trail: Trail | None
     number: int
     event: Any
     emitted: Emitted | None
+    also: tuple[Mark, ...] | None
     details: Details | None
 
     @property
     def is_done(self) -> bool:
         """Whether the device is done with all that was submitted before the data was emitted."""
-        trail = self.trail
-        return trail is None or self.number <= trail.passed or self.event.is_done
+        if self.trail is None and self.also is None:
+            return True
+        return all(is_passed(trail, number, event) for trail, number, event in self.marks())
+
+    def marks(self) -> list[Mark]:
+        """Return everything that a receiver is to be ordered after."""
+        marks: list[Mark] = [] if self.trail is None else [(self.trail, self.number, self.event)]
+        if self.also is not None:
+            marks += self.also
+        return marks
 
     @property
     def acq_timestamp(self) -> int | None:
@@ -59,6 +73,12 @@ class Message:
     def metadata(self) -> dict[str, Any] | None:
         """The metadata that came with it, if any."""
         return None if self.details is None else self.details.metadata
+
+
+def is_passed(trail: Trail, number: int, event: Any) -> bool:
+    """Return whether the device has passed a mark."""
+    # Asked again at the end: its event may be recorded for another mark in between, and then this one is passed.
+    return number <= trail.passed or event.is_done or number <= trail.passed
 
 
 class Details:

@@ -54,7 +54,7 @@ class Resume:
         self.received = True
         self._metadata = dict(self._node.metadata)
         self._acq_timestamp = self._node.output.acq_timestamp
-        self._items = self._node.streams.received()
+        self._items = self._node.streams.items_received()
 
     def go_on(self) -> None:
         """Have the node run again without a new message."""

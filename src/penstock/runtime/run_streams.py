@@ -12,6 +12,7 @@ from penstock import gpu
 from penstock.runtime.default_stream import DefaultStreamHandle, default_stream_of, is_default
 from penstock.runtime.managed_stream import ManagedStream, create_event
 from penstock.runtime.stream_source import StreamLease, StreamSource
+from penstock.runtime.watch import Watch
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
@@ -27,6 +28,8 @@ class RunStreams:
     def __init__(self, fragment: Fragment) -> None:
         self.fragment = fragment
         self.checks = "streams" in os.environ.get("PENSTOCK_CHECK", "").split(",")
+        # What operators received and somebody still holds.
+        self.watch = Watch()
         # The streams to be waited for, by handle; default streams have one handle, and are known by their device.
         self._managed: dict[int, ManagedStream] = {}
         self._managed_defaults: dict[int, ManagedStream] = {}
@@ -146,7 +149,7 @@ class RunStreams:
                     errors.append(error)
         finally:
             for node in nodes:
-                node.streams.forget()
+                node.streams.settle()
         if errors:
             raise errors[0]
 

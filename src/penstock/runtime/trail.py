@@ -93,6 +93,11 @@ class Trail:
         """Whether as much is kept as may be."""
         return len(self._kept) >= self._limit
 
+    @property
+    def kept(self) -> int:
+        """How many objects are kept."""
+        return sum(len(received) for received in self._kept if type(received) is list)
+
     def mark(self) -> Any:
         """Leave a mark after what was submitted so far, and give its event."""
         number = self.marked + 1
@@ -121,6 +126,7 @@ class Trail:
         message.event = event
         message.number = self.marked = number
         message.emitted = None
+        message.also = None
         message.details = None
         return message
 

@@ -11,21 +11,32 @@ import sys
 from types import FrameType
 from typing import Any
 
-__all__ = ["variables_of_compute"]
+__all__ = ["modules_of_compute", "variables_of_compute"]
 
+_PACKAGE = "penstock."
 _OURS = "penstock.runtime."
 _ENDS = ("penstock.schedulers.", "penstock.runtime.lifecycle", "penstock.runtime.threads")
 
 
 def variables_of_compute() -> list[dict[str, Any]]:
-    """Give the variables of the program's functions that led here, up to the scheduler that called them."""
-    found: list[dict[str, Any]] = []
-    frame: FrameType | None = sys._getframe(1)
+    """Return the variables of the program's functions that led here, up to the scheduler that called them."""
+    return [dict(frame.f_locals) for frame in _frames()]
+
+
+def modules_of_compute() -> list[dict[str, Any]]:
+    """Return the variables of the modules of those functions, except penstock's."""
+    found = {id(frame.f_globals): frame.f_globals for frame in _frames()}
+    return [module for module in found.values() if not module.get("__name__", "").startswith(_PACKAGE)]
+
+
+def _frames() -> list[FrameType]:
+    found: list[FrameType] = []
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.startswith(_ENDS):
             break
         if not module.startswith(_OURS):
-            found.append(dict(frame.f_locals))
+            found.append(frame)
         frame = frame.f_back
     return found

@@ -1,0 +1,124 @@
+"""What an operator received and was not ordered after: who waits for it, and what carries it."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from penstock.runtime.managed_stream import ManagedStream
+from penstock.runtime.order import Order
+from penstock.runtime.trail import Trail
+
+_HANDLES = count(1)
+
+
+class Event:
+    is_done = False
+
+
+class Device:
+    """A stream that does nothing, and knows what it was told to wait for."""
+
+    def __init__(self) -> None:
+        self.handle = next(_HANDLES)
+        self.waited: list[Any] = []
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+    def record(self, event: Event) -> None:
+        pass
+
+    def wait(self, event: Event) -> None:
+        self.waited.append(event)
+
+
+def stream() -> ManagedStream:
+    return ManagedStream(Device(), 0, Event)
+
+
+def trail(on: ManagedStream | None = None) -> Trail:
+    return Trail(on or stream(), 8)
+
+
+def test_a_stream_waits_for_each_mark_once() -> None:
+    order, source, own = Order(), trail(), stream()
+    first = source.message("first")
+    order.add_message(first, turn=1)
+    for _ in range(3):
+        order.settle(own, is_only=False)
+    assert own.stream.waited == [first.event]
+    second = source.message("second")
+    order.add_message(second, turn=2)
+    order.settle(own, is_only=False)
+    assert own.stream.waited == [first.event, second.event]
+
+
+def test_every_stream_that_is_emitted_waits() -> None:
+    order, source = Order(), trail()
+    message = source.message("frame")
+    order.add_message(message, turn=1)
+    streams = [stream(), stream()]
+    for own in streams:
+        order.settle(own, is_only=False)
+    assert [own.stream.waited for own in streams] == [[message.event]] * 2
+    order.settle(stream(), is_only=True)
+    assert not order.pending
+
+
+def test_nothing_waits_for_what_is_done_nor_for_itself() -> None:
+    order, own, done = Order(), stream(), trail()
+    order.add_message(done.message("done"), turn=1)
+    done.passed = 1
+    order.add_message(trail(own).message("its own"), turn=1)
+    order.settle(own, is_only=False)
+    assert own.stream.waited == []
+    assert len(order.pending) == 1  # another stream might have to wait for that one
+
+
+def test_the_latest_mark_of_a_trail_stands_for_all() -> None:
+    order, source, own = Order(), trail(), stream()
+    first, second, third = (source.message(n) for n in range(3))
+    for message in (first, third, second):
+        order.add_message(message, turn=1)
+    order.settle(own, is_only=True)
+    assert own.stream.waited == [third.event]
+
+
+def test_further_marks_of_a_message_are_remembered_too() -> None:
+    order, one, other, own = Order(), trail(), trail(), stream()
+    message = one.message("frame")
+    event = other.mark()
+    message.also = ((other, other.marked, event),)
+    order.add_message(message, turn=1)
+    order.settle(own, is_only=True)
+    assert own.stream.waited == [message.event, event]
+
+
+def test_what_is_emitted_without_a_stream_carries_what_is_not_done_and_what_came_last() -> None:
+    order = Order()
+    first, done, last = trail(), trail(), trail()
+    for source in (first, last, done, last):
+        order.add_message(source.message("frame"), turn=1)
+    done.passed = last.passed = 2
+    assert [mark[0] for mark in order.marks(turn=1)] == [first, last]
+    assert [mark[0] for mark in order.marks(turn=2)] == [first]
+    assert list(order.pending) == [first]
+
+
+def test_a_stream_that_is_joined_is_waited_for_at_each_emit() -> None:
+    order, joined, own = Order(), trail(), stream()
+    order.join(joined)
+    order.settle(own, is_only=True)
+    order.settle(own, is_only=True)
+    assert len(own.stream.waited) == joined.marked == 2
+    ((carried, number, _),) = order.marks(turn=1)
+    assert (carried, number) == (joined, 3)
+
+
+def test_what_was_ordered_by_hand_is_not_waited_for() -> None:
+    order, source, own = Order(), trail(), stream()
+    order.add_message(source.message("frame"), turn=1)
+    order.is_ordered(own, [source.stream])
+    order.settle(own, is_only=False)
+    assert own.stream.waited == []

@@ -1,0 +1,318 @@
+"""What is found in a received object, and whether anybody else still holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import sys
+import weakref
+from collections import deque, namedtuple
+from dataclasses import dataclass
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import TensorMap, as_tensor
+from penstock.core import Application, Operator
+from penstock.gpu import sim
+from penstock.runtime.keeper import Keeper
+from penstock.runtime.owners import add_owners, only_kept
+from penstock.runtime.watch import Watch
+
+
+class Memory:
+    """What owns the memory of an array, as in CuPy."""
+
+
+class Array:
+    """An array as CuPy has it: a view has the same memory."""
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        self.data = SimpleNamespace(mem=Memory() if memory is None else memory)
+
+    def __getitem__(self, _: slice) -> Array:
+        return Array(self.data.mem)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        raise AssertionError("nobody need ask")
+
+
+def owners_of(data: Any) -> list[Any]:
+    found: list[Any] = []
+    add_owners(data, found)
+    return found
+
+
+@dataclass
+class Picture:
+    frame: Any
+
+
+class Slotted:
+    __slots__ = ("frame",)
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+
+
+class Derived(Slotted):
+    __slots__ = ("more",)
+
+
+class Lists(list[Any]):
+    pass
+
+
+class Color(Enum):
+    RED = 1
+
+
+Pair = namedtuple("Pair", "number frame")
+
+
+class Holder(Operator):
+    pass
+
+
+def generator(frame: Any) -> Any:
+    local = frame
+    yield 1
+    yield local
+
+
+def started(iterator: Any) -> Any:
+    next(iterator)
+    return iterator
+
+
+WRAPPERS: dict[str, Any] = {
+    "bare": lambda frame: frame,
+    "list": lambda frame: [1, "two", frame],
+    "tuple": lambda frame: (None, frame),
+    "dict": lambda frame: {"frame": frame, 1: 2},
+    "key": lambda frame: {frame: 1},
+    "set": lambda frame: {frame},
+    "frozenset": lambda frame: frozenset([frame]),
+    "deque": lambda frame: deque([frame]),
+    "nested": lambda frame: [{"a": ({"b": [frame]},)}],
+    "dataclass": Picture,
+    "slots": Slotted,
+    "inherited slots": Derived,
+    "namedtuple": lambda frame: Pair(1, frame),
+    "namespace": lambda frame: SimpleNamespace(frame=frame),
+    "a list of its own": lambda frame: Lists([frame]),
+    "iterator": lambda frame: iter([frame]),
+    "values": lambda frame: {"a": frame}.values(),
+    "map": lambda frame: map(str, [frame]),
+    "zip": lambda frame: zip([1], [frame], strict=True),
+    "generator": generator,
+    "started generator": lambda frame: started(generator(frame)),
+    "closure": lambda frame: lambda: frame,
+    "default": lambda frame: lambda frame=frame: frame,
+    "partial": lambda frame: functools.partial(print, frame),
+    "method": lambda frame: Picture(frame).__init__,
+    "array of objects": lambda frame: np.array([frame, 1], dtype=object),
+    "exception": lambda frame: ValueError(frame),
+    "context manager": lambda frame: contextlib.nullcontext(frame),
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_the_memory_of_an_array_is_found_in_whatever_it_travels(wrapper: str) -> None:
+    array = Array()
+    memory = array.data.mem
+    assert any(owner is memory for owner in owners_of(WRAPPERS[wrapper](array)))
+
+
+@pytest.mark.parametrize(
+    "data", [1, "text", 1.5, None, True, b"bytes", int, Color.RED, np.float32(1), np.dtype("f4"), sys, print]
+)
+def test_there_is_nothing_to_keep_of_what_holds_no_memory(data: Any) -> None:
+    assert owners_of([data, {"a": data}]) == []
+
+
+def test_an_instance_is_kept_if_something_happens_when_it_goes() -> None:
+    class Freeing:
+        def __del__(self) -> None:
+            pass
+
+    class Plain:
+        pass
+
+    freeing, finalized, plain = Freeing(), Plain(), Plain()
+    weakref.finalize(finalized, lambda: None)
+    assert owners_of([freeing, finalized, plain]) == [freeing, finalized]
+
+
+def test_operators_and_what_they_hold_are_not_looked_into() -> None:
+    app = Application()
+    holder = Holder(app, name="holder")
+    holder.frame = Array()
+    assert owners_of([holder, app, holder.compute]) == []
+
+
+def test_a_cycle_is_walked_once() -> None:
+    array = Array()
+    first: list[Any] = [array]
+    first.append([first, first])
+    assert owners_of(first) == [array.data.mem]
+
+
+def test_what_a_large_collection_holds_beyond_the_bound_is_kept_with_it() -> None:
+    frames = [Memory() for _ in range(5)]
+    for size in (10, 100_000):
+        large = [*frames, *range(size)]
+        found = owners_of([large])
+        assert (large in found) is (size > 1024)
+    assert owners_of(dict.fromkeys(range(5000), 1))
+
+
+def test_a_walk_that_goes_on_and_on_ends() -> None:
+    chain: list[Any] = []
+    for _ in range(5000):
+        chain = [chain]
+    found = owners_of(chain)
+    assert len(found) == 1  # the rest of the chain, as it is
+
+
+class Held:
+    """What a keeper does with what an operator received."""
+
+    def __init__(self) -> None:
+        self.keeper = Keeper(Watch())
+
+    def receive(self, data: Any) -> None:
+        add_owners(data, self.keeper.received)
+
+    def end_compute(self) -> int:
+        """Return how many were let go, and keep none of them."""
+        return len(self.keeper.end_compute() or [])
+
+
+def test_an_array_that_nobody_holds_is_let_go() -> None:
+    held = Held()
+    held.receive([Array(), (Array(),)])
+    assert held.end_compute() == 2
+    assert not held.keeper.watched
+
+
+@pytest.mark.parametrize(
+    "hold", [lambda array: array, lambda array: array[1:], lambda array: [array.data.mem]]
+)
+def test_an_array_is_held_by_whoever_has_its_memory(hold: Any) -> None:
+    held = Held()
+    array: Any = Array()
+    held.receive(array)
+    array = hold(array)
+    for _ in range(3):
+        assert held.end_compute() == 0
+    assert len(held.keeper.watched) == 1
+    del array
+    assert held.end_compute() == 1
+    assert held.end_compute() == 0
+    assert not held.keeper.watched
+
+
+def test_an_array_that_comes_twice_is_let_go_once() -> None:
+    held = Held()
+    array = Array()
+    held.receive((array, array[1:]))
+    held.receive([array])
+    del array
+    assert held.end_compute() == 1
+
+
+def test_operators_that_watch_the_same_array_do_not_hold_it() -> None:
+    watch = Watch()
+    keepers = [Keeper(watch) for _ in range(3)]
+    array = Array()
+    died = weakref.finalize(array.data.mem, lambda: None)
+    for keeper in keepers:
+        add_owners(array, keeper.received)
+    for keeper in keepers:
+        assert keeper.end_compute() == []
+    del array
+    for keeper in keepers:
+        assert died.alive
+        assert len(keeper.end_compute() or []) == 1
+    assert not died.alive
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: np.arange(8), lambda: np.arange(8)[2:], lambda: np.from_dlpack(np.arange(8))]
+)
+@pytest.mark.parametrize(
+    "hold", [lambda a: a, lambda a: a[1:], lambda a: a[1:][1:].T, memoryview, np.from_dlpack, as_tensor]
+)
+def test_an_array_of_numpy_is_held_by_its_views(make: Any, hold: Any) -> None:
+    held = Held()
+    array = make()
+    held.receive({"frame": array, "number": 1})
+    array = hold(array)
+    gc.collect()
+    assert held.end_compute() == 0
+    del array
+    gc.collect()
+    assert sum(held.end_compute() for _ in range(3)) == 1
+    assert not held.keeper.watched
+
+
+@pytest.mark.parametrize("kind", ["itself", "view", "view of a view", "dlpack", "numpy", "storage", "graph"])
+def test_a_tensor_of_pytorch_is_held_by_whatever_shares_its_storage(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    hold = {
+        "itself": lambda tensor: tensor,
+        "view": lambda tensor: tensor[1:],
+        "view of a view": lambda tensor: tensor[1:].reshape(-1).detach(),
+        "dlpack": torch.from_dlpack,
+        "numpy": lambda tensor: tensor.detach().numpy(),
+        "storage": lambda tensor: tensor.untyped_storage(),
+        "graph": lambda tensor: tensor * torch.ones(8, requires_grad=True),
+    }[kind]
+    held = Held()
+    tensor: Any = torch.zeros(8)
+    held.receive([tensor])
+    tensor = hold(tensor)
+    assert held.end_compute() == 0
+    assert held.end_compute() == 0
+    del tensor
+    gc.collect()
+    assert held.end_compute() == 1
+    held.receive(torch.zeros(8)[2:])
+    assert held.end_compute() == 1
+
+
+def test_a_map_of_tensors_is_held_by_its_arrays() -> None:
+    with sim.Machine("h200"):
+        device = sim.Device(0)
+        device.set_current()
+        held = Held()
+        tensors: Any = TensorMap(frame=device.allocate(8, stream=device.default_stream), host=np.zeros(3))
+        held.receive(tensors)
+        kept = tensors["frame"]
+        del tensors
+        gc.collect()
+        assert sum(held.end_compute() for _ in range(4)) == 1
+        del kept
+        assert held.end_compute() == 1
+        assert not held.keeper.watched
+
+
+def test_an_object_in_a_list_is_kept_by_nothing_else() -> None:
+    assert only_kept([object()])
+    here = object()
+    assert not only_kept([here])
+
+
+def test_records_that_are_gone_do_not_pile_up() -> None:
+    watch = Watch()
+    kept = [watch.begin(Memory()) for _ in range(50)]
+    for _ in range(5000):
+        watch.begin(Memory())
+    assert len(watch._watched) <= 3 * 50 + 64
+    assert all(watch.begin(record.owner) is record for record in kept)
