@@ -219,11 +219,11 @@ def test_what_is_watched_is_let_go_when_the_program_lets_go(machine: sim.Machine
 
 
 def test_much_that_is_held_is_not_looked_through_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.runtime import watch
+    from penstock.runtime import keeper
 
     looks: list[int] = []
-    original = watch._counts
-    monkeypatch.setattr(watch, "_counts", lambda frames: looks.append(len(frames)) or original(frames))
+    original = keeper.let_go
+    monkeypatch.setattr(keeper, "let_go", lambda frames: looks.append(len(frames)) or original(frames))
 
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         held = self.__dict__.setdefault("held", deque(maxlen=300))

@@ -60,21 +60,22 @@ class Keeper:
         self.watched.clear()
 
     def _sort(self, received: list[Any]) -> list[Any]:
-        """Watch what somebody holds, and return the rest."""
-        if len(received) > 1:
-            once = list({id(owner): owner for owner in received}.values())
-            received.clear()
-            over: list[Any] = []
-            while once:
-                over += self._sort_one([once.pop()])
-            return over
-        return self._sort_one(received)
-
-    def _sort_one(self, received: list[Any]) -> list[Any]:
-        if not only_kept(received):
-            owner = received.pop()
-            self.watched[id(owner)] = self._watch.begin(owner)
+        """Watch what somebody holds, and return the rest; somebody holds one of them at least, or it came twice."""
+        if len(received) == 1:
+            self._begin(received.pop())
+            return received
+        once = list({id(owner): owner for owner in received}.values())
+        received.clear()
+        while once:
+            one = [once.pop()]
+            if only_kept(one):
+                received += one
+            else:
+                self._begin(one.pop())
         return received
+
+    def _begin(self, owner: Any) -> None:
+        self.watched[id(owner)] = self._watch.begin(owner)
 
     def _look(self, over: list[Any] | None) -> list[Any] | None:
         """Add what nobody holds any more to what is over."""

@@ -15,7 +15,6 @@ This module is not compiled: reference counts are read here, and they differ in 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from sys import getrefcount
 from typing import Any
 from weakref import ref
@@ -36,20 +35,20 @@ class Watched:
         self.owner = owner
 
 
-def _counts(frames: Iterable[Watched]) -> list[int]:
-    return [getrefcount(frame.owner) for frame in frames]
-
-
-_ALONE = _counts([Watched(object())])[0]
-
-
 def let_go(watched: dict[int, Watched]) -> list[int]:
     """Return the keys of the frames that nobody holds any more."""
     return [
         key
-        for key, count in zip(watched, _counts(watched.values()), strict=True)
-        if count <= _ALONE and not is_shared_elsewhere(watched[key].owner)
+        for key, frame in watched.items()
+        if getrefcount(frame.owner) <= _ALONE and not is_shared_elsewhere(frame.owner)
     ]
+
+
+def _count(frame: Watched) -> int:
+    return getrefcount(frame.owner)
+
+
+_ALONE = _count(Watched(object()))
 
 
 class Watch:
