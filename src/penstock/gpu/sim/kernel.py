@@ -128,7 +128,8 @@ def launch(stream: Stream | SupportsStream, config: LaunchConfig, kernel: Kernel
     context = lane.context
     device = context.device
     device.machine.check()
-    _check_limits(kernel, config, device.profile)
+    if not _is_plain(config, device.profile):
+        _check_limits(kernel, config, device.profile)
     operation = Execute(  # made before the lock is taken: it asks the program how long a block runs
         device.processors,
         context.sms,
@@ -140,6 +141,25 @@ def launch(stream: Stream | SupportsStream, config: LaunchConfig, kernel: Kernel
     )
     with lane.timeline.lock:
         lane.submit(operation)
+
+
+def _is_plain(config: LaunchConfig, limits: Profile) -> bool:
+    """Return whether a configuration is within the limits of every kernel; what nearly all are, so it is quick."""
+    x, y, z = config.grid
+    a, b, c = config.block
+    most_x, most_y, most_z = limits.max_grid
+    most_a, most_b, most_c = limits.max_block
+    return (
+        config.cluster is None
+        and x <= most_x
+        and y <= most_y
+        and z <= most_z
+        and a <= most_a
+        and b <= most_b
+        and c <= most_c
+        and a * b * c <= limits.threads_per_block
+        and 0 <= config.shmem_size <= limits.shared_memory_per_block
+    )
 
 
 def _check_limits(kernel: Kernel, config: LaunchConfig, limits: Profile) -> None:

@@ -170,10 +170,13 @@ class Processors:
         """Look again no later than a grid may end, unless that is to happen by then anyway."""
         if not self._running:
             return
-        change = min([grid.next_change for grid in self._running])
-        when = min([grid.cohorts[-1].end for grid in self._running if not grid.left], default=0)
+        when = 0
+        for grid in self._running:
+            if not grid.left and (grid.cohorts[-1].end < when or not when):
+                when = grid.cohorts[-1].end
         if self._waiting:
             # The last block of a grid in line is not placed before the next change.
+            change = min([grid.next_change for grid in self._running])
             soonest = change + min([grid.period for grid in self._waiting])
             if soonest < when or not when:
                 when = soonest
@@ -197,7 +200,7 @@ class Processors:
                     together = True
             if changing is None:
                 return
-            if together or not self._hand_over(changing, when):
+            if together or not self._waiting or not self._hand_over(changing, when):
                 self._rearrange(when)
 
     def _hand_over(self, grid: Grid, now: int) -> bool:
@@ -243,6 +246,8 @@ class Processors:
         freed = 0
         ended: list[Grid] = []
         for grid in self._running:
+            if grid.cohorts[0].end > now:
+                continue
             grid.catch_up(now)
             cohort = grid.cohorts[0]
             if cohort.end == now:
@@ -257,9 +262,10 @@ class Processors:
             self._leave(grid, now)
         if arrived is not None:
             insort(self._waiting, arrived, key=_place_in_line)
-        for grid in self._waiting:
-            self._place(grid, grid.sms if grid is arrived else grid.sms & freed, now)
-        self._waiting = [grid for grid in self._waiting if grid.left]
+        if self._waiting:
+            for grid in self._waiting:
+                self._place(grid, grid.sms if grid is arrived else grid.sms & freed, now)
+            self._waiting = [grid for grid in self._waiting if grid.left]
         for grid in self._running:
             grid.next_change = self._next_change(grid)
 
