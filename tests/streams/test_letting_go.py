@@ -296,12 +296,11 @@ def test_a_frame_held_before_the_first_stream_stays(scheduler: str, where: str) 
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")
-            held = HELD if where == "module" else self.__dict__.setdefault("held", [])
             if self.ticks == 3:
-                held.append(data)
+                (HELD if where == "module" else self.__dict__.setdefault("held", [])).append(data)
             if self.ticks == 5:
                 stream = context.allocate_cuda_stream("mine")
-                read_late(app, stream, held.pop())
+                read_late(app, stream, (HELD if where == "module" else self.held).pop())
 
         source = Step(app, CountCondition(app, 9), outputs=("out",), body=send, name="send")
         app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
