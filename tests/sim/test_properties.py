@@ -90,8 +90,8 @@ def test_blocks_that_end_almost_together_end_one_after_the_other():
 
 
 def test_room_that_comes_free_at_one_moment_is_given_out_together():
-    # At 10 ns two slots come free on each of two SMs. The third job takes one of each, as the emptiest SM goes first,
-    # so one is left for the fourth. Given out one SM after the other, there would be none.
+    # At 10 ns two slots come free on each of two SMs. The third job takes one of each, as the emptiest SM goes
+    # first, so one is left for the fourth. Given out one SM after the other, there would be none.
     jobs = [
         Job(0, 2, 10, 0, sms=0b01),
         Job(0, 2, 10, 0, sms=0b10),
