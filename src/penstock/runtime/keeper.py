@@ -10,7 +10,9 @@ operator, which may read them in a later compute, or by others that they were pa
 received just then.
 
 What is watched is looked through after every compute, or, where it is much, after so many computes that a compute
-pays for some 32 looks. So at most one in 32 of what a program holds is let go later than it could be.
+pays for some 32 looks. So at most one in 32 of what a program holds is let go later than it could be. Where a look
+found that all is held still, the next comes four computes later: a stage that fills the same buffer again for every
+frame holds it for ever.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from penstock.runtime.watch import Watch, Watched, let_go
 __all__ = ["Keeper"]
 
 _LOOKS = 32
+_STILL = 3
 
 
 class Keeper:
@@ -45,10 +48,14 @@ class Keeper:
         """Return what must live until the streams have passed this moment, and begin anew."""
         received = self.received
         over: list[Any] | None = None
+        watched = self.watched
         if received:
-            self.received = []
-            over = received if only_kept(received) else self._sort(received)
-        if self.watched:
+            if watched and len(received) == 1 and id(received[0]) in watched:
+                received.clear()  # as every time where its maker keeps it, to fill it again
+            else:
+                self.received = []
+                over = received if only_kept(received) else self._sort(received)
+        if watched:
             self._looks -= 1
             if self._looks < 0:
                 over = self._look(over)
@@ -81,7 +88,8 @@ class Keeper:
         """Add what nobody holds any more to what is over."""
         watched = self.watched
         found = let_go(watched)
-        self._looks = (len(watched) - len(found)) // _LOOKS
+        # Where all are held still, they are likely to be for a while.
+        self._looks = (len(watched) - len(found)) // _LOOKS + (0 if found else _STILL)
         if found:
             if over is None:
                 over = []

@@ -59,12 +59,11 @@ _kinds: dict[type, _Walk] = {}
 
 def add_owners(data: Any, owners: list[Any], most: int = _MOST) -> None:
     """Add the owners of the memory in a received object to a list; an owner may come more than once."""
-    kind = type(data)
-    if kind in PLAIN:
-        return
-    walk = _kinds.get(kind)
+    walk = _kinds.get(type(data))
     if walk is None:
-        walk = _kind_of(kind)
+        if type(data) in PLAIN:
+            return
+        walk = _kind_of(type(data))
     inside = walk(data, owners)
     if inside:
         _walk_inside(data, inside, owners, most)
