@@ -114,6 +114,11 @@ class _UnlessResumed(Condition):
         """Return READY while there is more to emit, else what the condition says."""
         return (_READY, None) if self.resume.is_on else self.condition.check(timestamp)
 
+    @property
+    def is_polled_beside(self) -> bool:  # type: ignore[override]
+        """Whether a part of the condition must be polled, whatever the whole said."""
+        return self.condition.is_polled_beside
+
     def on_execute(self, timestamp: int) -> None:
         """Pass on that compute ran, if it received anything."""
         if self.resume.received:
