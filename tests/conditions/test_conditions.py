@@ -896,6 +896,29 @@ def test_a_users_condition_that_says_wait_for_ever_is_a_deadlock(make: Make) -> 
     assert app.graph.find("a").ticks == 0  # type: ignore[attr-defined]
 
 
+@every_scheduler
+@pytest.mark.parametrize("other", [(WAIT_TIME, 3_600_000_000_000), (WAIT_EVENT, None)], ids=["time", "event"])
+def test_a_term_that_says_wait_is_polled_while_another_waits_for_a_time_or_an_event(
+    other: Any, make: Make
+) -> None:
+    """Nothing announces this change, and nothing else runs."""
+    asked: list[int] = []
+
+    def compose(app: App) -> None:
+        def third_time(condition: Scripted, timestamp: int) -> Any:
+            asked.append(timestamp)
+            return (READY if len(asked) > 2 else WAIT), None
+
+        terms = [Scripted(app, third_time, name="mine"), Scripted(app, lambda c, t: other, name="other")]
+        combiners = [OrConditionCombiner(app, terms=terms)]
+        app.add_operator(Body(app, *combiners, CountCondition(app, 1), name="a"))
+
+    app = App(compose, make, check_recession_period_ms=1)
+    app.run_async().result(timeout=10)
+    assert app.graph.find("a").ticks == 1  # type: ignore[attr-defined]
+    assert asked[-1] < 3_600_000_000_000
+
+
 def test_never_wins_over_every_other_state() -> None:
     def compose(app: App) -> None:
         for n, other in enumerate([(READY, None), (WAIT, None), (WAIT_TIME, 10), (WAIT_EVENT, None)]):

@@ -10,6 +10,7 @@ import pytest
 from pipelines import SCHEDULERS, App, Body, Make, run, sink, source, through
 
 from penstock import ConditionType, CountCondition, IOSpec, Operator, op
+from penstock.conditions import ExpiringMessageAvailableCondition
 from penstock.core import Arg, ParameterError
 
 every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
@@ -344,6 +345,36 @@ def test_a_source_that_yields_begins_anew_when_it_is_restarted() -> None:
 
     run(lambda app: app.add_flow(numbers(app), sink(app, taken)))
     assert taken == [1, 2, 3]
+
+
+@every_scheduler
+@pytest.mark.parametrize("is_asked", [False, True], ids=["counted", "asked"])
+@pytest.mark.parametrize("policy", ["skip", {"restart": 3}], ids=["skip", "restart"])
+def test_an_error_between_two_values_costs_the_rest_of_that_message_only(
+    policy: Any, is_asked: bool, make: Make
+) -> None:
+    began: list[Any] = []
+    taken: list[int] = []
+
+    @op(on_error=policy)
+    def twice(value: int) -> Any:
+        began.append(value)
+        yield value
+        if value % 2:
+            raise ValueError(f"{value} is bad")
+        yield value
+
+    def compose(app: App) -> None:
+        conditions = [ExpiringMessageAvailableCondition(app, 1, 0, receiver="value")] if is_asked else []
+        several = twice(app, *conditions)
+        app.add_flow(source(app, range(5)), several)
+        app.add_flow(several, sink(app, taken))
+
+    outcome = run(compose, make).outcome
+    assert outcome is not None
+    assert (began, taken) == ([0, 1, 2, 3, 4], [0, 0, 1, 2, 2, 3, 4, 4])
+    assert outcome.discarded == {}
+    assert outcome.ended_by == "finished"
 
 
 def test_a_class_a_keyword_an_arg_and_a_file_say_it(tmp_path: Path) -> None:

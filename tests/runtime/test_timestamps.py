@@ -279,3 +279,18 @@ def test_a_message_without_a_timestamp_or_metadata_is_the_object_itself() -> Non
 
     run(compose)
     assert kinds == [int, Message]
+
+
+@pytest.mark.parametrize("wrong", [1.7e9, np.float64(3), "5"])
+def test_a_timestamp_that_is_no_int_is_refused_rather_than_rounded(wrong: Any) -> None:
+    """Seconds, as time.time() gives them, would be taken for nanoseconds."""
+    with pytest.raises(TypeError, match="an int of nanoseconds"):
+        run(lambda app: app.add_flow(stamped(app, [wrong]), clock(app, [])))
+
+    @op
+    def sensor(*, context: Any) -> Any:
+        context.acq_timestamp = wrong
+        yield 1
+
+    with pytest.raises(TypeError, match="an int of nanoseconds"):
+        run(lambda app: app.add_flow(sensor(app), clock(app, [])))

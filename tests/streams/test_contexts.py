@@ -593,6 +593,28 @@ def test_messages_without_a_stream_do_not_hold_it_back() -> None:
     assert taken == [1, 1, 1]
 
 
+def test_an_operator_that_skips_errors_receives_a_batch_as_any_other() -> None:
+    taken: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit(1, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            taken.append(op_input.receive("in"))
+            raise ValueError("no good")
+
+        source = Step(app, CountCondition(app, 8), outputs=("out",), body=emit, name="source")
+        condition = CudaStreamCondition(app, receiver="in")
+        taker = Step(app, condition, inputs=(("in", {"size": 4}),), body=take, name="taker", on_error="skip")
+        app.add_flow(source, taker)
+
+    app = run(compose)
+    assert taken == [(1, 1, 1, 1), (1, 1, 1, 1)]
+    assert app.outcome is not None
+    assert app.outcome.discarded == {}
+
+
 def test_a_condition_on_a_port_that_is_not_there_says_so() -> None:
     def compose(app: Any) -> None:
         condition = CudaStreamCondition(app, receiver="inn")

@@ -49,20 +49,25 @@ class CudaStreamCondition(Condition):
         self.ports = (*([receiver] if receiver is not None else []), *receivers)
         self._queues: tuple[Queue, ...] = ()
         self._awaited: Message | None = None
-        self._is_attached = False
 
     def join(self, node: Node) -> None:
         """Find the inputs' queues."""
         super().join(node)
         self._awaited = None
-        self._is_attached = False
         ports = self.ports or tuple(node.input_queues)
         self._queues = tuple(queue for port in ports for queue in node.receiver(port).queues)
 
+    def initialize(self) -> None:
+        """Have its inputs give out only what the device is done with: more may arrive after it was asked."""
+        if self._node is None:
+            return  # it is not part of a run
+        # Before the run begins: what is put around an input's `take` then, by others, stays around it.
+        for inlet in self._node.input.inlets:
+            if any(queue in self._queues for queue in inlet.queues):
+                inlet.take_only_done()
+
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Give READY when the device is done, or WAIT_EVENT, having asked to be told."""
-        if not self._is_attached:
-            self._attach()
         for queue in self._queues:
             # A queue is emptied by one receive, whatever its length, and has one message where it has length 1.
             for item in queue.snapshot():
@@ -70,14 +75,6 @@ class CudaStreamCondition(Condition):
                     return SchedulingStatusType.WAIT_EVENT, None
         self._awaited = None
         return SchedulingStatusType.READY, None
-
-    def _attach(self) -> None:
-        """Have its inputs give out only what the device is done with: more may arrive after it was asked."""
-        self._is_attached = True
-        assert self._node is not None
-        for inlet in self._node.input.inlets:
-            if any(queue in self._queues for queue in inlet.queues):
-                inlet.take_only_done()
 
     def _is_done(self, message: Message) -> bool:
         """Say whether the device is done with a message, and if not, see to it that it is told when it is."""

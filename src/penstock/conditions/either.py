@@ -17,7 +17,8 @@ __all__ = ["OrConditionCombiner"]
 class OrConditionCombiner(Condition):
     """Lets an operator run when any of its `terms` would; give it to the operator, with or without them.
 
-    It is NEVER only when all of them are, and waits for the earliest of their times.
+    It is NEVER only when all of them are, and waits for the earliest of their times. A term of yours that says WAIT
+    is polled while another waits for a time or an event.
     """
 
     def __init__(
@@ -70,16 +71,23 @@ class OrConditionCombiner(Condition):
     def _best(self, timestamp: int, only_look: bool) -> tuple[SchedulingStatusType, int | None]:
         best = SchedulingStatusType.NEVER
         earliest: int | None = None
+        is_polled = False
+        if not only_look:
+            self.is_polled_beside = False
         for term in self._terms:
             status, target = term.check(timestamp) if only_look else term.ask(timestamp)
             if status is SchedulingStatusType.READY:
                 return status, target
+            if term.polled and (status is SchedulingStatusType.WAIT or term.is_polled_beside):
+                is_polled = True
             if status is SchedulingStatusType.WAIT_TIME and target is not None:
                 if target <= timestamp:
                     return SchedulingStatusType.READY, target
                 earliest = target if earliest is None else min(earliest, target)
             if _HOPE[status] > _HOPE[best]:
                 best = status
+        if not only_look:
+            self.is_polled_beside = is_polled
         return best, earliest
 
     def on_execute(self, timestamp: int) -> None:

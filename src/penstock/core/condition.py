@@ -68,6 +68,8 @@ class Condition:
 
     # Built-in conditions know every event that changes them, so they are never polled.
     polled: bool = True
+    # Whether a part of it must be polled, although the whole said that it waits for a time or an event.
+    is_polled_beside: bool = False
     # The argument that names the port (or ports) a condition is about, where `setup` makes it for a port.
     port_role: ClassVar[str | None] = None
     kinds: ClassVar[dict[ConditionType, type[Condition]]] = {}

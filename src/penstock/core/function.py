@@ -30,6 +30,7 @@ from penstock.core.ports import IOSpec
 if TYPE_CHECKING:
     from penstock.core.spec import OperatorSpec
     from penstock.runtime.contexts import ExecutionContext, InputContext, OutputContext
+    from penstock.runtime.resume import Resume
 
 Outputs: TypeAlias = str | Sequence[str] | Mapping[str, Output]
 Compute: TypeAlias = Callable[[Any, Any, Any], None]
@@ -202,6 +203,8 @@ class FunctionOperator(Operator):
         self.on_error = declared.on_error
         super().__init__(fragment, *args, name=name or fragment._unused_name(declared.__name__), **kwargs)
         self._steps: Iterator[Any] | None = None
+        # What keeps its node ready while it has more to yield; made at the first start of a run.
+        self._resume: Resume | None = None
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the function's ports and parameters."""
@@ -239,6 +242,8 @@ class FunctionOperator(Operator):
         """Close a generator that did not come to its end."""
         close = getattr(self._steps, "close", None)
         self._steps = None
+        if self._resume is not None:
+            self._resume.end()  # where it is restarted, it waits for the next message
         if close is not None:
             close()
 
@@ -270,7 +275,9 @@ class FunctionOperator(Operator):
 
         inputs, receivers, emit_parts = tuple(self.declared.inputs), self.declared.receivers, self._emit
         assert self._node is not None
-        resume = Resume(self._node)
+        resume = self._resume
+        if resume is None or resume.node is not self._node:  # a restart goes on with the one there is
+            resume = self._resume = Resume(self._node)
 
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
             resume.begin_step()

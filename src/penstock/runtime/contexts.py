@@ -7,6 +7,7 @@ The name may be left out where an operator has one input or one output.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PortError, choices
@@ -216,6 +217,16 @@ def _own(data: Any) -> Any:
     return data.copy() if type(data) is TensorMap else data
 
 
+def _whole(acq_timestamp: Any) -> int:
+    """Return a timestamp of any library as an int."""
+    try:
+        return index(acq_timestamp)
+    except TypeError:
+        raise TypeError(
+            f"an acquisition timestamp is an int of nanoseconds, as time.time_ns() gives, not {acq_timestamp!r}"
+        ) from None
+
+
 class Outlet:
     """An output port: the queues behind it, its stream, if it emits one, and what marks that."""
 
@@ -359,7 +370,7 @@ class OutputContext:
         if acq_timestamp is None:
             timestamp = None
         else:
-            timestamp = self.acq_timestamp if acq_timestamp == -1 else int(acq_timestamp)
+            timestamp = self.acq_timestamp if acq_timestamp == -1 else _whole(acq_timestamp)
         metadata = self._metadata
         if timestamp is None and not metadata:
             return data
@@ -433,7 +444,7 @@ class ExecutionContext:
     def acq_timestamp(self, timestamp: Any) -> None:
         node = self._node
         node.special = node.gathered = True
-        self.output.choose(None if timestamp is None else int(timestamp))
+        self.output.choose(None if timestamp is None else _whole(timestamp))
 
     @property
     def frames_in_flight(self) -> int:

@@ -396,8 +396,12 @@ class Engine:
             node.pending = pending
             self.pending += 1 if pending else -1
         if node.polls:
-            # One that waits for an event or a time, or is blocked, is asked when that comes or ends.
-            if status is not _WAIT or node.blockers:
+            # One that waits for an event or a time, or is blocked, is asked when that comes or ends; unless any of
+            # several conditions will do, and another of them said WAIT.
+            is_polled = status is _WAIT or (
+                status is not _READY and any(condition.is_polled_beside for condition in node.asked)
+            )
+            if node.blockers or not is_polled:
                 self.polled.pop(node, None)
             elif node not in self.polled:
                 if not self.polled:

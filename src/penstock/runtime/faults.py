@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.condition import ConditionType
 from penstock.core.error_policy import ErrorPolicy
+from penstock.core.function import FunctionOperator
+from penstock.runtime.inlet import taking
 from penstock.runtime.notes import note, traceback_of
 
 if TYPE_CHECKING:
@@ -71,11 +73,15 @@ class Faults:
 
     def _handle(self, error: Exception) -> None:
         self.last_error = f"{type(error).__name__}: {error}"
+        # A step that goes on with an earlier message was given none of those that wait.
+        operator = self.node.operator
+        went_on = isinstance(operator, FunctionOperator) and operator.has_more
         if self.policy.action == "restart":
             self._restart(error)
         else:
             self._skip(error)
-        self._discard()
+        if not went_on:
+            self._discard()
 
     def _skip(self, error: Exception) -> None:
         if self.skipped == self.policy.limit:
@@ -131,7 +137,7 @@ class Faults:
             for queue in inlet.queues:
                 for _ in range(len(queue) if port.gives_tuple and not port.is_receivers else 1):
                     try:
-                        queue.popleft()
+                        taking(queue)()
                     except IndexError:
                         break
                     self.discarded[inlet.name] = self.discarded.get(inlet.name, 0) + 1

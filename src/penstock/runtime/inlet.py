@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.runtime.managed_stream import ManagedStream
     from penstock.runtime.queue import Queue
 
-__all__ = ["EMPTY", "NOTHING", "Inlet", "messages_in"]
+__all__ = ["EMPTY", "NOTHING", "Inlet", "messages_in", "taking"]
 
 NOTHING = object()
 """What is noted at an input where nothing was received."""
@@ -65,14 +65,14 @@ class Inlet:
         self.name = port.name
         self.queues = queues
         self._is_receivers = port.is_receivers
-        self._takes = [(queue, _taking(queue)) for queue in queues]
+        self._takes = [(queue, taking(queue)) for queue in queues]
         self.take: Callable[[], Any]
         if port.is_receivers:
             self.take = self._take_each
         elif port.gives_tuple:
             self.take = self._take_all
         else:
-            self.take = _taking(queues[0])
+            self.take = taking(queues[0])
         self.item: Any = NOTHING
         self.own: ManagedStream | None = None
         self.is_noted = True
@@ -160,7 +160,7 @@ def messages_in(item: Any) -> Iterator[Message | None]:
         yield part if type(part) is Message else None
 
 
-def _taking(queue: Queue) -> Callable[[], Any]:
+def taking(queue: Queue) -> Callable[[], Any]:
     """Return what takes one message from a queue: popleft itself, unless a producer may pop as well."""
     return queue.popleft if queue.policy is not _POP else queue.take
 
@@ -174,7 +174,7 @@ def _pop_done(queue: Queue, waits: bool) -> Any:
     first = queue[0]
     if _is_unfinished(first) and not (waits and queue.policy is _POP):
         raise IndexError
-    taken = _taking(queue)()  # another one, it may be, if a newer message has taken the place of the first
+    taken = taking(queue)()  # another one, it may be, if a newer message has taken the place of the first
     if _is_unfinished(taken):
         for _, _, event in taken.marks():
             event.sync()

@@ -34,7 +34,7 @@ class Resume:
     """
 
     def __init__(self, node: Node) -> None:
-        self._node = node
+        self.node = node
         self._sizes = [(queue, queue.min_size) for queue in node.inputs]
         self._conditions = [condition for condition in node.asked if _is_about_inputs(condition)]
         node.asked[:] = [
@@ -52,9 +52,9 @@ class Resume:
     def note(self) -> None:
         """Take note of what came with the messages that were just received."""
         self.received = True
-        self._metadata = dict(self._node.metadata)
-        self._acq_timestamp = self._node.output.acq_timestamp
-        self._items = self._node.streams.items_received()
+        self._metadata = dict(self.node.metadata)
+        self._acq_timestamp = self.node.output.acq_timestamp
+        self._items = self.node.streams.items_received()
 
     def go_on(self) -> None:
         """Have the node run again without a new message."""
@@ -68,11 +68,11 @@ class Resume:
         self.received = False
         if self.is_on:
             if self._metadata:
-                self._node.metadata.update(self._metadata)
+                self.node.metadata.update(self._metadata)
             if self._acq_timestamp is not None:
-                self._node.special = self._node.gathered = True
-                self._node.output.pass_on(self._acq_timestamp)
-            self._node.streams.receive_again(self._items)
+                self.node.special = self.node.gathered = True
+                self.node.output.pass_on(self._acq_timestamp)
+            self.node.streams.receive_again(self._items)
 
     def end(self) -> None:
         """Have the node wait for messages again."""
@@ -88,12 +88,12 @@ class Resume:
         """Return whether the next messages are there, so that the step in which one ends can begin the next."""
         if any(len(queue) < size for queue, size in self._sizes):
             return False
-        now = self._node.engine.clock.timestamp() if self._conditions else 0
+        now = self.node.engine.clock.timestamp() if self._conditions else 0
         for condition in self._conditions:
             condition.update_state(now)
             if condition.check(now)[0] is not _READY:
                 return False
-        self._node.forget()  # what came with the last messages does not belong to these
+        self.node.forget()  # what came with the last messages does not belong to these
         return True
 
 
@@ -113,6 +113,11 @@ class _UnlessResumed(Condition):
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY while there is more to emit, else what the condition says."""
         return (_READY, None) if self.resume.is_on else self.condition.check(timestamp)
+
+    @property
+    def is_polled_beside(self) -> bool:  # type: ignore[override]
+        """Whether a part of the condition must be polled, whatever the whole said."""
+        return self.condition.is_polled_beside
 
     def on_execute(self, timestamp: int) -> None:
         """Pass on that compute ran, if it received anything."""
