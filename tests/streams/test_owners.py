@@ -10,7 +10,7 @@ import weakref
 from collections import deque, namedtuple
 from dataclasses import dataclass
 from enum import Enum
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pytest
 
 from penstock import TensorMap, as_tensor
 from penstock.core import Application, Operator
+from penstock.core.metadata import MetadataDictionary
 from penstock.gpu import sim
 from penstock.runtime.keeper import Keeper
 from penstock.runtime.owners import add_owners, only_kept
@@ -105,6 +106,8 @@ WRAPPERS: dict[str, Any] = {
     "inherited slots": Derived,
     "namedtuple": lambda frame: Pair(1, frame),
     "namespace": lambda frame: SimpleNamespace(frame=frame),
+    "a view of a dict that cannot be changed": lambda frame: MappingProxyType({"frame": frame}),
+    "metadata": lambda frame: MetadataDictionary.fromkeys(["frame"], frame),
     "a list of its own": lambda frame: Lists([frame]),
     "iterator": lambda frame: iter([frame]),
     "values": lambda frame: {"a": frame}.values(),
@@ -116,6 +119,8 @@ WRAPPERS: dict[str, Any] = {
     "default": lambda frame: lambda frame=frame: frame,
     "partial": lambda frame: functools.partial(print, frame),
     "method": lambda frame: Picture(frame).__init__,
+    "method of a list": lambda frame: [frame].pop,
+    "property": property,
     "array of objects": lambda frame: np.array([frame, 1], dtype=object),
     "exception": lambda frame: ValueError(frame),
     "context manager": lambda frame: contextlib.nullcontext(frame),
@@ -260,6 +265,28 @@ def test_an_array_of_numpy_is_held_by_its_views(make: Any, hold: Any) -> None:
     gc.collect()
     assert sum(held.end_compute() for _ in range(3)) == 1
     assert not held.keeper.watched
+
+
+class Lender:
+    """Lends its memory to an array, and has a `base`, which is something of its own."""
+
+    def __init__(self) -> None:
+        self._memory = np.arange(8)
+        self.__array_interface__ = self._memory.__array_interface__
+
+    @property
+    def base(self) -> Any:
+        return self
+
+
+def test_an_array_that_was_lent_its_memory_is_held_by_its_views() -> None:
+    held = Held()
+    array = np.asarray(Lender())
+    held.receive(array)
+    array = array[2:]
+    assert held.end_compute() == 0
+    del array
+    assert held.end_compute() == 1
 
 
 @pytest.mark.parametrize("kind", ["itself", "view", "view of a view", "dlpack", "numpy", "storage", "graph"])
