@@ -455,12 +455,12 @@ class NodeStreams:
         """Order a stream after others."""
         if target is None:
             raise StreamError(f"operator {self.node.name!r}: synchronize_streams needs a target stream")
-        later = self.run.stream_of(target)
+        later = self.run.stream_of(self._handle(target, "synchronize_streams"))
         others: list[ManagedStream] = []
         for stream in streams:
             if stream is None:
                 continue
-            earlier = self.run.stream_of(stream)
+            earlier = self.run.stream_of(self._handle(stream, "synchronize_streams"))
             if (earlier.device_id, earlier.handle) != (later.device_id, later.handle):
                 later.wait(earlier.now())
             managed = self.run.find(stream)
@@ -642,13 +642,26 @@ class NodeStreams:
             )
 
     def _managed(self, stream: Any, caller: str) -> ManagedStream:
-        managed = self.run.find(stream)
+        managed = self.run.find(self._handle(stream, caller))
         if managed is None:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller} takes a stream that penstock manages (from "
                 f"receive_cuda_stream, receive_cuda_streams or allocate_cuda_stream), not {int(stream):#x}"
             )
         return managed
+
+    def _handle(self, stream: Any, caller: str) -> Any:
+        """Return a handle as it is; raise for what is none."""
+        if isinstance(stream, int):
+            return stream
+        if stream is None:
+            hint = "None, which allocate_cuda_stream gives where the pool has no stream left"
+        else:
+            hint = f"an object of type {type(stream).__name__!r}"
+        raise StreamError(
+            f"operator {self.node.name!r}: {caller} takes the handle of a stream (from receive_cuda_stream, "
+            f"receive_cuda_streams or allocate_cuda_stream), not {hint}"
+        )
 
 
 def order(item: Any, own: ManagedStream) -> None:
