@@ -141,6 +141,20 @@ def test_there_is_nothing_to_keep_of_what_holds_no_memory(data: Any) -> None:
     assert owners_of([data, {"a": data}]) == []
 
 
+class Refusing(type):
+    def __getattr__(cls, name: str) -> Any:
+        raise RuntimeError(f"do not ask for {name}")
+
+
+@pytest.mark.parametrize("kind", [Refusing("Kind", (), {}), type("Kind", (), {"__module__": None})])
+def test_a_class_that_will_not_tell_what_it_is_is_kept_with_what_it_holds(kind: Any) -> None:
+    message, array = kind(), Array()
+    message.frame = array
+    owners = owners_of(message)
+    assert any(owner is message for owner in owners)
+    assert any(owner is array.data.mem for owner in owners)
+
+
 def test_an_instance_is_kept_if_something_happens_when_it_goes() -> None:
     class Freeing:
         def __del__(self) -> None:

@@ -86,7 +86,10 @@ def _walk_inside(root: Any, inside: Any, owners: list[Any], most: int) -> None:
 
 def _kind_of(kind: type) -> _Walk:
     """Find out what to do with objects of a type, and remember it."""
-    walk = _find_kind(kind)
+    try:
+        walk = _find_kind(kind)
+    except Exception:  # a class that will not tell what it is
+        walk = _opaque
     if len(_kinds) + len(PLAIN) > _FORGET:
         _kinds.clear()
     if walk is _nothing and len(PLAIN) < _FORGET:
