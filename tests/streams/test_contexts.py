@@ -367,6 +367,26 @@ def test_streams_that_penstock_does_not_manage_are_refused_by_name() -> None:
     assert answers(body, outputs=("out",), frames=1) == [True]
 
 
+@pytest.mark.parametrize("wrong", [None, "stream", object()])
+def test_what_is_no_handle_of_a_stream_is_refused_by_name(wrong: Any) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
+        op_input.receive("in")
+        mine = op_input.receive_cuda_stream("in")
+        hint = "None, which allocate_cuda_stream gives" if wrong is None else type(wrong).__name__
+        for call in (
+            context.device_from_stream,
+            op_output.set_cuda_stream,
+            *(() if wrong is None else (lambda stream: context.synchronize_streams([stream], mine),)),
+        ):
+            with pytest.raises(
+                StreamError, match=f"'taker': .* takes the handle of a stream .* not .*{hint}"
+            ):
+                call(wrong)
+        return True
+
+    assert answers(body, outputs=("out",), frames=1) == [True]
+
+
 def test_streams_are_synchronised_on_the_device(machine: sim.Machine) -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
         op_input.receive("in")

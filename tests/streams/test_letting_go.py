@@ -7,7 +7,7 @@ import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -120,6 +120,29 @@ def test_a_frame_that_is_taken_out_of_what_it_came_in_stays(kind: str, scheduler
         read_late(self.fragment, op_input.receive_cuda_stream("in"), data)
 
     assert frames_seen(body, scheduler, wrap) == ALL
+
+
+def test_a_frame_that_came_as_metadata_stays(scheduler: str) -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+        app.enable_metadata(True)
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("mine")
+            op_output.set_cuda_stream(stream, "out")
+            data = frame(stream)
+            launch(stream, MS / 20, lambda out, number=self.ticks - 1: write(out, number), data)
+            self.metadata["frame"] = data
+            op_output.emit("see the metadata", "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            read_late(app, op_input.receive_cuda_stream("in"), self.metadata.pop("frame"))
+
+        sender = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="sender")
+        app.add_flow(sender, Step(app, inputs=("in",), body=take, name="taker"))
+
+    assert run(compose, scheduler).seen == ALL
 
 
 # -- what is held across computes --------------------------------------------------------------------
@@ -280,7 +303,15 @@ def test_a_frame_passed_on_and_read_by_both(scheduler: str) -> None:
     assert run(compose, scheduler).seen == ALL
 
 
-@pytest.mark.parametrize("where", ["operator", "module"])
+class Holding(Step):
+    held: ClassVar[list[Any]] = []
+
+
+def held_by(operator: Any, where: str) -> list[Any]:
+    return HELD if where == "module" else operator.held  # in no variable of compute
+
+
+@pytest.mark.parametrize("where", ["operator", "module", "class"])
 def test_a_frame_held_before_the_first_stream_stays(scheduler: str, where: str) -> None:
     """Left alone after its first compute, since nothing it received came with a stream, it asks for one later."""
 
@@ -297,13 +328,16 @@ def test_a_frame_held_before_the_first_stream_stays(scheduler: str, where: str) 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")
             if self.ticks == 3:
-                (HELD if where == "module" else self.__dict__.setdefault("held", [])).append(data)
+                held_by(self, where).append(data)
             if self.ticks == 5:
                 stream = context.allocate_cuda_stream("mine")
-                read_late(app, stream, (HELD if where == "module" else self.held).pop())
+                read_late(app, stream, held_by(self, where).pop())
 
         source = Step(app, CountCondition(app, 9), outputs=("out",), body=send, name="send")
-        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+        taker = Holding(app, inputs=("in",), body=take, name="take")
+        if where == "operator":
+            taker.held = []  # type: ignore[misc]
+        app.add_flow(source, taker)
 
     assert run(compose, scheduler).seen == [3]
 
@@ -825,6 +859,54 @@ def test_without_a_stream_of_its_own_an_operator_gets_that_of_this_message() -> 
     assert len({theirs for _, theirs in app.found}) == 2
     assert all(mine == theirs for mine, theirs in app.found)
     assert app.emitted == [theirs for _, theirs in app.found]
+
+
+@pytest.mark.parametrize("second", ["another stream", "the default stream"])
+def test_what_was_made_on_a_borrowed_stream_is_waited_for_whichever_is_borrowed_next(second: str) -> None:
+    """What is made in one compute is sent at once and in the next, which may have only the default stream."""
+
+    def compose(app: Any) -> None:
+        app.seen = []
+        pool = CudaStreamPool(app, stream_flags=1)  # streams that the default stream does not wait for
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            if second == "another stream":
+                op_output.set_cuda_stream(context.allocate_cuda_stream("mine"), "out")
+            op_output.emit(1, "out")
+
+        def borrow(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in", allocate=False)
+            made = self.ticks, frame(stream)
+            seconds = 9 * MS if self.ticks % 2 == app.slow else MS / 10
+            launch(stream, seconds, lambda out, number=self.ticks: write(out, number), made[1])
+            op_output.emit(made, "now")
+            if self.ticks > 1:
+                op_output.emit(self.made, "later")
+            self.made = made
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            number, data = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            launch(
+                stream,
+                MS / 10,
+                lambda source: app.seen.append((number, int(source.view(np.int64)[0]))),
+                data,
+            )
+
+        borrower = Step(app, inputs=("in",), outputs=("now", "later"), body=borrow, name="borrower")
+        app.add_flow(Producer(app, CountCondition(app, 3), pool, name="first"), borrower)
+        app.add_flow(
+            Step(app, CountCondition(app, 3), pool, outputs=("out",), body=send, name="second"), borrower
+        )
+        for port in ("now", "later"):
+            app.add_flow(borrower, Step(app, pool, inputs=("in",), body=take, name=port), {(port, "in")})
+
+    for slow in range(2):
+        app = run(compose, slow=slow)
+        assert len(app.seen) == 11
+        assert all(number == found for number, found in app.seen)
 
 
 def test_the_streams_of_everything_received_at_a_port_are_given() -> None:

@@ -122,3 +122,12 @@ def test_what_was_ordered_by_hand_is_not_waited_for() -> None:
     order.is_ordered(own, [source.stream])
     order.settle(own, is_only=False)
     assert own.stream.waited == []
+
+
+def test_what_is_ordered_by_hand_again_and_again_is_remembered_once() -> None:
+    order, producer, consumer = Order(), trail(), stream()
+    event = producer.mark()
+    order.add(producer, 1, event)
+    for _ in range(3):
+        order.is_ordered(consumer, [producer.stream])
+    assert order.pending[producer].ordered == [consumer]

@@ -10,7 +10,7 @@ import weakref
 from collections import deque, namedtuple
 from dataclasses import dataclass
 from enum import Enum
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pytest
 
 from penstock import TensorMap, as_tensor
 from penstock.core import Application, Operator
+from penstock.core.metadata import MetadataDictionary
 from penstock.gpu import sim
 from penstock.runtime.keeper import Keeper
 from penstock.runtime.owners import add_owners, only_kept
@@ -105,6 +106,8 @@ WRAPPERS: dict[str, Any] = {
     "inherited slots": Derived,
     "namedtuple": lambda frame: Pair(1, frame),
     "namespace": lambda frame: SimpleNamespace(frame=frame),
+    "a view of a dict that cannot be changed": lambda frame: MappingProxyType({"frame": frame}),
+    "metadata": lambda frame: MetadataDictionary.fromkeys(["frame"], frame),
     "a list of its own": lambda frame: Lists([frame]),
     "iterator": lambda frame: iter([frame]),
     "values": lambda frame: {"a": frame}.values(),
@@ -116,6 +119,8 @@ WRAPPERS: dict[str, Any] = {
     "default": lambda frame: lambda frame=frame: frame,
     "partial": lambda frame: functools.partial(print, frame),
     "method": lambda frame: Picture(frame).__init__,
+    "method of a list": lambda frame: [frame].pop,
+    "property": property,
     "array of objects": lambda frame: np.array([frame, 1], dtype=object),
     "exception": lambda frame: ValueError(frame),
     "context manager": lambda frame: contextlib.nullcontext(frame),
@@ -134,6 +139,20 @@ def test_the_memory_of_an_array_is_found_in_whatever_it_travels(wrapper: str) ->
 )
 def test_there_is_nothing_to_keep_of_what_holds_no_memory(data: Any) -> None:
     assert owners_of([data, {"a": data}]) == []
+
+
+class Refusing(type):
+    def __getattr__(cls, name: str) -> Any:
+        raise RuntimeError(f"do not ask for {name}")
+
+
+@pytest.mark.parametrize("kind", [Refusing("Kind", (), {}), type("Kind", (), {"__module__": None})])
+def test_a_class_that_will_not_tell_what_it_is_is_kept_with_what_it_holds(kind: Any) -> None:
+    message, array = kind(), Array()
+    message.frame = array
+    owners = owners_of(message)
+    assert any(owner is message for owner in owners)
+    assert any(owner is array.data.mem for owner in owners)
 
 
 def test_an_instance_is_kept_if_something_happens_when_it_goes() -> None:
@@ -260,6 +279,28 @@ def test_an_array_of_numpy_is_held_by_its_views(make: Any, hold: Any) -> None:
     gc.collect()
     assert sum(held.end_compute() for _ in range(3)) == 1
     assert not held.keeper.watched
+
+
+class Lender:
+    """Lends its memory to an array, and has a `base`, which is something of its own."""
+
+    def __init__(self) -> None:
+        self._memory = np.arange(8)
+        self.__array_interface__ = self._memory.__array_interface__
+
+    @property
+    def base(self) -> Any:
+        return self
+
+
+def test_an_array_that_was_lent_its_memory_is_held_by_its_views() -> None:
+    held = Held()
+    array = np.asarray(Lender())
+    held.receive(array)
+    array = array[2:]
+    assert held.end_compute() == 0
+    del array
+    assert held.end_compute() == 1
 
 
 @pytest.mark.parametrize("kind", ["itself", "view", "view of a view", "dlpack", "numpy", "storage", "graph"])

@@ -86,7 +86,7 @@ class Order:
     def is_ordered(self, stream: ManagedStream, others: list[ManagedStream]) -> None:
         """Take note that a stream has been ordered after all that was submitted to others."""
         for trail, mark in self.pending.items():
-            if mark.event is not None and trail.stream in others:
+            if mark.event is not None and trail.stream in others and stream not in mark.ordered:
                 mark.ordered.append(stream)
 
     def marks(self, turn: int) -> list[Mark]:

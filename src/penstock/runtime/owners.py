@@ -32,6 +32,8 @@ from itertools import islice
 from typing import Any
 from weakref import getweakrefcount
 
+from penstock.core.metadata import MetadataDictionary
+
 __all__ = ["PLAIN", "add_owners", "is_shared_elsewhere", "only_kept"]
 
 _MOST = 1024
@@ -39,16 +41,9 @@ _FORGET = 10_000  # types remembered at most: programs make some as they run
 
 PLAIN: set[type] = {
     *(int, float, complex, bool, str, bytes, range, slice, type(None), type(Ellipsis), type(NotImplemented)),
-    *(
-        type,
-        EnumMeta,
-        types.ModuleType,
-        types.BuiltinFunctionType,
-        types.CodeType,
-        types.MethodDescriptorType,
-    ),
+    *(type, EnumMeta, types.ModuleType, types.CodeType, types.MethodDescriptorType),
     *(types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
-    *(types.MappingProxyType, types.GenericAlias, types.FrameType, types.TracebackType, property),
+    *(types.GenericAlias, types.FrameType, types.TracebackType),
 }
 """The types known to contain no memory that a device could read: there is nothing to keep."""
 
@@ -90,7 +85,10 @@ def _walk_inside(root: Any, inside: Any, owners: list[Any], most: int) -> None:
 
 def _kind_of(kind: type) -> _Walk:
     """Find out what to do with objects of a type, and remember it."""
-    walk = _find_kind(kind)
+    try:
+        walk = _find_kind(kind)
+    except Exception:  # a class that will not tell what it is
+        walk = _opaque
     if len(_kinds) + len(PLAIN) > _FORGET:
         _kinds.clear()
     if walk is _nothing and len(PLAIN) < _FORGET:
@@ -110,6 +108,8 @@ def _find_kind(kind: type) -> _Walk:
         return _nothing
     if kind.__module__.startswith("penstock.tensor") and kind.__name__ == "Tensor":
         return _penstock_tensor
+    if kind is MetadataDictionary:
+        return _mapping
     if any(_is_of_the_run(base) for base in kind.__mro__):
         return _nothing
     if kind.__module__.startswith("penstock.gpu"):
@@ -136,7 +136,8 @@ _COLLECTIONS = frozenset({list, tuple, dict, set, frozenset, deque})
 _CONTAINERS = frozenset(
     {
         *_COLLECTIONS,
-        *(types.SimpleNamespace, types.CellType, types.MethodType),
+        *(types.SimpleNamespace, types.MappingProxyType, types.CellType, property),
+        *(types.MethodType, types.BuiltinMethodType),
         *(type(iter(())), type(iter([])), type(iter({})), type(iter({}.values())), type(iter({}.items()))),
         *(type({}.keys()), type({}.values()), type({}.items()), type(iter(set())), type(iter(deque()))),
         *(map, filter, zip, enumerate, reversed, types.GeneratorType, types.CoroutineType),
@@ -220,11 +221,11 @@ def _device_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
 
 def _numpy_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
     owner = data
-    while True:
-        base = getattr(owner, "base", None)
-        if base is None:
-            break
+    base = data.base
+    while base is not None:
         owner = base
+        # What lends its memory to an array may have a `base`, too, which means something else.
+        base = owner.base if isinstance(owner, sys.modules["numpy"].ndarray) else None
     owners.append(owner)
     return list(islice(data.flat, _MOST)) if data.dtype.hasobject else ()
 

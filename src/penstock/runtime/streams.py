@@ -19,8 +19,8 @@ ready until the oldest is done; then, and only then, it asks to be told.
 
 **Who is watched.** The first compute of every operator is. One that asked for no stream and received none with
 a message is left alone from then on, until it does either. For one that asks for its first stream then, what
-its compute has in its variables and the operator in its attributes is kept: before it had a stream, nothing
-that it had let go of could be read on one.
+its compute has in its variables and the operator in its attributes is kept, those of its class and its metadata
+included: before it had a stream, nothing that it had let go of could be read on one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from penstock.runtime.order import Order
 from penstock.runtime.owners import add_owners
 from penstock.runtime.run_streams import source_of
 from penstock.runtime.trail import Trail
-from penstock.runtime.variables import modules_of_compute, variables_of_compute
+from penstock.runtime.variables import attributes_of_class, modules_of_compute, variables_of_compute
 
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
@@ -273,7 +273,9 @@ class NodeStreams:
     def _keep_late(self) -> None:
         """Keep what an operator has that asks for its first stream after its first compute."""
         self.keeps = True
-        found: list[Any] = [variables_of_compute(), self.node.operator.__dict__, modules_of_compute()]
+        operator = self.node.operator
+        found: list[Any] = [variables_of_compute(), operator.__dict__, attributes_of_class(type(operator))]
+        found += [modules_of_compute(), self.node.metadata]
         for inlet in self._inlets:
             found += [message.data for message in messages_in(inlet.item) if message is not None]
         add_owners(found, self.keeper.received, _MANY)
@@ -323,6 +325,8 @@ class NodeStreams:
                 self.note(inlet, item)
             if self.keeps:
                 add_owners(item.data, self.keeper.received)
+                if item.details is not None:
+                    add_owners(item.details.metadata, self.keeper.received)
         elif self.keeps:
             add_owners(item, self.keeper.received)
 
@@ -382,6 +386,8 @@ class NodeStreams:
         if own is None:
             device_id = self.run.device_of(self.node.operator)
             self._add(self.run.default_stream(device_id))  # whatever it launches, it launches there
+            if self._borrowed is not None:
+                self._join_all()
             return self._default_stream()
         if get_ident() != self._current_on:
             self._make_current(own.device_id)
@@ -449,12 +455,12 @@ class NodeStreams:
         """Order a stream after others."""
         if target is None:
             raise StreamError(f"operator {self.node.name!r}: synchronize_streams needs a target stream")
-        later = self.run.stream_of(target)
+        later = self.run.stream_of(self._handle(target, "synchronize_streams"))
         others: list[ManagedStream] = []
         for stream in streams:
             if stream is None:
                 continue
-            earlier = self.run.stream_of(stream)
+            earlier = self.run.stream_of(self._handle(stream, "synchronize_streams"))
             if (earlier.device_id, earlier.handle) != (later.device_id, later.handle):
                 later.wait(earlier.now())
             managed = self.run.find(stream)
@@ -515,8 +521,15 @@ class NodeStreams:
                 self._borrowed, self._borrowed_in = message.trail.stream, turn
                 self._add(self._borrowed)
                 self._mark_outputs()
+                self._join_all()
                 return self._borrowed
         return None
+
+    def _join_all(self) -> None:
+        """Have what is emitted on a borrowed stream come after the work on all streams that the operator used."""
+        if len(self._readers) > 1:
+            for trail in self._readers:
+                self._order.join(trail)
 
     def _make_current(self, device_id: int) -> None:
         """Make a device current on this thread; where there are several, every time, since others may change it."""
@@ -629,13 +642,26 @@ class NodeStreams:
             )
 
     def _managed(self, stream: Any, caller: str) -> ManagedStream:
-        managed = self.run.find(stream)
+        managed = self.run.find(self._handle(stream, caller))
         if managed is None:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller} takes a stream that penstock manages (from "
                 f"receive_cuda_stream, receive_cuda_streams or allocate_cuda_stream), not {int(stream):#x}"
             )
         return managed
+
+    def _handle(self, stream: Any, caller: str) -> Any:
+        """Return a handle as it is; raise for what is none."""
+        if isinstance(stream, int):
+            return stream
+        if stream is None:
+            hint = "None, which allocate_cuda_stream gives where the pool has no stream left"
+        else:
+            hint = f"an object of type {type(stream).__name__!r}"
+        raise StreamError(
+            f"operator {self.node.name!r}: {caller} takes the handle of a stream (from receive_cuda_stream, "
+            f"receive_cuda_streams or allocate_cuda_stream), not {hint}"
+        )
 
 
 def order(item: Any, own: ManagedStream) -> None:

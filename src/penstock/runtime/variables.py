@@ -11,7 +11,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-__all__ = ["modules_of_compute", "variables_of_compute"]
+__all__ = ["attributes_of_class", "modules_of_compute", "variables_of_compute"]
 
 _PACKAGE = "penstock."
 _OURS = "penstock.runtime."
@@ -27,6 +27,11 @@ def modules_of_compute() -> list[dict[str, Any]]:
     """Return the variables of the modules of those functions, except penstock's."""
     found = {id(frame.f_globals): frame.f_globals for frame in _frames()}
     return [module for module in found.values() if not module.get("__name__", "").startswith(_PACKAGE)]
+
+
+def attributes_of_class(kind: type) -> list[dict[str, Any]]:
+    """Return the attributes of a class and of its bases, except penstock's."""
+    return [dict(vars(base)) for base in kind.__mro__ if not base.__module__.startswith(_PACKAGE)]
 
 
 def _frames() -> list[FrameType]:
