@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.condition import ConditionType
 from penstock.core.error_policy import ErrorPolicy
-from penstock.runtime.notes import note, traceback_of
+from penstock.runtime.notes import message_of, note, traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ class Faults:
         return take_and_note
 
     def _handle(self, error: Exception) -> None:
-        self.last_error = f"{type(error).__name__}: {error}"
+        self.last_error = f"{type(error).__name__}: {message_of(error)}"
         if self.policy.action == "restart":
             self._restart(error)
         else:
@@ -111,7 +111,7 @@ class Faults:
                 operator.start()
             except Exception as second:
                 note(second, "start", operator)
-                self.last_error = f"{type(second).__name__}: {second}"
+                self.last_error = f"{type(second).__name__}: {message_of(second)}"
                 error = second
                 continue
             # An operator may choose its compute in start().
