@@ -30,6 +30,8 @@ def test_partition_takes_names(capsys):
     ("counts", "text"),
     [
         ("16,forty", "'forty' is not an SM count"),
+        ("16,4--0", "'4--0' is not an SM count"),
+        ("16,²", "'²' is not an SM count"),
         ("a=16,40", "name all of them or none"),
         ("a=16,a=40", "gives a name twice"),
         ("100,40", "140 SMs asked for"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,8 @@ def test_asking_without_a_configuration_says_to_give_one() -> None:
         ("30", 30),
         ("-7", -7),
         ("1.2.3", "1.2.3"),
+        ("010", "010"),
+        ("1:30", "1:30"),
         ("1e", "1e"),
         ("e6", "e6"),
         ("1e6x", "1e6x"),
@@ -115,6 +118,65 @@ def test_a_file_that_is_no_yaml_is_named_with_the_line(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("part:\n  value: [1, 2\n")
     with pytest.raises(ValueError, match=r"(?s)broken.yaml' is not valid YAML: .*line 3"):
         Application([]).config(tmp_path / "broken.yaml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["camera: {fps: 1}\ncamera: {fps: 2}\n", "camera:\n  fps: 1\n  fps: 2\n"],
+)
+def test_a_key_that_is_there_twice_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "app.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match="is there twice"):
+        Application([]).config(file)
+
+
+def test_a_key_may_stand_over_one_that_is_merged_in(tmp_path: Path) -> None:
+    file = tmp_path / "app.yaml"
+    file.write_text("a: {b: &b {<<: &base {fps: 1}, fps: 2}}\nc: {<<: *b, fps: 3}\nd: {<<: [*b, *base]}\n")
+    app = Application([])
+    app.config(file)
+    assert [app.from_config(key) for key in ("a.b.fps", "c.fps", "d.fps")] == [2, 3, 2]
+
+
+def test_setting_a_value_of_a_section_that_the_file_repeats_sets_it_there_only(tmp_path: Path) -> None:
+    file = tmp_path / "app.yaml"
+    file.write_text("left: &camera {size: {width: 1}}\nright: *camera\nfar: {<<: *camera}\n")
+    app = Application(["app.py", "--set", "right.size.width=5"])
+    app.config(file, argv=True)
+    assert [app.from_config(f"{key}.size.width") for key in ("left", "right", "far")] == [1, 5, 1]
+
+
+@pytest.mark.parametrize("given", ["file", "dict"])
+def test_what_is_done_to_a_value_does_not_change_the_configuration(tmp_path: Path, given: str) -> None:
+    file = tmp_path / "app.yaml"
+    file.write_text("camera: {gains: [1, 2]}\n")
+    app = Application([])
+    app.config(file if given == "file" else {"camera": {"gains": [1, 2]}})
+    app.kwargs("camera")["gains"].append(3)
+    app.from_config("camera")[0].value.append(3)
+    app.from_config("camera.gains").append(3)
+    assert app.from_config("camera.gains") == [1, 2]
+
+
+def test_a_dict_may_hold_what_cannot_be_copied() -> None:
+    lock = threading.Lock()
+    app = Application([])
+    app.config({"camera": {"lock": lock}})
+    assert app.from_config("camera.lock") is lock
+
+
+def test_a_file_that_cannot_be_read_is_named_with_who_named_it(tmp_path: Path) -> None:
+    app = Application(["app.py", "--config", str(tmp_path)])
+    with pytest.raises(OSError, match=r"^configuration file '.*' cannot be read: .* \(--config .*\)$"):
+        app.config(argv=True)
+
+
+def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "app.yaml"
+    file.write_bytes("camera: {name: Bär}".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"^configuration file '.*app\.yaml' is not UTF-8 text"):
+        Application([]).config(file)
 
 
 def test_the_nearest_key_is_suggested(app: Application) -> None:

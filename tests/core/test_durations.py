@@ -107,6 +107,9 @@ def test_a_scheduler_takes_milliseconds_or_text() -> None:
     assert scheduler.stop_on_deadlock_timeout == 1  # whole milliseconds, rounded up
     assert scheduler.check_recession_period_ms == 2
     assert GreedyScheduler(None, max_duration_ms=250).max_duration_ms == 250
+    assert GreedyScheduler(None, max_duration_ms="250").max_duration_ms == 250
+    with pytest.raises(ValueError, match="max_duration_ms must be a number of milliseconds, .* not 'soon'"):
+        GreedyScheduler(None, max_duration_ms="soon")
     assert GreedyScheduler(None, max_duration_ms=timedelta(seconds=2)).max_duration_ms == 2000
     assert not GreedyScheduler(None, stop_on_deadlock_timeout=-1).stop_on_deadlock
 

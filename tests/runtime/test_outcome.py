@@ -14,7 +14,7 @@ from pipelines import SCHEDULERS, App, Body, Make, event_based, run, sink, sourc
 
 from penstock import ConditionType, CountCondition, IOSpec, Outcome, PeriodicCondition, op
 from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
-from penstock.core import EndedBy
+from penstock.core import Condition, EndedBy, Resource, SchedulingStatusType
 
 every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
 
@@ -392,6 +392,80 @@ def test_a_run_that_fails_while_it_stops_has_failed() -> None:
         app.run()
     assert app.outcome is not None
     assert app.outcome.ended_by == "failed"
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_errors_that_cannot_be_shown_do_not_keep_operators_from_being_stopped(make: Make) -> None:
+    stopped = []
+
+    class Bad(Body):
+        def stop(self) -> None:
+            stopped.append(self.name)
+            raise Unspeakable
+
+    def fail(self: Body, op_input: Any, op_output: Any) -> None:
+        raise Unspeakable
+
+    def compose(app: App) -> None:
+        app.add_operator(Bad(app, name="first", body=fail))
+        app.add_operator(Bad(app, CountCondition(app, 0), name="second"))
+
+    app = App(compose, make)
+    with pytest.raises(Unspeakable):
+        app.run()
+    assert stopped == ["second", "first"]
+    assert app.outcome is not None
+    assert [error.kind for error in app.outcome.errors] == ["Unspeakable"] * 3
+
+
+def test_an_error_that_cannot_be_shown_can_be_skipped() -> None:
+    def fail(self: Body, op_input: Any, op_output: Any) -> None:
+        raise Unspeakable
+
+    outcome = outcome_of(
+        lambda app: app.add_operator(Body(app, CountCondition(app, 3), body=fail, name="a", on_error="skip"))
+    )
+    assert outcome.ended_by == "finished"
+    assert outcome.operators["a"].last_error == "Unspeakable: <its __str__ raised>"
+
+
+@pytest.mark.parametrize("phase", ["initialize", "release"])
+def test_an_error_of_a_resource_names_it(phase: str) -> None:
+    class Camera(Resource):
+        pass
+
+    def fail(self: Resource) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    setattr(Camera, phase, fail)
+    app = App(lambda app: app.add_operator(Body(app, CountCondition(app, 1), Camera(app, name="usb"))))
+    with pytest.raises(ZeroDivisionError):
+        app.run()
+    assert app.outcome is not None
+    assert [str(error) for error in app.outcome.errors] == [
+        f"ZeroDivisionError: on purpose (raised in {phase} of resource 'usb' (Camera))"
+    ]
+
+
+def test_an_error_of_a_condition_that_is_let_go_is_told_once() -> None:
+    class Clinging(Condition):
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            return SchedulingStatusType.READY, None
+
+        def detach(self) -> None:
+            super().detach()
+            raise ZeroDivisionError("on purpose")
+
+    app = App(lambda app: app.add_operator(Body(app, CountCondition(app, 1), Clinging(app))))
+    with pytest.raises(ZeroDivisionError):
+        app.run()
+    assert app.outcome is not None
+    assert len(app.outcome.errors) == 1
 
 
 def test_run_async_gives_the_outcome_too() -> None:

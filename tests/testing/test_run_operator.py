@@ -343,3 +343,23 @@ def test_each_run_begins_anew() -> None:
         machine.sleep(5)
         outcome = run_operator(square, inputs=[Message(1, at="2ms")])
         assert [message.at for message in outcome.messages["out"]] == [2 * MS]
+
+
+@pytest.mark.parametrize("time", ["paced", "real"])
+def test_time_is_virtual_where_that_of_the_simulated_device_in_use_is_not(time: Any) -> None:
+    class Look(Operator):
+        def setup(self, spec: Any) -> None:
+            spec.input("in")
+            spec.output("out")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            op_output.emit(repr(sim.current_machine()), "out")
+
+    with sim.Machine("l4", devices=2, driver=(13, 1), time=time):
+        outcome = run_operator(Look, inputs=[Message(1, at="1h"), Message(2, at="2h")])
+    described = repr(sim.Machine("l4", devices=2, driver=(13, 1)))
+    assert [(message.data, message.at) for message in outcome.messages["out"]] == [
+        (described, 3_600_000 * MS),
+        (described, 7_200_000 * MS),
+    ]

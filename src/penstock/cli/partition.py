@@ -1,5 +1,7 @@
 """``penstock partition``: what a device would give."""
 
+import re
+
 from penstock import gpu
 
 
@@ -13,7 +15,7 @@ def _read(counts: str) -> list[int] | dict[str, int]:
     parts = [part.strip() for part in counts.split(",")]
     pairs = [part.rpartition("=") for part in parts]
     for part, (_, _, count) in zip(parts, pairs, strict=True):
-        if not count.strip().lstrip("-").isdigit():
+        if re.fullmatch(r"-?[0-9]+", count.strip()) is None:
             raise ValueError(f"{part!r} is not an SM count; write 16,40 or control=16,vision=40")
     if all(equals for _, equals, _ in pairs):
         named = {name.strip(): int(count) for name, _, count in pairs}

@@ -65,14 +65,23 @@ def nanoseconds(duration: Duration, what: str = "a duration") -> int:
 
 def milliseconds(duration: int | float | str | timedelta, what: str) -> int | float:
     """Return a duration in milliseconds, where a number is in milliseconds; text and a timedelta are rounded up."""
-    if isinstance(duration, (str, timedelta)):
+    if isinstance(duration, str):
+        if re.fullmatch(r"\s*[-+]?[0-9]+\s*", duration):
+            return int(duration)  # a bare number, here of milliseconds
+        try:
+            return -(-_parse(duration, what) // 1_000_000)
+        except ValueError:
+            raise ValueError(_not_milliseconds(duration, what)) from None
+    if isinstance(duration, timedelta):
         return -(-nanoseconds(duration, what) // 1_000_000)
     number = _number(duration)
     if number is not None:
         return number
-    raise TypeError(
-        f"{what} must be a number of milliseconds, a str such as '1.5s' or a timedelta, not {duration!r}"
-    )
+    raise TypeError(_not_milliseconds(duration, what))
+
+
+def _not_milliseconds(duration: object, what: str) -> str:
+    return f"{what} must be a number of milliseconds, a str such as '1.5s' or a timedelta, not {duration!r}"
 
 
 def _number(value: object) -> int | float | None:

@@ -17,7 +17,6 @@ whole; merged, a program would run with values that are in neither file as its a
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -61,7 +60,7 @@ class Config:
         if chosen is not None:
             self._read(*chosen)
         elif isinstance(source, Mapping):
-            self._sections = copy.deepcopy(dict(source))
+            self._sections = _copy(dict(source))
         elif source is not None:
             self._read(source)
         else:
@@ -89,9 +88,15 @@ class Config:
         self.where = repr(str(file))
         said = f" ({said_by})" if said_by else ""
         try:
-            text = self.file.read_text()
+            text = self.file.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
             raise FileNotFoundError(f"configuration file {self.where} does not exist{said}") from None
+        except OSError as error:
+            raise type(error)(
+                f"configuration file {self.where} cannot be read: {error.strerror}{said}"
+            ) from None
+        except UnicodeDecodeError as error:
+            raise ValueError(f"configuration file {self.where} is not UTF-8 text: {error}{said}") from None
         sections = _load(text, f"configuration file {self.where}{said}")
         if sections is None:
             sections = {}
@@ -100,7 +105,7 @@ class Config:
                 f"configuration file {self.where} must hold a mapping of sections at its top level, "
                 f"and holds a {type(sections).__name__}"
             )
-        self._sections = sections
+        self._sections = _copy(sections)
 
     def _set(self, key: str, text: str, said: str) -> None:
         """Set a value that is there already to another, written as in a YAML file."""
@@ -145,13 +150,13 @@ class Config:
 
     def arguments(self, key: str) -> Any:
         """Return a section as an :class:`ArgList`, and a single value as itself."""
-        value = self.value(key)
+        value = _copy(self.value(key))
         return ArgList.of(value) if isinstance(value, dict) else value
 
     def keywords(self, key: str) -> dict[str, Any]:
         """Return a section, or the single value under its own name, as keyword arguments."""
-        value = self.value(key)
-        return dict(value) if isinstance(value, dict) else {key.rpartition(".")[2]: value}
+        value = _copy(self.value(key))
+        return value if isinstance(value, dict) else {key.rpartition(".")[2]: value}
 
 
 def take_options(arguments: list[str]) -> list[tuple[str, str]]:
@@ -192,6 +197,17 @@ def _chosen_file(options: list[tuple[str, str]]) -> tuple[str, str] | None:
     return None
 
 
+def _copy(value: Any) -> Any:
+    """Return a value with dicts and lists of its own.
+
+    A section that YAML repeats (``&name``, ``*name``) is one object until then, and setting a value in one place
+    would set it in all. What an operator does to a list that it was given must not show in the next run.
+    """
+    if isinstance(value, dict):
+        return {key: _copy(each) for key, each in value.items()}
+    return [_copy(each) for each in value] if isinstance(value, list) else value
+
+
 def _load(text: str, what: str) -> Any:
     """Read YAML, with numbers as people write them."""
     import yaml
@@ -203,9 +219,10 @@ def _load(text: str, what: str) -> Any:
 
 
 def _loader() -> Any:
-    """Return a loader of plain YAML that takes 1e6 for a number.
+    """Return a loader of plain YAML that takes 1e6 for a number, and 010 and 1:30 for text.
 
-    YAML 1.1, which PyYAML reads, wants a dot and a sign (1.0e+6) and takes anything less for text.
+    YAML 1.1, which PyYAML reads, wants a dot and a sign (1.0e+6) and takes anything less for text. It reads 010 as
+    8, and 1:30 as 90.
     """
     import re
 
@@ -215,13 +232,28 @@ def _loader() -> Any:
     if _Loader is None:
 
         class Loader(yaml.SafeLoader):
-            pass
+            def compose_mapping_node(self, anchor: Any) -> Any:
+                """Refuse a key that is there twice, of which YAML would silently take the last."""
+                node = super().compose_mapping_node(anchor)
+                seen: set[str] = set()
+                for key, _ in node.value:
+                    if key.tag == "tag:yaml.org,2002:str":
+                        if key.value in seen:
+                            raise yaml.constructor.ConstructorError(
+                                None, None, f"the key {key.value!r} is there twice", key.start_mark
+                            )
+                        seen.add(key.value)
+                return node
 
         Loader.add_implicit_resolver(
             "tag:yaml.org,2002:float",
             re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+$"),
             list("-+.0123456789"),
         )
+        as_text = re.compile(r"[-+]?(?:0[0-9_]+|[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$")
+        for first in "-+0123456789":
+            # Before the others: the first that matches counts.
+            Loader.yaml_implicit_resolvers[first].insert(0, ("tag:yaml.org,2002:str", as_text))
         _Loader = Loader
     return _Loader
 

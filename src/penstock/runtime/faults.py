@@ -17,7 +17,7 @@ from penstock.core.condition import ConditionType
 from penstock.core.error_policy import ErrorPolicy
 from penstock.core.function import FunctionOperator
 from penstock.runtime.inlet import taking
-from penstock.runtime.notes import note, traceback_of
+from penstock.runtime.notes import message_of, note, traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,7 @@ class Faults:
         return take_and_note
 
     def _handle(self, error: Exception) -> None:
-        self.last_error = f"{type(error).__name__}: {error}"
+        self.last_error = f"{type(error).__name__}: {message_of(error)}"
         # A step that goes on with an earlier message was given none of those that wait.
         operator = self.node.operator
         went_on = isinstance(operator, FunctionOperator) and operator.has_more
@@ -117,7 +117,7 @@ class Faults:
                 operator.start()
             except Exception as second:
                 note(second, "start", operator)
-                self.last_error = f"{type(second).__name__}: {second}"
+                self.last_error = f"{type(second).__name__}: {message_of(second)}"
                 error = second
                 continue
             # An operator may choose its compute in start().

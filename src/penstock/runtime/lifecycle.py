@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from penstock.core.checks import check_compute
 from penstock.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, Starved
+from penstock.core.resource import Resource
 from penstock.runtime.accounts import count_messages, operators_of
 from penstock.runtime.assembly import assemble
 from penstock.runtime.interrupts import Interrupts
-from penstock.runtime.notes import note, traceback_of
+from penstock.runtime.notes import message_of, note, traceback_of
 from penstock.runtime.starvation import find_starved
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from penstock.core.claim import Claim
     from penstock.core.fragment import Fragment
     from penstock.core.operator import Operator
-    from penstock.core.resource import Resource
     from penstock.runtime.engine import Engine
 
 __all__ = ["run", "run_async"]
@@ -156,7 +156,8 @@ class _Life:
             found.update((id(resource), resource) for resource in operator.resources.values())
         for resource in found.values():
             self._doing = f"initialize() of resource {resource.name!r}"
-            resource.initialize()
+            with _phase("initialize", resource):
+                resource.initialize()
             self._resources.append(resource)
         for operator in fragment.graph:
             self._doing = f"initialize() of operator {operator.name!r}"
@@ -219,28 +220,31 @@ class _Life:
         for action in (*engine.at_end, engine.streams.close):
             self._attempt("its streams", action)
         for resource in reversed(self._resources):
-            self._attempt(f"release() of resource {resource.name!r}", resource.release)
+            self._attempt(f"release() of resource {resource.name!r}", resource.release, resource)
         self._attempt("its clock", lambda: engine.clock.watch(None))
         for node in engine.nodes:
             node.operator._stop_wanted = False
-            for condition in (*node.asked, *node.operator.conditions.values()):
+            conditions = (*node.asked, *node.operator.conditions.values())
+            for condition in {id(condition): condition for condition in conditions}.values():
                 self._attempt(f"condition {condition.name!r}", condition.detach)
         engine.inbox.clear()
         self._attempt("its log", lambda: self._report(engine))
 
-    def _attempt(self, doing: str, action: Callable[[], object], operator: Operator | None = None) -> None:
+    def _attempt(
+        self, doing: str, action: Callable[[], object], component: Operator | Resource | None = None
+    ) -> None:
         self._doing = doing
         try:
             action()
         except BaseException as error:
-            if operator is not None:
-                note(error, "stop", operator)
+            if component is not None:
+                note(error, "release" if isinstance(component, Resource) else "stop", component)
             self._add(error, "and while stopping")
 
     def _add(self, error: BaseException, when: str) -> None:
         """Take note of an error: the first, or one that is told in the first one's notes."""
         if self.errors:
-            self.errors[0].add_note(f"{when}: {type(error).__name__}: {error}")
+            self.errors[0].add_note(f"{when}: {type(error).__name__}: {message_of(error)}")
         self.errors.append(error)
 
     def _report(self, engine: Engine) -> None:
@@ -280,7 +284,7 @@ _LEVELS = {EndedBy.STARVED: "WARNING", EndedBy.FAILED: "ERROR"}
 def _record(error: BaseException) -> ErrorRecord:
     notes: list[str] = getattr(error, "__notes__", [])
     where = next((text for text in notes if text.startswith(("raised in ", "raised by "))), "")
-    return ErrorRecord(type(error).__name__, str(error), where)
+    return ErrorRecord(type(error).__name__, message_of(error), where)
 
 
 def _what_comes_out(errors: list[BaseException], interrupt: BaseException | None) -> BaseException | None:
@@ -304,17 +308,17 @@ def _leads_to(error: BaseException | None, earlier: BaseException) -> bool:
 
 
 class _phase:
-    """Names the operator and what it was doing in a note on whatever is raised inside."""
+    """Names the operator or resource and what it was doing in a note on whatever is raised inside."""
 
-    __slots__ = ("_operator", "_phase")
+    __slots__ = ("_component", "_phase")
 
-    def __init__(self, phase: str, operator: Operator) -> None:
+    def __init__(self, phase: str, component: Operator | Resource) -> None:
         self._phase = phase
-        self._operator = operator
+        self._component = component
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            note(error, self._phase, self._operator)
+            note(error, self._phase, self._component)

@@ -6,13 +6,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
+    from penstock.core.resource import Resource
 
-__all__ = ["note", "traceback_of"]
+__all__ = ["message_of", "note", "traceback_of"]
 
 
-def note(error: BaseException, phase: str, operator: Operator) -> None:
-    """Say on an exception which operator raised it, and in which phase."""
-    error.add_note(f"raised in {phase} of operator {operator.name!r} ({type(operator).__name__})")
+def note(error: BaseException, phase: str, component: Operator | Resource) -> None:
+    """Say on an exception which operator or resource raised it, and in which phase."""
+    from penstock.core.resource import Resource
+
+    kind = "resource" if isinstance(component, Resource) else "operator"
+    error.add_note(f"raised in {phase} of {kind} {component.name!r} ({type(component).__name__})")
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an exception says; a class whose ``__str__`` raises must not disturb who tells of it."""
+    try:
+        return str(error)
+    except Exception:
+        return "<its __str__ raised>"
 
 
 def traceback_of(error: BaseException) -> str:

@@ -186,12 +186,15 @@ class _Alone(Application):
 
 
 def _device_in_virtual_time() -> AbstractContextManager[Any]:
-    """Return a simulated machine of its own, where this process simulates and none in virtual time is in use."""
+    """Return a simulated machine of its own, where this process simulates and none in virtual time is in use.
+
+    It is like the one in use in all but time, which a test must not have to wait for.
+    """
     if gpu.backend() != "sim":
         return nullcontext()
     from penstock.gpu import sim
 
-    current = sim.machine._current
-    if current is not None and current.timeline.kind == "virtual":
+    current = sim.current_machine()
+    if current.time == "virtual":
         return nullcontext()
-    return sim.Machine()
+    return sim.Machine(current.devices[0].profile, devices=len(current.devices), driver=current.driver)
