@@ -303,6 +303,25 @@ def test_a_map_of_tensors_is_held_by_its_arrays() -> None:
         assert not held.keeper.watched
 
 
+def test_a_tensor_keeps_what_was_exported_for_it_alone() -> None:
+    """Its producer gives memory away that it does not keep itself."""
+    exported: list[Any] = []
+
+    class Producer:
+        def __dlpack__(self, **settings: Any) -> Any:
+            array = np.arange(4)
+            exported.append(weakref.ref(array))
+            return array.__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+    owners = owners_of(as_tensor(Producer()))
+    assert [array() is not None for array in exported] == [True]
+    owners.clear()
+    assert exported[0]() is None
+
+
 def test_an_object_in_a_list_is_kept_by_nothing_else() -> None:
     assert only_kept([object()])
     here = object()
