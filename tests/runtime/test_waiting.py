@@ -284,6 +284,43 @@ def test_a_condition_that_says_wait_is_polled_until_the_deadlock_timeout_ends_th
     assert len(times) <= 12
 
 
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_the_deadlock_timeout_begins_anew_when_something_ran(make: Make) -> None:
+    class NowAndThen(Condition):
+        """Says READY four times, every 60 ms, and WAIT in between."""
+
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            node = self._node
+            assert node is not None
+            is_time = node.operator.ticks < 4 and timestamp >= node.operator.ticks * 60 * MS  # type: ignore[attr-defined]
+            return (SchedulingStatusType.READY if is_time else SchedulingStatusType.WAIT), None
+
+    def compose(app: App) -> None:
+        app.add_operator(Body(app, NowAndThen(app), name="runs"))
+
+    app = run(compose, make, stop_on_deadlock_timeout=100, check_recession_period_ms=20)
+    assert app.graph.find("runs").ticks == 4  # type: ignore[attr-defined]
+    assert app.scheduler().clock.timestamp() == (180 + 100) * MS
+
+
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_a_condition_that_says_wait_is_asked_once_more_before_the_run_ends(make: Make) -> None:
+    """Without a timeout for a deadlock there is no later."""
+    ran: list[int] = []
+
+    class Afterwards(Condition):
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            return (SchedulingStatusType.READY if ran else SchedulingStatusType.WAIT), None
+
+    def compose(app: App) -> None:
+        ran.clear()
+        app.add_operator(Body(app, Afterwards(app), CountCondition(app, 1), name="waits"))
+        app.add_operator(Body(app, CountCondition(app, 1), name="runs", body=lambda op, i, o: ran.append(1)))
+
+    app = run(compose, make)
+    assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("make", SCHEDULERS[1:])
 def test_a_condition_that_says_wait_is_asked_while_another_operator_computes(make: Make) -> None:
     asked = threading.Event()

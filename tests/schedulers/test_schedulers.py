@@ -481,6 +481,29 @@ def test_an_operator_that_was_quick_and_is_not_any_more_keeps_nobody_from_runnin
 
 
 @threaded
+def test_an_event_is_seen_while_an_operator_that_was_quick_is_not_any_more(make: Make) -> None:
+    """Nobody stands by before the event comes: there is nothing else to run."""
+    done = threading.Event()
+    seen: list[bool] = []
+
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+        event.event_state = AsynchronousEventState.WAIT
+
+        def sometimes_slow(op: Body, i: Any, o: Any) -> None:
+            if op.ticks == 200:
+                event.event_state = AsynchronousEventState.READY
+                seen.append(done.wait(10))  # only the other operator ends this
+
+        app.add_operator(Body(app, CountCondition(app, 200), body=sometimes_slow, name="sometimes_slow"))
+        other = Body(app, event, CountCondition(app, 1), body=lambda op, i, o: done.set(), name="other")
+        app.add_operator(other)
+
+    run(compose, make)
+    assert seen == [True]
+
+
+@threaded
 def test_what_gets_done_in_a_pool_is_not_taken_for_the_operator_that_was_to_be_quick(make: Make) -> None:
     others = threading.Event()
     is_over = threading.Event()
