@@ -321,6 +321,44 @@ def test_a_condition_that_says_wait_is_asked_once_more_before_the_run_ends(make:
     assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_a_condition_that_says_wait_is_asked_while_others_run_on_and_time_stands_still(make: Make) -> None:
+    ran: list[str] = []
+
+    class Afterwards(Condition):
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            return (SchedulingStatusType.READY if len(ran) >= 5 else SchedulingStatusType.WAIT), None
+
+    def compose(app: App) -> None:
+        for name, *conditions in (
+            ("runs", CountCondition(app, 100)),
+            ("waits", Afterwards(app), CountCondition(app, 1)),
+        ):
+            app.add_operator(Body(app, *conditions, name=name, body=lambda op, i, o: ran.append(op.name)))
+
+    run(compose, make)
+    assert ran.index("waits") < 100
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_condition_that_said_wait_and_then_never_is_polled_no_more(machine: Any, workers: int) -> None:
+    class Gone(Condition):
+        asked = 0
+
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            self.asked += 1
+            return (SchedulingStatusType.WAIT if self.asked < 3 else SchedulingStatusType.NEVER), None
+
+    def compose(app: App) -> None:
+        app.add_operator(Body(app, Gone(app), name="gone"))
+        app.add_operator(Body(app, CountCondition(app, 20), PeriodicCondition(app, 500 * MS), name="ticks"))
+
+    app = run(compose, in_virtual_time(workers))
+    clock: Any = app.scheduler().clock
+    assert clock.timestamp() == 19 * 500 * MS
+    assert clock.parked < 20 * 10  # where a poll every 5 ms would make it 100 for each tick
+
+
 @pytest.mark.parametrize("make", SCHEDULERS[1:])
 def test_a_condition_that_says_wait_is_asked_while_another_operator_computes(make: Make) -> None:
     asked = threading.Event()

@@ -469,6 +469,7 @@ def test_an_operator_that_was_quick_and_is_not_any_more_keeps_nobody_from_runnin
                 seen.append(others.wait(10))  # only the other operator ends this
 
         app.add_operator(Body(app, CountCondition(app, 200), body=sometimes_slow, name="sometimes_slow"))
+
         def go_on_until_it_was_slow(op: Body, i: Any, o: Any) -> None:
             others.set()
             if seen:
