@@ -370,6 +370,21 @@ def test_a_batch_runs_when_it_is_full_or_when_its_first_message_is_old_enough(
     assert taken == [(50, (1, 2)), (110, (3, 4))]
 
 
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_a_run_does_not_wait_for_the_time_of_a_batch_that_was_complete_before(make: Make) -> None:
+    def compose(app: App) -> None:
+        send = source(app, range(2), PeriodicCondition(app, 30))
+        expiring = ExpiringMessageAvailableCondition(app, 2, 1000, receiver="in")
+        batch = Body(
+            app, expiring, inputs=[("in", {"size": 2})], body=lambda op, i, o: i.receive(), name="in"
+        )
+        app.add_flow(send, batch)
+
+    app = run(compose, make)
+    assert app.graph.find("in").ticks == 1  # type: ignore[attr-defined]
+    assert app.scheduler().clock.timestamp() == 30
+
+
 def test_a_full_batch_does_not_wait_for_its_time() -> None:
     taken: list[Any] = []
 

@@ -58,4 +58,4 @@ def test_the_demo_measures_and_makes_its_point(tmp_path: Path) -> None:
     assert found is not None, out
     assert float(found[2]) < float(found[1]) / 2  # how much depends on the machine; that it helps does not
     assert found[3] == "0"
-    assert "These figures are measured." in out
+    assert "These figures are measured, in real time." in out

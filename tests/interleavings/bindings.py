@@ -129,10 +129,10 @@ def watched(control: Controller, watch: Watch) -> Iterator[None]:
         with watch.announcing():
             announce(engine, node)
 
-    def watched_end(engine: Engine) -> None:
+    def watched_end(engine: Engine, ended_by: str = "") -> None:
         if not control.aborting:
             watch.ended(engine)
-        end(engine)
+        end(engine, ended_by)
 
     Parker.park, Parker.unpark = watched_park, watched_unpark  # type: ignore[assignment,method-assign]
     Engine.announce, Engine.end = watched_announce, watched_end  # type: ignore[assignment,method-assign]

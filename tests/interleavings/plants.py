@@ -49,10 +49,11 @@ PLANTS = [
     Plant(
         "a worker is listed as parked only after it looked at the inbox",
         _WAITING,
+        "        if parker.deadline is None:\n            ready_queue.parked.append(parker)\n        else:\n"
+        "            ready_queue.parked.insert(0, parker)  # so that it is woken last\n"
         "        woken = False\n        try:\n            if engine.inbox:\n",
-        "        ready_queue.parked.remove(parker)\n        woken = False\n        try:\n"
-        "            full = bool(engine.inbox)\n            ready_queue.parked.append(parker)\n"
-        "            if full:\n",
+        "        full = bool(engine.inbox)\n        ready_queue.parked.append(parker)\n"
+        "        woken = False\n        try:\n            if full:\n",
         "event-1",
         (_LOST,),
     ),
@@ -335,8 +336,8 @@ PLANTS = [
     Plant(
         "a failure ends only the worker it happened on",
         _WORKERS,
-        "            engine.error = error\n        engine.request_stop()\n",
-        "            engine.error = error\n",
+        "        engine.errors.append(error)\n        engine.request_stop()\n",
+        "        engine.errors.append(error)\n",
         "failure-2",
         (Kind.LIVELOCK,),
     ),

@@ -639,6 +639,18 @@ def test_computes_are_counted_whatever_the_number_of_workers(workers: int) -> No
     assert [operator.computes for operator in outcome.operators.values()] == [200] * 6
 
 
+@every_scheduler
+def test_a_run_that_was_stopped_was_stopped_even_if_its_duration_is_over_by_then(make: Make) -> None:
+    def stop_and_sleep(op: Body, i: Any, o: Any) -> None:
+        op.fragment.stop_execution()
+        op.fragment.scheduler().clock.sleep_for("5ms")
+
+    outcome = outcome_of(
+        lambda app: app.add_operator(Body(app, body=stop_and_sleep)), make, max_duration_ms=1
+    )
+    assert outcome.ended_by is EndedBy.STOPPED
+
+
 def test_a_stop_after_the_end_does_not_change_the_outcome() -> None:
     done = threading.Event()
 

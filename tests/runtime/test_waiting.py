@@ -284,6 +284,81 @@ def test_a_condition_that_says_wait_is_polled_until_the_deadlock_timeout_ends_th
     assert len(times) <= 12
 
 
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_the_deadlock_timeout_begins_anew_when_something_ran(make: Make) -> None:
+    class NowAndThen(Condition):
+        """Says READY four times, every 60 ms, and WAIT in between."""
+
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            node = self._node
+            assert node is not None
+            is_time = node.operator.ticks < 4 and timestamp >= node.operator.ticks * 60 * MS  # type: ignore[attr-defined]
+            return (SchedulingStatusType.READY if is_time else SchedulingStatusType.WAIT), None
+
+    def compose(app: App) -> None:
+        app.add_operator(Body(app, NowAndThen(app), name="runs"))
+
+    app = run(compose, make, stop_on_deadlock_timeout=100, check_recession_period_ms=20)
+    assert app.graph.find("runs").ticks == 4  # type: ignore[attr-defined]
+    assert app.scheduler().clock.timestamp() == (180 + 100) * MS
+
+
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_a_condition_that_says_wait_is_asked_once_more_before_the_run_ends(make: Make) -> None:
+    """Without a timeout for a deadlock there is no later."""
+    ran: list[int] = []
+
+    class Afterwards(Condition):
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            return (SchedulingStatusType.READY if ran else SchedulingStatusType.WAIT), None
+
+    def compose(app: App) -> None:
+        ran.clear()
+        app.add_operator(Body(app, Afterwards(app), CountCondition(app, 1), name="waits"))
+        app.add_operator(Body(app, CountCondition(app, 1), name="runs", body=lambda op, i, o: ran.append(1)))
+
+    app = run(compose, make)
+    assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_a_condition_that_says_wait_is_asked_while_others_run_on_and_time_stands_still(make: Make) -> None:
+    ran: list[str] = []
+
+    class Afterwards(Condition):
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            return (SchedulingStatusType.READY if len(ran) >= 5 else SchedulingStatusType.WAIT), None
+
+    def compose(app: App) -> None:
+        for name, *conditions in (
+            ("runs", CountCondition(app, 100)),
+            ("waits", Afterwards(app), CountCondition(app, 1)),
+        ):
+            app.add_operator(Body(app, *conditions, name=name, body=lambda op, i, o: ran.append(op.name)))
+
+    run(compose, make)
+    assert ran.index("waits") < 100
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_condition_that_said_wait_and_then_never_is_polled_no_more(machine: Any, workers: int) -> None:
+    class Gone(Condition):
+        asked = 0
+
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            self.asked += 1
+            return (SchedulingStatusType.WAIT if self.asked < 3 else SchedulingStatusType.NEVER), None
+
+    def compose(app: App) -> None:
+        app.add_operator(Body(app, Gone(app), name="gone"))
+        app.add_operator(Body(app, CountCondition(app, 20), PeriodicCondition(app, 500 * MS), name="ticks"))
+
+    app = run(compose, in_virtual_time(workers))
+    clock: Any = app.scheduler().clock
+    assert clock.timestamp() == 19 * 500 * MS
+    assert clock.parked < 20 * 10  # where a poll every 5 ms would make it 100 for each tick
+
+
 @pytest.mark.parametrize("make", SCHEDULERS[1:])
 def test_a_condition_that_says_wait_is_asked_while_another_operator_computes(make: Make) -> None:
     asked = threading.Event()

@@ -469,9 +469,36 @@ def test_an_operator_that_was_quick_and_is_not_any_more_keeps_nobody_from_runnin
                 seen.append(others.wait(10))  # only the other operator ends this
 
         app.add_operator(Body(app, CountCondition(app, 200), body=sometimes_slow, name="sometimes_slow"))
-        app.add_operator(
-            Body(app, CountCondition(app, 400), body=lambda op, i, o: others.set(), name="other")
-        )
+
+        def go_on_until_it_was_slow(op: Body, i: Any, o: Any) -> None:
+            others.set()
+            if seen:
+                op.stop_execution()
+
+        app.add_operator(Body(app, body=go_on_until_it_was_slow, name="other"))
+
+    run(compose, make)
+    assert seen == [True]
+
+
+@threaded
+def test_an_event_is_seen_while_an_operator_that_was_quick_is_not_any_more(make: Make) -> None:
+    """Nobody stands by before the event comes: there is nothing else to run."""
+    done = threading.Event()
+    seen: list[bool] = []
+
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+        event.event_state = AsynchronousEventState.WAIT
+
+        def sometimes_slow(op: Body, i: Any, o: Any) -> None:
+            if op.ticks == 200:
+                event.event_state = AsynchronousEventState.READY
+                seen.append(done.wait(10))  # only the other operator ends this
+
+        app.add_operator(Body(app, CountCondition(app, 200), body=sometimes_slow, name="sometimes_slow"))
+        other = Body(app, event, CountCondition(app, 1), body=lambda op, i, o: done.set(), name="other")
+        app.add_operator(other)
 
     run(compose, make)
     assert seen == [True]

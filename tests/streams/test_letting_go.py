@@ -342,6 +342,19 @@ def test_a_frame_held_before_the_first_stream_stays(scheduler: str, where: str) 
     assert run(compose, scheduler).seen == [3]
 
 
+def test_what_came_before_the_first_stream_stays_wherever_the_compute_put_it(scheduler: str) -> None:
+    """In the compute that asks for the first stream, and was sent others before."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        app = self.fragment
+        app.latest = op_input.receive("in")
+        if self.ticks > 1:
+            read_late(app, op_input.receive_cuda_stream("in"), app.latest)
+            app.latest = None
+
+    assert frames_seen(body, scheduler) == ALL[1:]
+
+
 def test_what_was_received_stays_when_a_compute_raises_and_the_run_goes_on(machine: sim.Machine) -> None:
     """The run goes on here because something around the compute takes the exception."""
     in_use: list[int] = []

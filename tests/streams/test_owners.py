@@ -344,6 +344,25 @@ def test_a_map_of_tensors_is_held_by_its_arrays() -> None:
         assert not held.keeper.watched
 
 
+def test_a_tensor_keeps_what_was_exported_for_it_alone() -> None:
+    """Its producer gives memory away that it does not keep itself."""
+    exported: list[Any] = []
+
+    class Producer:
+        def __dlpack__(self, **settings: Any) -> Any:
+            array = np.arange(4)
+            exported.append(weakref.ref(array))
+            return array.__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+    owners = owners_of(as_tensor(Producer()))
+    assert [array() is not None for array in exported] == [True]
+    owners.clear()
+    assert exported[0]() is None
+
+
 def test_an_object_in_a_list_is_kept_by_nothing_else() -> None:
     assert only_kept([object()])
     here = object()
@@ -353,8 +372,13 @@ def test_an_object_in_a_list_is_kept_by_nothing_else() -> None:
 def test_records_that_are_gone_do_not_pile_up() -> None:
     watch = Watch()
     kept = [watch.begin(Memory()) for _ in range(50)]
+<<<<<<< HEAD
     owners = [Memory() for _ in range(5000)]
     for owner in owners:
+=======
+    # Alive together, so that each has an identity of its own.
+    for owner in [Memory() for _ in range(10_000)]:
+>>>>>>> break4
         watch.begin(owner)
     assert len(watch._watched) <= 3 * 50 + 64
     assert all(watch.begin(record.owner) is record for record in kept)

@@ -259,6 +259,22 @@ def test_any_number_of_marks_in_a_compute_and_any_pace_of_the_device(limit: int)
             passed = trail.passed
 
 
+def test_an_event_that_was_lent_speaks_for_its_mark_until_that_is_passed() -> None:
+    device = Device()
+    trail = device.trail()
+    for n in range(3):
+        trail.keep(n)
+        message = trail.message(n)
+    trail.lend(message.event)
+    device.done = 2
+    for _ in range(3):
+        trail.look()
+        assert held(trail) == [2]
+    device.done = 3
+    trail.look()
+    assert held(trail) == []
+
+
 def test_an_event_that_was_lent_to_several_is_not_remembered_for_ever() -> None:
     device = Device()
     trail = device.trail()
