@@ -372,13 +372,8 @@ def test_an_object_in_a_list_is_kept_by_nothing_else() -> None:
 def test_records_that_are_gone_do_not_pile_up() -> None:
     watch = Watch()
     kept = [watch.begin(Memory()) for _ in range(50)]
-<<<<<<< HEAD
-    owners = [Memory() for _ in range(5000)]
-    for owner in owners:
-=======
     # Alive together, so that each has an identity of its own.
     for owner in [Memory() for _ in range(10_000)]:
->>>>>>> break4
         watch.begin(owner)
     assert len(watch._watched) <= 3 * 50 + 64
     assert all(watch.begin(record.owner) is record for record in kept)
