@@ -985,3 +985,29 @@ def test_an_exception_in_a_condition_comes_out_with_the_operator_named(make: Mak
 def test_waiting_for_a_time_without_naming_one_is_an_error() -> None:
     with pytest.raises(ValueError, match="gave WAIT_TIME without a time"):
         run(lambda app: app.add_operator(Body(app, Scripted(app, lambda c, t: (WAIT_TIME, None)))))
+
+
+@pytest.mark.parametrize("answer", [None, SchedulingStatusType.READY, ("READY", None), "READY", (1, 2, 3)])
+def test_an_answer_that_is_none_is_told_with_what_would_be_one(answer: Any) -> None:
+    class Wrong(Condition):
+        def check(self, timestamp: int) -> Any:
+            return answer
+
+    with pytest.raises(
+        TypeError, match=r"check of condition 'wrong' \(Wrong\) must return a SchedulingStatus"
+    ) as told:
+        run(lambda app: app.add_operator(Body(app, Wrong(app), name="body")))
+    assert "raised by a condition of operator 'body'" in told.value.__notes__
+
+
+def test_one_receiver_may_be_named_without_a_list() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        from penstock.conditions import MultiMessageAvailableCondition
+
+        condition = MultiMessageAvailableCondition(app, min_sum=1, receivers="in")
+        app.add_flow(source(app, [1, 2]), sink(app, taken, condition))
+
+    run(compose)
+    assert taken == [1, 2]

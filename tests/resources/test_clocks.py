@@ -239,3 +239,19 @@ def test_changing_the_scale_of_a_clock_wakes_whoever_waits_for_it(make: Make) ->
     app.run()
     thread.join()
     assert app.graph.find("ticks").ticks == 2  # type: ignore[attr-defined]
+
+
+def test_a_thread_that_sleeps_on_a_realtime_clock_wakes_up_by_its_new_pace() -> None:
+    clock = RealtimeClock(initial_time_scale=1e-9)
+    woken = threading.Event()
+
+    def sleep() -> None:
+        clock.sleep_for("1s")
+        woken.set()
+
+    threading.Thread(target=sleep, daemon=True).start()
+    while not clock._changed._waiters:  # type: ignore[attr-defined]
+        pass
+    assert not woken.is_set()
+    clock.set_time_scale(1e9)
+    assert woken.wait(10)

@@ -4,4 +4,10 @@ import sys
 
 from penstock.cli import main
 
-sys.exit(main())
+try:
+    status = main()
+    sys.stdout.flush()
+except BrokenPipeError:  # the reader has seen enough, as `head` has
+    sys.stdout = None  # type: ignore[assignment]
+    status = 0
+sys.exit(status)

@@ -70,7 +70,7 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
             raise ValueError(f"condition {name!r}: 'PerReceiver' takes min_sizes, a number for each input")
         self.min_sum = 1 if min_sum is None else min_sum
         self.min_sizes = list(min_sizes or ())
-        self.ports = tuple(receivers)
+        self.ports = (receivers,) if isinstance(receivers, str) else tuple(receivers)
         self._queues: tuple[tuple[Queue, ...], ...] = ()
 
     @property

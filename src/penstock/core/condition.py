@@ -175,10 +175,22 @@ class Condition:
         # Set first: an event that comes while `check` runs clears it, and then the condition is asked again.
         self._awaits_event = True
         self.update_state(timestamp)
-        status, until = self.check(timestamp)
+        answer = self.check(timestamp)
+        try:
+            status, until = answer
+        except (TypeError, ValueError):
+            raise self._wrong(answer) from None
         if status is not SchedulingStatusType.WAIT_EVENT:
+            if not isinstance(status, SchedulingStatusType):
+                raise self._wrong(answer)
             self._awaits_event = False
         return status, until
+
+    def _wrong(self, answer: Any) -> TypeError:
+        return TypeError(
+            f"check of condition {self.name!r} ({type(self).__name__}) must return a SchedulingStatusType and a "
+            f"time or None, as in (SchedulingStatusType.READY, None), not {answer!r}"
+        )
 
     def detach(self) -> None:
         """Leave the run."""

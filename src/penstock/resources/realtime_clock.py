@@ -47,7 +47,7 @@ class RealtimeClock(Clock):
         self._initial_scale = initial_time_scale
         self._since_epoch = use_time_since_epoch
         self._announce: Callable[[], None] | None = None
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self.initialize()
 
     def initialize(self) -> None:
@@ -67,9 +67,10 @@ class RealtimeClock(Clock):
                 return shown + (passed if scale == 1.0 else round(passed * scale))
 
     def sleep_until(self, target_time_ns: int) -> None:
-        """Sleep until this clock shows `target_time_ns`."""
-        while (seconds := self.seconds_until(target_time_ns)) > 0:
-            time.sleep(seconds)
+        """Sleep until this clock shows `target_time_ns`, also where its pace changes meanwhile."""
+        with self._changed:
+            while (seconds := self.seconds_until(target_time_ns)) > 0:
+                self._changed.wait(seconds)
 
     def seconds_until(self, target_time_ns: int) -> float:
         """Give the real seconds until this clock shows a time."""
@@ -80,10 +81,11 @@ class RealtimeClock(Clock):
         """Let time pass faster or slower from now on."""
         if time_scale <= 0:
             raise ValueError(f"clock {self.name!r}: the time scale must be positive, not {time_scale}")
-        with self._lock:
+        with self._changed:
             shown, reference, scale = self._pace
             now = time.monotonic_ns()
             self._pace = (shown + round((now - reference) * scale), now, time_scale)
+            self._changed.notify_all()
         announce = self._announce
         if announce is not None:
             announce()

@@ -10,9 +10,7 @@ operator, which may read them in a later compute, or by others that they were pa
 received just then.
 
 What is watched is looked through after every compute, or, where it is much, after so many computes that a compute
-pays for some 32 looks. So at most one in 32 of what a program holds is let go later than it could be. Where a look
-found that all is held still, the next comes four computes later: a stage that fills the same buffer again for every
-frame holds it for ever.
+pays for some 32 looks. So at most one in 32 of what a program holds is let go later than it could be.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from penstock.runtime.watch import Watch, Watched, let_go
 __all__ = ["Keeper"]
 
 _LOOKS = 32
-_STILL = 3
 
 
 class Keeper:
@@ -88,8 +85,7 @@ class Keeper:
         """Add what nobody holds any more to what is over."""
         watched = self.watched
         found = let_go(watched)
-        # Where all are held still, they are likely to be for a while.
-        self._looks = (len(watched) - len(found)) // _LOOKS + (0 if found else _STILL)
+        self._looks = (len(watched) - len(found)) // _LOOKS
         if found:
             if over is None:
                 over = []
