@@ -8,6 +8,6 @@ try:
     status = main()
     sys.stdout.flush()
 except BrokenPipeError:  # the reader has seen enough, as `head` has
-    sys.stdout = None  # type: ignore[assignment]
+    sys.stdout = None
     status = 0
 sys.exit(status)
