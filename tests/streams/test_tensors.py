@@ -247,7 +247,9 @@ THEIRS: list[gpu.StreamHandle] = []
 
 def foreign() -> gpu.StreamHandle:
     """A stream of another library, which keeps it."""
-    THEIRS.append(gpu.StreamHandle(sim.Device(0).create_stream()))
+    device = sim.Device(0)
+    device.set_current()  # a worker that ran nothing on it yet does not have it current
+    THEIRS.append(gpu.StreamHandle(device.create_stream()))
     return THEIRS[-1]
 
 
