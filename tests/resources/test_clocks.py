@@ -9,6 +9,7 @@ from pipelines import SCHEDULERS, App, Body, Make, run
 
 from penstock import CountCondition, PeriodicCondition
 from penstock.resources import ManualClock, RealtimeClock, SyntheticClock
+from penstock.runtime.engine import Engine
 
 
 def test_a_manual_clock_moves_when_someone_sleeps() -> None:
@@ -96,6 +97,19 @@ def test_a_synthetic_clock_is_moved_by_others_and_the_run_waits_for_it(make: Mak
     clock.advance_to(200)
     future.result(timeout=10)
     assert times == [0, 100, 200]
+
+
+def test_a_clock_tells_a_run_that_is_over_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(Engine, "time_moved", lambda engine: told.append(1))
+    clock = SyntheticClock()
+
+    def compose(app: App) -> None:
+        app.add_operator(Body(app, CountCondition(app, 1), body=lambda op, i, o: clock.advance_by(1)))
+
+    run(compose, clock=clock)
+    clock.advance_by(1)
+    assert told == [1]
 
 
 def test_a_synthetic_clock_moved_by_an_operator() -> None:

@@ -651,6 +651,23 @@ def test_a_run_that_was_stopped_was_stopped_even_if_its_duration_is_over_by_then
     assert outcome.ended_by is EndedBy.STOPPED
 
 
+def test_a_run_that_could_not_be_composed_does_not_have_the_outcome_of_the_one_before() -> None:
+    runs: list[int] = []
+
+    def compose(app: App) -> None:
+        runs.append(1)
+        if len(runs) == 2:
+            raise ZeroDivisionError("on purpose")
+        app.add_operator(Body(app, CountCondition(app, 1)))
+
+    app = App(compose)
+    app.run()
+    assert app.outcome is not None
+    with pytest.raises(ZeroDivisionError):
+        app.run()
+    assert app.outcome is None
+
+
 def test_a_stop_after_the_end_does_not_change_the_outcome() -> None:
     done = threading.Event()
 

@@ -25,6 +25,7 @@ from penstock.core import Clock, Condition, SchedulingStatusType
 from penstock.gpu import sim
 from penstock.resources import MachineClock, ManualClock, RealtimeClock
 from penstock.runtime.parker import Parker
+from penstock.runtime.timers import Timers
 
 MS = 1_000_000
 WORKERS = [1, 2, 3, 5]
@@ -191,6 +192,22 @@ def test_an_operator_that_ran_before_its_time_no_longer_waits_for_it(make: Make)
     assert app.scheduler().clock.timestamp() < 600 * MS  # and the run does not end 3 s late
 
 
+def test_a_timer_that_is_set_again_and_again_keeps_the_last_time() -> None:
+    class Waiter:
+        wake_at: int | None = None
+
+    timers = Timers()
+    often, once = Waiter(), Waiter()  # of those whose times are swept out, and beside them
+    for time in (50, 150):
+        timers.arm(once, time)  # type: ignore[arg-type]
+    for time in range(100, 200):
+        timers.arm(often, time)  # type: ignore[arg-type]
+    assert len(timers) <= 2 * 2 + 32 + 1
+    assert timers.next() == 150
+    assert timers.due(198) == [once]
+    assert timers.due(199) == [often]
+
+
 def test_an_operator_that_ended_keeps_no_timer_and_no_event_outstanding() -> None:
     """Otherwise a run would go on until that time, or for ever."""
 
@@ -209,9 +226,15 @@ def test_an_operator_that_ended_keeps_no_timer_and_no_event_outstanding() -> Non
 
         app.add_operator(late)
         app.add_operator(waits)
-        app.add_operator(
-            Body(app, CountCondition(app, 3), PeriodicCondition(app, 1 * MS), name="end", body=end)
+        ends = Body(
+            app,
+            CountCondition(app, 3),
+            PeriodicCondition(app, 1 * MS),
+            outputs=["out"],
+            name="end",
+            body=end,
         )
+        app.add_flow(ends, sink(app, []))  # which never ends, and never runs
 
     for make in SCHEDULERS:
         app = run(compose, make)
@@ -338,6 +361,26 @@ def test_a_condition_that_says_wait_is_asked_while_others_run_on_and_time_stands
 
     run(compose, make)
     assert ran.index("waits") < 100
+
+
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_conditions_that_say_wait_do_not_have_each_other_asked_for_ever(make: Make) -> None:
+    class Waits(Condition):
+        asked = 0
+
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            self.asked += 1
+            assert self.asked < 1000
+            return SchedulingStatusType.WAIT, None
+
+    def compose(app: App) -> None:
+        first, second = (Waits(app, name=name) for name in ("first", "second"))
+        app.add_operator(Body(app, first, name="a"))
+        app.add_operator(Body(app, second, name="b"))
+        notify = Body(app, CountCondition(app, 1), name="c", body=lambda op, i, o: first.notify_scheduler())
+        app.add_operator(notify)
+
+    run(compose, make)
 
 
 @pytest.mark.parametrize("workers", WORKERS)

@@ -748,6 +748,47 @@ def test_one_that_is_sent_a_stream_late_passes_the_order_on(scheduler: str) -> N
     assert run(compose, scheduler).seen == [4, 5, 6, 7, 8, 9]
 
 
+def test_so_does_one_that_is_late_sent_work_on_the_default_stream(scheduler: str) -> None:
+    """Such a message names no stream, and comes after work all the same."""
+
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit(self.ticks, "out")
+
+        def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            number = op_input.receive("in")
+            if number < 4:
+                op_output.emit(None, "out")
+                return
+            stream = op_input.receive_cuda_stream("in", allocate=False)
+            data = frame(stream)
+            launch(stream, MS, lambda out: write(out, number), data)
+            op_output.emit(data, "out")
+
+        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit(op_input.receive("in"), "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            if data is not None:
+                stream = op_input.receive_cuda_stream("in")
+                launch(stream, MS / 100, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+
+        last = Step(app, CountCondition(app, 9), outputs=("out",), body=send, name="send")
+        for body in (make, pass_on):
+            stage = Step(app, inputs=("in",), outputs=("out",), body=body, name=body.__name__)
+            app.add_flow(last, stage)
+            last = stage
+        pool = CudaStreamPool(
+            app, stream_flags=1
+        )  # of streams that do not wait for the default stream themselves
+        app.add_flow(last, Step(app, pool, inputs=("in",), body=take, name="take"))
+
+    assert run(compose, scheduler).seen == [4, 5, 6, 7, 8, 9]
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_one_that_is_sent_a_stream_late_knows_it_in_the_same_compute(size: int) -> None:
     def compose(app: Any) -> None:

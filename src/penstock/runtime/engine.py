@@ -430,11 +430,9 @@ class Engine:
                 continue
             if node.shut:
                 self.reopen(node)
-            if node.retired:
-                continue
             if node.stop_requested:
                 self.retire(node)
-            elif node.blockers:
+            elif node.blockers:  # as has one that is retired, of which nothing is asked
                 self.observe(node)
             else:
                 self.progress = self.progress or not node.guarded
