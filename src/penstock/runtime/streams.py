@@ -652,7 +652,9 @@ class NodeStreams:
 
     def _handle(self, stream: Any, caller: str) -> Any:
         """Return a handle as it is; raise for what is none."""
-        if isinstance(stream, int):
+        # In a variable of its own: narrowed to int, it would be a plain number in the compiled build.
+        is_handle = isinstance(stream, int)
+        if is_handle:
             return stream
         if stream is None:
             hint = "None, which allocate_cuda_stream gives where the pool has no stream left"
