@@ -10,7 +10,7 @@ import pytest
 from pipelines import SCHEDULERS, App, Body, Make, run, sink, source, through
 
 from penstock import ConditionType, CountCondition, IOSpec, Operator, op
-from penstock.conditions import ExpiringMessageAvailableCondition
+from penstock.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableCondition
 from penstock.core import Arg, ParameterError
 
 every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
@@ -199,6 +199,26 @@ def test_an_operator_that_fails_before_it_receives_does_not_fail_for_ever() -> N
     outcome = app.run()
     assert outcome.ended_by == "finished"
     assert (outcome.operators["b"].skipped, outcome.discarded) == (5, {"b.in": 5})
+
+
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_an_operator_of_any_input_that_fails_before_it_receives_does_not_fail_at_it_for_ever(
+    make: Make,
+) -> None:
+    def compose(app: App) -> None:
+        def body(op: Body, i: Any, o: Any) -> None:
+            if op.ticks > 9:
+                op.stop_execution()
+            raise ZeroDivisionError
+
+        either = MultiMessageAvailableCondition(app, min_sum=1, receivers=["a", "b"])
+        join = Body(app, either, inputs=["a", "b"], body=body, on_error="skip", name="join")
+        app.add_flow(source(app, range(3)), join, {("out", "a")})
+        app.add_flow(source(app, [], name="silent"), join, {("out", "b")})
+
+    outcome = run(compose, make).outcome
+    assert outcome is not None
+    assert (outcome.operators["join"].skipped, outcome.discarded) == (3, {"join.a": 3})
 
 
 @pytest.mark.parametrize("size", [3, IOSpec.ANY_SIZE, IOSpec.PRECEDING_COUNT])

@@ -383,6 +383,26 @@ def test_conditions_that_say_wait_do_not_have_each_other_asked_for_ever(make: Ma
     run(compose, make)
 
 
+@pytest.mark.parametrize("make", SCHEDULERS)
+def test_a_condition_of_an_operator_that_ended_is_asked_no_more(make: Make) -> None:
+    """Its answer would count: an event outstanding keeps a run from ending."""
+    ran: list[int] = []
+
+    class Checks(Condition):
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            assert not ran
+            return SchedulingStatusType.READY, None
+
+    def compose(app: App) -> None:
+        ran.clear()
+        once = CountCondition(app, 1)
+        ends = Body(app, Checks(app), once, outputs=["out"], body=lambda op, i, o: ran.append(1), name="ends")
+        app.add_flow(ends, sink(app, []))
+
+    run(compose, make)
+    assert ran == [1]
+
+
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_condition_that_said_wait_and_then_never_is_polled_no_more(machine: Any, workers: int) -> None:
     class Gone(Condition):
