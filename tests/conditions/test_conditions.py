@@ -873,7 +873,7 @@ def test_an_event_that_a_condition_waits_for_after_compute_is_not_a_deadlock(mak
 
     app = App(compose, make)
     future = app.run_async()
-    while not (conditions and conditions[0].waiting and app._engine and app._engine.lanes[0].parked):
+    while not (conditions and conditions[0].waiting and app._engine and app._engine.ready_queues[0].parked):
         assert not future.done(), "a deadlock was declared while an event was outstanding"
         threading.Event().wait(0.001)
     conditions[0].waiting = False

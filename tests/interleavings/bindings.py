@@ -46,7 +46,7 @@ __all__ = [
 
 # Where any line may be the last before another thread goes on. Their `threading` and `time` are the controller's.
 _MODULES = [
-    "penstock.runtime.alone",
+    "penstock.runtime.single_threaded",
     "penstock.runtime.contexts",
     "penstock.runtime.engine",
     "penstock.runtime.node",
@@ -161,13 +161,13 @@ def guard_of(engine: Engine) -> Any:
     return engine.lock if engine.scheduler.workers else None
 
 
-def work_in(engine: Engine, lane: ReadyQueue) -> list[str]:
+def work_in(engine: Engine, ready_queue: ReadyQueue) -> list[str]:
     """Return what waits for a worker of a ready queue: ready nodes, and announcements that nobody looked at."""
-    ready = [node.name for node in (*lane.now, *lane.later) if not node.blockers]
+    ready = [node.name for node in (*ready_queue.now, *ready_queue.later) if not node.blockers]
     return ready + [
         f"an announcement for {'anyone' if node is None else node.name}"
         for node in engine.inbox
-        if node is None or node.lane is lane
+        if node is None or node.ready_queue is ready_queue
     ]
 
 
@@ -190,12 +190,16 @@ def has_timers(engine: Engine) -> bool:
 
 def is_shared_time(engine: Engine) -> bool:
     """Say whether several workers may wake up for the next time: for the end of the run, or one on standby."""
-    return engine.next_time() == engine.limit or any(lane.standby is not None for lane in engine.lanes)
+    return engine.next_time() == engine.limit or any(
+        queue.standby is not None for queue in engine.ready_queues
+    )
 
 
 def time_patience(engine: Engine) -> int:
     """Return by how many nanoseconds a timer may be late: not at all, unless a worker is on standby."""
-    return PATIENCE_NS if any(lane.standby is not None for lane in engine.lanes) else 1_000
+    return (
+        PATIENCE_NS if any(ready_queue.standby is not None for ready_queue in engine.ready_queues) else 1_000
+    )
 
 
 def unfinished(engine: Engine) -> list[str]:
@@ -203,7 +207,8 @@ def unfinished(engine: Engine) -> list[str]:
     now = engine.clock.timestamp()
     if engine.limit is not None and now >= engine.limit:
         return []
-    found = [f"{node.name} is ready" for lane in engine.lanes for node in (*lane.now, *lane.later)]
+    queues = engine.ready_queues
+    found = [f"{node.name} is ready" for queue in queues for node in (*queue.now, *queue.later)]
     if engine.running:
         found.append(f"{engine.running} running")
     if any(node.pending or node.shut for node in engine.nodes if not node.retired):
@@ -226,12 +231,12 @@ def left_behind(engine: Engine) -> list[str]:
         found.append(f"{engine.alive} counted as alive, and {alive} are")
     if engine.waiting.waking:
         found.append(f"{len(engine.waiting.waking)} workers counted as waking")
-    for number, lane in enumerate(engine.lanes):
-        if lane.parked:
-            found.append(f"{len(lane.parked)} workers counted as parked in queue {number}")
-        if lane.standby is not None:
+    for number, ready_queue in enumerate(engine.ready_queues):
+        if ready_queue.parked:
+            found.append(f"{len(ready_queue.parked)} workers counted as parked in queue {number}")
+        if ready_queue.standby is not None:
             found.append(f"a worker that stands by in queue {number}")
-        if lane.quick is not None:
+        if ready_queue.quick is not None:
             found.append(f"a quick compute in queue {number}")
     return found
 
@@ -244,12 +249,12 @@ def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
         f"alive {engine.alive}, inbox {[node and node.name for node in engine.inbox]}, "
         f"next time {engine.next_time()}, waking {[name(parker) for parker in engine.waiting.waking]}"
     )
-    for number, lane in enumerate(engine.lanes):
+    for number, ready_queue in enumerate(engine.ready_queues):
         lines.append(
-            f"  queue {number}: now {[node.name for node in lane.now]}, "
-            f"later {[node.name for node in lane.later]}, "
-            f"parked {[name(parker) for parker in lane.parked]}, standby {name(lane.standby)}, "
-            f"quick {lane.quick and lane.quick.name}"
+            f"  queue {number}: now {[node.name for node in ready_queue.now]}, "
+            f"later {[node.name for node in ready_queue.later]}, "
+            f"parked {[name(parker) for parker in ready_queue.parked]}, standby {name(ready_queue.standby)}, "
+            f"quick {ready_queue.quick and ready_queue.quick.name}"
         )
     for node in engine.nodes:
         lines.append(  # noqa: PERF401 (as the others)

@@ -25,15 +25,15 @@ PLANTS = [
     Plant(
         "an announcement looks for a parked worker before it is in the inbox",
         _ENGINE,
-        "        self.inbox.append(node)\n        self.waiting.announced(node.lane)\n",
-        "        self.waiting.announced(node.lane)\n        self.inbox.append(node)\n",
+        "        self.inbox.append(node)\n        self.waiting.announced(node.ready_queue)\n",
+        "        self.waiting.announced(node.ready_queue)\n        self.inbox.append(node)\n",
         "event-1",
         (_LOST,),
     ),
     Plant(
         "an announcement wakes nobody",
         _ENGINE,
-        "        self.waiting.announced(node.lane)\n",
+        "        self.waiting.announced(node.ready_queue)\n",
         "",
         "event-1",
         (_LOST,),
@@ -101,7 +101,7 @@ PLANTS = [
     Plant(
         "room that a receive makes wakes nobody",
         _ENGINE,
-        "            self.waiting.wake_others(queue.consumer.lane, computes=True)\n",
+        "            self.waiting.wake_others(queue.consumer.ready_queue, computes=True)\n",
         "            pass\n",
         "slow-chain-2",
         (_LOST,),
@@ -117,7 +117,7 @@ PLANTS = [
     Plant(
         "the worker on standby gives up and leaves the queue closed",
         _ENGINE,
-        "            lane.quick = None\n            for queue in node.inputs:\n",
+        "            ready_queue.quick = None\n            for queue in node.inputs:\n",
         "            for queue in node.inputs:\n",
         "uneven-2",
         (_LOST, _SPIN, Kind.LIVELOCK),
@@ -133,7 +133,7 @@ PLANTS = [
     Plant(
         "a queue stays closed after a quick compute",
         _WORKERS,
-        "                    if lane.quick is node:\n                        lane.quick = None\n",
+        "                    if ready_queue.quick is node:\n                        ready_queue.quick = None\n",
         "",
         "chain-2",
         (_LOST, _SPIN, _HANG, _LEAK, Kind.LIVELOCK),
@@ -198,7 +198,8 @@ PLANTS = [
     Plant(
         "workers that find nothing to do wake each other",
         _WORKERS,
-        "                    if several:\n                        waiting.wake_others(lane, computes=False)\n",
+        "                    if several:\n"
+        "                        waiting.wake_others(ready_queue, computes=False)\n",
         "                    waiting.wake_all()\n",
         "duration-2",
         (_SPIN,),

@@ -512,7 +512,7 @@ def test_what_gets_done_in_a_pool_is_not_taken_for_the_operator_that_was_to_be_q
 
     def compose(app: App) -> None:
         def sometimes_slow(op: Body, i: Any, o: Any) -> None:
-            stands_by = op._node.lane.standby is not None  # type: ignore[union-attr]
+            stands_by = op._node.ready_queue.standby is not None  # type: ignore[union-attr]
             if stands_by and not seen:
                 others.clear()
                 seen.append(others.wait(5))  # only the other operator ends this
@@ -546,7 +546,7 @@ def test_an_operator_that_was_quick_and_is_not_any_more_does_not_hold_up_its_pro
 
         def sometimes_slow(op: Body, i: Any, o: Any) -> None:
             made.clear()
-            stands_by = op._node.lane.standby is not None  # type: ignore[union-attr]
+            stands_by = op._node.ready_queue.standby is not None  # type: ignore[union-attr]
             i.receive()
             if stands_by and not seen:
                 seen.append(made.wait(10))  # only the producer ends this

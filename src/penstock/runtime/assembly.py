@@ -37,7 +37,7 @@ def assemble(fragment: Fragment) -> Engine:
     engine = Engine(scheduler)
     for operator in fragment.graph:
         node = Node(engine, operator)
-        node.lane = engine.lanes[0]
+        node.ready_queue = engine.ready_queues[0]
         operator._node = node
         operator.metadata.node = node
         operator.metadata.clear()

@@ -56,14 +56,16 @@ class InputContext:
         """Have producers told of the room that a receive makes at once, not when compute is over.
 
         With one thread there would be no one to make use of it; with several, it is what lets the next
-        message be made while this one is being worked on. Nor is there anyone while this compute has its lane to
-        itself: producers in that lane are told when it is over, or by the worker that stands by, when it turns
-        out to take longer (`Engine.overtake`).
+        message be made while this one is being worked on. Nor is there anyone while this compute has its ready
+        queue to itself: producers in that queue are told when it is over, or by the worker that stands by, when it
+        turns out to take longer (`Engine.overtake`).
         """
         self._tells = True
         for inlet in self.inlets:
             producers = [claim.node for queue in inlet.queues for claim in queue.claims]
-            inlet.serves_others = any(producer.lane is not self._node.lane for producer in producers)
+            inlet.serves_others = any(
+                producer.ready_queue is not self._node.ready_queue for producer in producers
+            )
         self._is_watched = True
 
     def watch(self, streams: NodeStreams | None) -> None:
@@ -87,8 +89,8 @@ class InputContext:
             raise self._unknown(name) from None
         if self._is_watched:
             if self._tells:
-                lane = self._node.lane
-                if lane.quick is not self._node or lane.standby is None or inlet.serves_others:
+                ready_queue = self._node.ready_queue
+                if ready_queue.quick is not self._node or ready_queue.standby is None or inlet.serves_others:
                     self._tell_room(inlet)
             streams = self._streams
             if streams is None:

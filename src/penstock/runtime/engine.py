@@ -3,11 +3,11 @@
 Readiness is told, never searched for. After each `compute` the engine looks at that node's own queues
 (`finish`): an input that ran low adds a blocker to the node, an input that has room again takes one from
 its producers, an output that filled up adds one, a queue that has enough takes one from its consumer.
-A node whose last blocker went is put in its lane. The cost of a step depends on the ports of the
+A node whose last blocker went is put in its ready queue. The cost of a step depends on the ports of the
 operator that ran and on nothing else: no other node is looked at.
 
 What cannot be counted is handled beside that. Conditions that must be asked are asked when their node is
-taken from the lane (`admit`), and if they say no, the node waits for the event that could change the
+taken from the ready queue (`admit`), and if they say no, the node waits for the event that could change the
 answer: a message, a time (`timers`), or an announcement from any thread (`inbox`). Announcements only
 append to a deque and wake a sleeper, so that they may come from a CUDA callback or a signal handler; the
 next worker to look takes note of them.
@@ -61,7 +61,6 @@ class Engine:
         "ended_by",
         "errors",
         "inbox",
-        "lanes",
         "limit",
         "lock",
         "nodes",
@@ -69,6 +68,7 @@ class Engine:
         "poll_at",
         "polled",
         "progress",
+        "ready_queues",
         "running",
         "scheduler",
         "stopping",
@@ -82,7 +82,7 @@ class Engine:
         self.scheduler = scheduler
         self.clock: Clock = scheduler.clock
         self.nodes: list[Node] = []
-        self.lanes: list[ReadyQueue] = [ReadyQueue()]
+        self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
         self.lock = threading.Lock()
         self.inbox: deque[Node | None] = deque()
         self.timers = Timers()
@@ -122,7 +122,7 @@ class Engine:
         if node is self._asking and get_ident() == self._asking_on:
             return  # from inside a `check`, whose answer is about to be taken anyway
         self.inbox.append(node)
-        self.waiting.announced(node.lane)
+        self.waiting.announced(node.ready_queue)
 
     def time_moved(self) -> None:
         """Have the clock looked at again, because its time was moved or its pace changed."""
@@ -147,13 +147,15 @@ class Engine:
 
     def computing(self) -> list[Node]:
         """Return the nodes that compute now; for people to look at, since it takes no lock."""
-        waiting = {node for lane in self.lanes for node in (*lane.now, *lane.later)}
+        waiting = {
+            node for ready_queue in self.ready_queues for node in (*ready_queue.now, *ready_queue.later)
+        }
         return [node for node in self.nodes if node.busy and node not in waiting]
 
     # At the start.
 
     def prime(self) -> None:
-        """Count every node's blockers and put the ones without any in their lanes."""
+        """Count every node's blockers and put the ones without any in their ready queues."""
         self.alive = len(self.nodes)
         if self.scheduler.max_duration_ms >= 0:
             self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
@@ -172,14 +174,14 @@ class Engine:
                 self.retire(node)
             elif not node.blockers:
                 node.busy = True
-                node.lane.later.append(node)
+                node.ready_queue.later.append(node)
             elif node.asked:
                 self.observe(node)
         self.clock.watch(self.time_moved)
 
     # The step.
 
-    def take(self, lane: ReadyQueue) -> Node | None:
+    def take(self, ready_queue: ReadyQueue) -> Node | None:
         """Return the next node of a queue that is to run, or None; the caller runs it and calls `finish`."""
         while True:
             if self.inbox:
@@ -188,17 +190,17 @@ class Engine:
                 self.fire()
             if self.stopping:
                 return None
-            if lane.now:
-                node = lane.now.pop()
-            elif lane.later:
-                self.begin_sweep(lane)
+            if ready_queue.now:
+                node = ready_queue.now.pop()
+            elif ready_queue.later:
+                self.begin_sweep(ready_queue)
                 continue
             else:
                 return None
             if node.blockers or (node.guarded and not self.admit(node)):
                 node.busy = False
                 continue
-            node.sweep = lane.sweep
+            node.sweep = ready_queue.sweep
             return node
 
     def service(self) -> None:
@@ -210,17 +212,17 @@ class Engine:
 
     def has_ready(self) -> bool:
         """Return whether any node waits to be taken."""
-        return any(lane.now or lane.later for lane in self.lanes)
+        return any(ready_queue.now or ready_queue.later for ready_queue in self.ready_queues)
 
-    def begin_sweep(self, lane: ReadyQueue) -> None:
+    def begin_sweep(self, ready_queue: ReadyQueue) -> None:
         """Let everything that is to run later run now."""
         # If none but polled nodes are here, asking them once more would go on for ever.
-        busy = bool(self.polled) and not self.polled.keys() >= set(lane.later)
-        lane.sweep += 1
-        lane.now.extend(reversed(lane.later))
-        lane.later.clear()
-        if not lane.sweep & SWEEPS:
-            look_for_unreceived(self, lane)
+        busy = bool(self.polled) and not self.polled.keys() >= set(ready_queue.later)
+        ready_queue.sweep += 1
+        ready_queue.now.extend(reversed(ready_queue.later))
+        ready_queue.later.clear()
+        if not ready_queue.sweep & SWEEPS:
+            look_for_unreceived(self, ready_queue)
         if busy:
             self.poll()
 
@@ -237,7 +239,7 @@ class Engine:
             node.forget()
 
     def finish(self, node: Node) -> None:
-        """Bring every flag of the node's queues up to date and put in lanes what that made ready.
+        """Bring every flag of the node's queues up to date and put in ready queues what that made ready.
 
         With `take`, this is what a step costs beside the operator's own compute: about 1.2 µs of the 1.8
         that `benchmarks/chain.py` measures.
@@ -253,7 +255,7 @@ class Engine:
                 producer.blockers -= 1
                 if not producer.blockers and not producer.busy:
                     producer.busy = True
-                    producer.lane.later.append(producer)
+                    producer.ready_queue.later.append(producer)
             if queue.watched:
                 for producer in queue.feeders:
                     self.candidate(producer)
@@ -265,11 +267,11 @@ class Engine:
                 consumer.blockers -= 1
                 if not consumer.blockers and not consumer.busy:
                     consumer.busy = True
-                    lane = consumer.lane
-                    if consumer.sweep == lane.sweep:
-                        lane.later.append(consumer)
+                    ready_queue = consumer.ready_queue
+                    if consumer.sweep == ready_queue.sweep:
+                        ready_queue.later.append(consumer)
                     else:
-                        lane.now.append(consumer)
+                        ready_queue.now.append(consumer)
             if queue.affordable and waiting > queue.room:
                 queue.affordable = False
                 queue.producer.blockers += 1
@@ -295,28 +297,28 @@ class Engine:
             if node.asked:
                 self.observe(node)
         else:
-            node.lane.later.append(node)
+            node.ready_queue.later.append(node)
 
     def tell_room(self, queue: Queue) -> None:
         """Tell the producers of a queue, in the middle of its consumer's compute, that there is room."""
         with self.lock:
             self._retell(queue)
-            self.waiting.wake_others(queue.consumer.lane, computes=True)
+            self.waiting.wake_others(queue.consumer.ready_queue, computes=True)
 
-    def overtake(self, lane: ReadyQueue) -> None:
+    def overtake(self, ready_queue: ReadyQueue) -> None:
         """Open a queue to all its workers again: the node that has it to itself is not as quick as expected."""
-        node = lane.quick
+        node = ready_queue.quick
         if node is not None:
-            lane.quick = None
+            ready_queue.quick = None
             for queue in node.inputs:
                 self._retell(queue)  # which it did not do as it received
 
     def candidate(self, node: Node, soon: bool = False) -> None:
-        """Put a node in its lane, in this sweep if `soon`, if nothing that is counted blocks it."""
+        """Put a node in its ready queue, in this sweep if `soon`, if nothing that is counted blocks it."""
         if not node.blockers and not node.busy:
             node.busy = True
-            lane = node.lane
-            (lane.now if soon and node.sweep != lane.sweep else lane.later).append(node)
+            ready_queue = node.ready_queue
+            (ready_queue.now if soon and node.sweep != ready_queue.sweep else ready_queue.later).append(node)
 
     def retire(self, node: Node) -> None:
         """Never run a node again."""

@@ -1,7 +1,7 @@
 """Node: an operator in a run, as the engine sees it.
 
 `blockers` counts what keeps it from running among the things that are counted: an input with too few
-messages, a queue downstream without room. When it is 0 the node is put in its lane. Conditions that
+messages, a queue downstream without room. When it is 0 the node is put in its ready queue. Conditions that
 cannot be counted are in `asked`; a node that has them is `special` and is asked when it is taken.
 """
 
@@ -56,7 +56,6 @@ class Node:
         "input",
         "input_queues",
         "inputs",
-        "lane",
         "metadata",
         "name",
         "operator",
@@ -66,6 +65,7 @@ class Node:
         "pace",
         "pending",
         "polls",
+        "ready_queue",
         "remaining",
         "retired",
         "rooms",
@@ -87,7 +87,7 @@ class Node:
         self.input: InputContext
         self.output: OutputContext
         self.context: ExecutionContext
-        self.lane: ReadyQueue
+        self.ready_queue: ReadyQueue
         # By port, and flat for the hot path.
         self.input_queues: dict[str, tuple[Queue, ...]] = {}
         self.output_queues: dict[str, tuple[Queue, ...]] = {}
@@ -97,7 +97,7 @@ class Node:
         # How many nanoseconds a compute takes, lately; measured where there are several workers. Until it is known,
         # the node counts as slow: then others run beside it.
         self.pace = UNKNOWN_PACE
-        # In a lane or running: either way not to be put in the lane again.
+        # In a ready queue or running: either way not to be put in the ready queue again.
         self.busy = False
         # Computes left; counts down from -1 past every bound where there is none.
         self.remaining = -1

@@ -1,9 +1,10 @@
 """Operators that compute again and again and leave their messages where they are.
 
 An input that `compute` never receives from keeps its operator ready for ever: it spins, nothing is wrong that could
-be raised, and the run does not end. That is looked for once in so many sweeps of a lane, and not at every receive,
-which would cost more than all else there. An input is then given a `take` that puts the usual one back at the first
-message taken; where it is still in place the next time, and the operator has computed since, nothing was taken.
+be raised, and the run does not end. That is looked for once in so many sweeps of a ready queue, and not at every
+receive, which would cost more than all else there. An input is then given a `take` that puts the usual one back at
+the first message taken; where it is still in place the next time, and the operator has computed since, nothing was
+taken.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ SWEEPS = 1023
 _COMPUTES = 1_000
 
 
-def look_for_unreceived(engine: Engine, lane: ReadyQueue) -> None:
-    """Warn of each input of a lane's operators that the operator has stopped to receive from."""
+def look_for_unreceived(engine: Engine, ready_queue: ReadyQueue) -> None:
+    """Warn of each input of a ready queue's operators that the operator has stopped to receive from."""
     for node in engine.nodes:
-        if node.lane is not lane or node.retired or _goes_on(node):
+        if node.ready_queue is not ready_queue or node.retired or _goes_on(node):
             continue
         inlets = [inlet for inlet in node.input.inlets if not _is_optional(node, inlet)]
         untaken = [inlet for inlet in inlets if type(inlet.take) is _Untaken]

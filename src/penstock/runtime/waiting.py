@@ -90,19 +90,19 @@ class Waiting:
                 return
             if self._wake_one(ready_queue):
                 return
-        for other in self._engine.lanes:
+        for other in self._engine.ready_queues:
             if self._wake_one(other):
                 return
 
     def wake_all(self) -> None:
         """Wake every parked worker."""
-        for ready_queue in self._engine.lanes:
+        for ready_queue in self._engine.ready_queues:
             while self._wake_one(ready_queue):
                 pass
 
     def time_moved(self) -> None:
         """Wake the workers with a deadline, because it comes sooner or later than they think."""
-        for ready_queue in self._engine.lanes:
+        for ready_queue in self._engine.ready_queues:
             for parker in tuple(ready_queue.parked):
                 if parker.deadline is not None:
                     try:
@@ -129,7 +129,7 @@ class Waiting:
     def wake_others(self, own: ReadyQueue | None, computes: bool) -> None:
         """Wake workers for the work and the time that this worker does not see to itself."""
         engine = self._engine
-        for ready_queue in engine.lanes:
+        for ready_queue in engine.ready_queues:
             if not ready_queue.parked or not (ready_queue.now or ready_queue.later):
                 continue
             if ready_queue is own and not computes:
@@ -144,7 +144,7 @@ class Waiting:
                 return
             until = engine.next_time()
             if until is not None and not self._is_kept(until):
-                for ready_queue in engine.lanes:
+                for ready_queue in engine.ready_queues:
                     if self._wake_one(ready_queue):
                         return
 
@@ -153,7 +153,7 @@ class Waiting:
 
     def _is_kept(self, until: int) -> bool:
         """Whether a parked worker wakes up by itself no later than at a time."""
-        for ready_queue in self._engine.lanes:
+        for ready_queue in self._engine.ready_queues:
             for parker in tuple(ready_queue.parked):
                 deadline = parker.deadline
                 if deadline is not None and deadline <= until:

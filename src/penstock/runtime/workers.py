@@ -2,7 +2,7 @@
 
 A worker holds the engine's lock to take a node and to finish it, in one stretch: one lock operation for
 each compute. After a compute the worker itself takes what that made ready; another thread is woken only
-when something is left over in the lane. Waking a thread costs tens of microseconds, and under the GIL
+when something is left over in the ready queue. Waking a thread costs tens of microseconds, and under the GIL
 the woken thread could not run anyway until this one lets go.
 
 Nor is it woken for what this worker will get to in a moment. Two threads that each make short calls which
@@ -40,7 +40,7 @@ def run_workers(
     engine: Engine, count: int, cores: Sequence[int] = (), pools: Sequence[ThreadPool] = ()
 ) -> None:
     """Run until the engine is finished, on `count` threads and those of the pools."""
-    places = [(Parker(engine.lanes[0]), tuple(cores)) for _ in range(count)]
+    places = [(Parker(engine.ready_queues[0]), tuple(cores)) for _ in range(count)]
     for pool in pools:
         places += _places_of(engine, pool)
     if len(places) > 1:
@@ -68,7 +68,7 @@ def run_workers(
 
 
 def _places_of(engine: Engine, pool: ThreadPool) -> list[tuple[Parker, tuple[int, ...]]]:
-    """Move the nodes of a pool's operators to lanes of their own, and make the places that serve them."""
+    """Move the nodes of a pool's operators to ready queues of their own, and make the places that serve them."""
     shared = ReadyQueue()
     cores: set[int] = set()
     places: list[tuple[Parker, tuple[int, ...]]] = []
@@ -80,20 +80,20 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[tuple[Parker, tuple[int
                 f"thread pool {pool.name!r} holds operator {assignment.operator.name!r}, which is not part "
                 "of this application's graph"
             )
-        lane = shared
+        ready_queue = shared
         if assignment.pinned:
-            lane = ReadyQueue()
-            engine.lanes.append(lane)
-            places.append((Parker(lane), assignment.cores))
+            ready_queue = ReadyQueue()
+            engine.ready_queues.append(ready_queue)
+            places.append((Parker(ready_queue), assignment.cores))
         else:
             cores.update(assignment.cores)
             used = True
         if node.busy and not node.retired:
-            node.lane.later.remove(node)
-            lane.later.append(node)
-        node.lane = lane
+            node.ready_queue.later.remove(node)
+            ready_queue.later.append(node)
+        node.ready_queue = ready_queue
     if used:
-        engine.lanes.append(shared)
+        engine.ready_queues.append(shared)
         places += [(Parker(shared), tuple(sorted(cores))) for _ in range(pool.initial_size)]
     return places
 
@@ -109,9 +109,9 @@ def _pin(cores: tuple[int, ...]) -> None:
 
 def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
     lock = engine.lock
-    lane = parker.ready_queue
+    ready_queue = parker.ready_queue
     waiting = engine.waiting
-    several = len(engine.lanes) > 1
+    several = len(engine.ready_queues) > 1
     node = None
     try:
         if cores:
@@ -119,23 +119,23 @@ def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
         lock.acquire()
         try:
             while True:
-                if lane.quick is None:
-                    node = engine.take(lane)
+                if ready_queue.quick is None:
+                    node = engine.take(ready_queue)
                 else:
                     node = None
                     engine.service()
                 if node is None:
                     if several:
-                        waiting.wake_others(lane, computes=False)
+                        waiting.wake_others(ready_queue, computes=False)
                     if not waiting.wait(parker, lock):
                         return
                     continue
                 engine.running += 1
                 if node.pace < _QUICK:
-                    lane.quick = node
-                # While it has the only lane to itself, and one stands by, there is nobody to wake.
-                if lane.quick is None or lane.standby is None or several or engine.timed:
-                    waiting.wake_others(lane, computes=True)
+                    ready_queue.quick = node
+                # While it has the only ready queue to itself, and one stands by, there is nobody to wake.
+                if ready_queue.quick is None or ready_queue.standby is None or several or engine.timed:
+                    waiting.wake_others(ready_queue, computes=True)
                 lock.release()
                 # A quick one is timed now and then: looking at the clock twice costs a tenth of the whole step.
                 timed = node.pace >= _QUICK or not node.remaining & 7
@@ -144,7 +144,7 @@ def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
                     if node.special:
                         engine.compute_special(node)
                     else:
-                        compute = node.compute  # as in `run_alone`
+                        compute = node.compute  # as in `run_single_threaded`
                         compute(node.input, node.output, node.context)
                 except BaseException as error:
                     note(error, "compute", node.operator)
@@ -154,8 +154,8 @@ def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
                         node.pace = _pace(node.pace, perf_counter_ns() - began)
                     lock.acquire()
                     engine.running -= 1
-                    if lane.quick is node:
-                        lane.quick = None
+                    if ready_queue.quick is node:
+                        ready_queue.quick = None
                 engine.finish(node)
         finally:
             lock.release()

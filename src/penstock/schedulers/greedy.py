@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.scheduler import Scheduler
-from penstock.runtime.alone import run_alone
+from penstock.runtime.single_threaded import run_single_threaded
 
 if TYPE_CHECKING:
     from penstock.runtime.engine import Engine
@@ -19,4 +19,4 @@ class GreedyScheduler(Scheduler):
     def execute(self, engine: Engine) -> None:
         """Run until the engine is finished."""
         with engine.clock.attach():
-            run_alone(engine)
+            run_single_threaded(engine)

@@ -10,16 +10,16 @@ from penstock.runtime.parker import Parker
 if TYPE_CHECKING:
     from penstock.runtime.engine import Engine
 
-__all__ = ["run_alone"]
+__all__ = ["run_single_threaded"]
 
 
-def run_alone(engine: Engine) -> None:
+def run_single_threaded(engine: Engine) -> None:
     """Run until the engine is finished, on this thread."""
-    lane = engine.lanes[0]
-    parker = Parker(lane)
+    ready_queue = engine.ready_queues[0]
+    parker = Parker(ready_queue)
     waiting = engine.waiting
     while True:
-        node = engine.take(lane)
+        node = engine.take(ready_queue)
         if node is None:
             if not waiting.wait(parker, None):
                 return
