@@ -276,6 +276,29 @@ def test_an_event_outstanding_since_the_start_of_an_operator_without_messages_is
     assert taken == [1]
 
 
+@pytest.mark.parametrize("make", SCHEDULERS)
+@pytest.mark.parametrize("state", [AsynchronousEventState.READY, AsynchronousEventState.EVENT_NEVER])
+def test_an_event_that_comes_for_an_operator_without_messages_is_outstanding_no_more(
+    make: Make, state: AsynchronousEventState
+) -> None:
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+        event.event_state = AsynchronousEventState.EVENT_WAITING
+
+        def tell(op: Body, i: Any, o: Any) -> None:
+            event.event_state = state
+
+        tells = Body(app, CountCondition(app, 1), outputs=["out"], body=tell, name="tells")
+        app.add_flow(tells, sink(app, [], event))
+
+    app = App(compose, make)
+    future = app.run_async()
+    try:
+        future.result(timeout=10)
+    finally:
+        app.stop_execution()
+
+
 # Conditions of users.
 
 
