@@ -278,6 +278,29 @@ def test_an_event_outstanding_since_the_start_of_an_operator_without_messages_is
     assert taken == [1]
 
 
+@pytest.mark.parametrize("make", SCHEDULERS)
+@pytest.mark.parametrize("state", [AsynchronousEventState.READY, AsynchronousEventState.EVENT_NEVER])
+def test_an_event_that_comes_for_an_operator_without_messages_is_outstanding_no_more(
+    make: Make, state: AsynchronousEventState
+) -> None:
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+        event.event_state = AsynchronousEventState.EVENT_WAITING
+
+        def tell(op: Body, i: Any, o: Any) -> None:
+            event.event_state = state
+
+        tells = Body(app, CountCondition(app, 1), outputs=["out"], body=tell, name="tells")
+        app.add_flow(tells, sink(app, [], event))
+
+    app = App(compose, make)
+    future = app.run_async()
+    try:
+        future.result(timeout=10)
+    finally:
+        app.stop_execution()
+
+
 # Conditions of users.
 
 
@@ -422,6 +445,33 @@ def test_a_condition_that_said_wait_and_then_never_is_polled_no_more(machine: An
     clock: Any = app.scheduler().clock
     assert clock.timestamp() == 19 * 500 * MS
     assert clock.parked < 20 * 10  # where a poll every 5 ms would make it 100 for each tick
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_condition_that_says_wait_is_polled_while_an_event_is_outstanding(
+    machine: Any, workers: int
+) -> None:
+    class Later(Condition):
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            return (SchedulingStatusType.READY if timestamp >= 50 * MS else SchedulingStatusType.WAIT), None
+
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+        event.event_state = AsynchronousEventState.EVENT_WAITING
+
+        def end(op: Body, i: Any, o: Any) -> None:
+            event.event_state = AsynchronousEventState.EVENT_NEVER
+
+        app.add_operator(Body(app, event, name="waits"))
+        app.add_operator(Body(app, Later(app), CountCondition(app, 1), body=end, name="polled"))
+
+    app = App(compose, in_virtual_time(workers))
+    future = app.run_async()
+    try:
+        future.result(timeout=10)
+    finally:
+        app.stop_execution()
+    assert app.scheduler().clock.timestamp() == 50 * MS
 
 
 @pytest.mark.parametrize("make", SCHEDULERS[1:])
