@@ -70,7 +70,7 @@ def check_nothing_is_left(
     more_blocks = sys.getallocatedblocks() - blocks
     gc.collect()
     assert len(gc.get_objects()) - objects < FEW_BLOCKS
-    assert more_blocks < FEW_BLOCKS
+    assert more_blocks < FEW_BLOCKS + 50 * late
     for measured in zip(*memory, strict=True):
         assert min(after - before for before, after in pairwise(measured)) <= BYTES_A_ROUND * rounds // PARTS
 
