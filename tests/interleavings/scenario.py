@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from penstock import Application, EventBasedScheduler, GreedyScheduler, Operator, OperatorSpec
-from penstock.core import Clock
+from penstock.core import Clock, Scheduler
 from penstock.resources import ManualClock, RealtimeClock, SyntheticClock
 
 from . import bindings
@@ -289,7 +289,7 @@ class _Program(Application):
         self._world.control.guard = None
 
 
-class _Several(EventBasedScheduler):
+class _Watched(Scheduler):
     before: Callable[[Any], None]
     after: Callable[[], None]
 
@@ -301,16 +301,12 @@ class _Several(EventBasedScheduler):
             self.after()
 
 
-class _Alone(GreedyScheduler):
-    before: Callable[[Any], None]
-    after: Callable[[], None]
+class _Several(_Watched, EventBasedScheduler):
+    pass
 
-    def execute(self, engine: Any) -> None:
-        self.before(engine)
-        try:
-            super().execute(engine)
-        finally:
-            self.after()
+
+class _Alone(_Watched, GreedyScheduler):
+    pass
 
 
 def _judge(world: World, watch: Watch) -> None:
