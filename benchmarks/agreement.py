@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.report import circumstances, publish, table
 from examples.isolation import ISOLATION, Bench, Scenario, Work, measure, run
 from penstock.gpu import sim
-from penstock.gpu._backend import driver_version, why_not_cuda
+from penstock.gpu.backends import driver_version, why_not_cuda
 
 SCENARIOS = {
     "isolation (calibrated beside)": ISOLATION,

@@ -32,7 +32,7 @@ def circumstances(device: str) -> str:
 def build() -> str:
     """Return words to add where penstock's hot path is compiled."""
     # Not at the top: what is measured beside penstock may run where there is none.
-    from penstock.runtime.compiled import is_compiled
+    from penstock._runtime.compiled import is_compiled
 
     return ", compiled" if is_compiled() else ""
 

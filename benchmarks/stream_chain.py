@@ -16,8 +16,8 @@ from typing import Any
 
 from benchmarks.common import machine, table
 from penstock import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
-from penstock.runtime.managed_stream import ManagedStream
-from penstock.runtime.stream_source import StreamSource
+from penstock._runtime.streams.managed_stream import ManagedStream
+from penstock._runtime.streams.stream_source import StreamSource
 
 _HANDLES = count(16)  # the first few stand for default streams
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 project = "penstock"
 author = "the penstock authors"
 copyright = "the penstock authors"  # noqa: A001  (Sphinx's name)
-release = importlib.import_module("penstock._version").__version__
+release = importlib.import_module("penstock.version").__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["_build"]

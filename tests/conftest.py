@@ -6,6 +6,6 @@ os.environ.setdefault("PENSTOCK_DEVICE", "sim")
 
 
 def pytest_report_header() -> str:
-    from penstock.runtime.compiled import is_compiled
+    from penstock._runtime.compiled import is_compiled
 
     return f"penstock: {'compiled' if is_compiled() else 'pure Python'}"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import gpu
-from penstock.gpu import _ambient
+from penstock.gpu import ambient
 
 
 class Foreign:
@@ -46,7 +46,7 @@ def current(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(_ambient, "_torch_has_cuda", lambda: True)
+    monkeypatch.setattr(ambient, "_torch_has_cuda", lambda: True)
     return streams
 
 

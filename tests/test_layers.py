@@ -13,11 +13,11 @@ MAY_IMPORT = {
     "gpu": {"gpu"},
     "tensor": {"tensor"},
     "core": {"core"},
-    "runtime": {"core", "runtime", "tensor"},
-    "conditions": {"core", "runtime", "conditions"},
-    "resources": {"core", "runtime", "conditions", "resources"},
-    "schedulers": {"core", "runtime", "schedulers"},
-    "testing": {"core", "runtime", "conditions", "resources", "schedulers", "testing"},
+    "_runtime": {"core", "_runtime", "tensor"},
+    "conditions": {"core", "_runtime", "conditions"},
+    "resources": {"core", "_runtime", "conditions", "resources"},
+    "schedulers": {"core", "_runtime", "schedulers"},
+    "testing": {"core", "_runtime", "conditions", "resources", "schedulers", "testing"},
 }
 
 

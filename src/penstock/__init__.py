@@ -6,7 +6,6 @@ Importing this package imports no CUDA library; the device is chosen when it is 
 
 from typing import TYPE_CHECKING, Any
 
-from penstock._version import __version__
 from penstock.conditions import CountCondition, PeriodicCondition
 from penstock.core import (
     Application,
@@ -23,6 +22,7 @@ from penstock.core import (
 )
 from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from penstock.tensor import Tensor, TensorMap, as_tensor
+from penstock.version import __version__
 
 if TYPE_CHECKING:
     from penstock.core import Outcome

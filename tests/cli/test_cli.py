@@ -84,14 +84,14 @@ def test_info_does_not_look_at_cuda_where_it_is_not_wanted(capsys, monkeypatch, 
         raise AssertionError("looked at CUDA")
 
     monkeypatch.setenv("PENSTOCK_DEVICE", choice)
-    monkeypatch.setattr("penstock.gpu._backend.why_not_cuda", look)
+    monkeypatch.setattr("penstock.gpu.backends.why_not_cuda", look)
     assert main(["info"]) == 0
     assert "a real device" not in capsys.readouterr().out
 
 
 def test_info_tells_why_auto_simulates(capsys, monkeypatch):
     monkeypatch.setenv("PENSTOCK_DEVICE", "auto")
-    monkeypatch.setattr("penstock.gpu._backend.why_not_cuda", lambda: "there is no GPU")
+    monkeypatch.setattr("penstock.gpu.backends.why_not_cuda", lambda: "there is no GPU")
     assert main(["info"]) == 0
     told = capsys.readouterr().out
     assert "simulated (there is no GPU)" in told
@@ -100,7 +100,7 @@ def test_info_tells_why_auto_simulates(capsys, monkeypatch):
 
 @pytest.mark.parametrize(("file", "words"), [("engine.py", "pure Python"), ("engine.so", "compiled")])
 def test_info_tells_whether_the_hot_path_is_compiled(capsys, monkeypatch, file, words):
-    monkeypatch.setattr("penstock.runtime.engine.__file__", f"/lib/penstock/runtime/{file}")
+    monkeypatch.setattr("penstock._runtime.scheduling.engine.__file__", f"/lib/penstock/_runtime/scheduling/{file}")
     assert main(["info"]) == 0
     assert f"Hot path   {words}\n" in capsys.readouterr().out
 

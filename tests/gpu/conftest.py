@@ -17,7 +17,7 @@ import pytest
 
 from penstock import gpu
 from penstock.gpu import sim
-from penstock.gpu._backend import DeviceUnavailable, why_not_cuda
+from penstock.gpu.backends import DeviceUnavailable, why_not_cuda
 
 
 @dataclass

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock import gpu
-from penstock.gpu import _completion
+from penstock.gpu import completion
 from tests.gpu.kernels import slow_write, spin
 
 MS = 1_000_000
@@ -181,7 +181,7 @@ def test_a_callback_that_exits_ends_no_thread_that_others_wait_for(monkeypatch):
     def leave(error):
         raise SystemExit
 
-    waiters = _completion._Waiters()
+    waiters = completion._Waiters()
     waiters.add(1, PassedEvent(), leave)
     waiters.add(1, PassedEvent(), lambda error: told.set())
     assert told.wait(10)
@@ -192,7 +192,7 @@ def test_a_thread_that_does_not_start_leaves_no_queue_that_nobody_serves(monkeyp
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
-    waiters = _completion._Waiters()
+    waiters = completion._Waiters()
     told = threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
@@ -206,15 +206,15 @@ def test_what_is_no_stream_leaves_no_host_function_behind(monkeypatch):
     import sys
     import types
 
-    from penstock.gpu import _host
+    from penstock.gpu import host_function
 
     driver = types.SimpleNamespace(CUstream=lambda handle: handle)
     monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))
     monkeypatch.setitem(sys.modules, "cuda.bindings", types.SimpleNamespace(driver=driver))
-    before = dict(_host._pending)
+    before = dict(host_function._pending)
     with pytest.raises(TypeError, match="is not a stream"):
         gpu.launch_host(object(), print)
-    assert _host._pending == before
+    assert host_function._pending == before
 
 
 def test_a_host_function_holds_up_its_stream_until_it_returns(bench):

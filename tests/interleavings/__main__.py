@@ -10,7 +10,7 @@ import time
 
 os.environ.setdefault("PENSTOCK_DEVICE", "sim")
 
-from penstock.runtime.compiled import is_compiled
+from penstock._runtime.compiled import is_compiled
 
 from .exploring import Found, explore, replay, sample
 from .planting import planted

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from penstock.runtime.engine import Engine
-from penstock.runtime.parker import Parker
-from penstock.runtime.ready_queue import ReadyQueue
+from penstock._runtime.scheduling.engine import Engine
+from penstock._runtime.scheduling.parker import Parker
+from penstock._runtime.scheduling.ready_queue import ReadyQueue
 
 from .controller import Abort, Controller
 from .primitives import ControlledThreading, ControlledTime
@@ -46,17 +46,17 @@ __all__ = [
 
 # Where any line may be the last before another thread goes on. Their `threading` and `time` are the controller's.
 _MODULES = [
-    "penstock.runtime.single_threaded",
-    "penstock.runtime.contexts",
-    "penstock.runtime.engine",
-    "penstock.runtime.node",
-    "penstock.runtime.parker",
-    "penstock.runtime.queue",
-    "penstock.runtime.ready_queue",
-    "penstock.runtime.threads",
-    "penstock.runtime.timers",
-    "penstock.runtime.waiting",
-    "penstock.runtime.workers",
+    "penstock._runtime.scheduling.single_threaded",
+    "penstock._runtime.messages.contexts",
+    "penstock._runtime.scheduling.engine",
+    "penstock._runtime.scheduling.node",
+    "penstock._runtime.scheduling.parker",
+    "penstock._runtime.messages.queue",
+    "penstock._runtime.scheduling.ready_queue",
+    "penstock._runtime.scheduling.threads",
+    "penstock._runtime.scheduling.timers",
+    "penstock._runtime.scheduling.waiting",
+    "penstock._runtime.scheduling.workers",
     "penstock.conditions.asynchronous",
     "penstock.conditions.boolean",
     "penstock.conditions.periodic",

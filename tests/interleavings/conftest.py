@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.runtime.compiled import is_compiled
+from penstock._runtime.compiled import is_compiled
 
 
 @pytest.fixture(autouse=True)

@@ -14,11 +14,11 @@ __all__ = ["PLANTS"]
 _LOST, _TIME, _SPIN, _DOUBLE = Kind.LOST_WAKE_UP, Kind.MISSED_TIME, Kind.SPIN, Kind.DOUBLE_WAKE_UP
 _EARLY, _WRONG, _HANG, _LEAK, _ERROR = Kind.PREMATURE_END, Kind.WRONG_RESULT, Kind.HANG, Kind.LEAK, Kind.ERROR
 
-_ENGINE = "penstock.runtime.engine"
-_WAITING = "penstock.runtime.waiting"
-_WORKERS = "penstock.runtime.workers"
-_PARKER = "penstock.runtime.parker"
-_QUEUE = "penstock.runtime.queue"
+_ENGINE = "penstock._runtime.scheduling.engine"
+_WAITING = "penstock._runtime.scheduling.waiting"
+_WORKERS = "penstock._runtime.scheduling.workers"
+_PARKER = "penstock._runtime.scheduling.parker"
+_QUEUE = "penstock._runtime.messages.queue"
 
 PLANTS = [
     # Announcements.

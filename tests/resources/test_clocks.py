@@ -8,8 +8,8 @@ import pytest
 from pipelines import SCHEDULERS, App, Body, Make, run
 
 from penstock import CountCondition, PeriodicCondition
+from penstock._runtime.scheduling.engine import Engine
 from penstock.resources import ManualClock, RealtimeClock, SyntheticClock
-from penstock.runtime.engine import Engine
 
 
 def test_a_manual_clock_moves_when_someone_sleeps() -> None:

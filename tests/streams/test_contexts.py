@@ -240,7 +240,7 @@ def test_what_stands_for_a_stream_where_there_is_no_device_can_be_emitted_too(
 
 
 def test_a_queue_that_others_add_to_can_be_looked_through() -> None:
-    from penstock.runtime.queue import Queue
+    from penstock._runtime.messages.queue import Queue
 
     class Changing(list[int]):
         times = 0

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock import gpu
+from penstock._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
 from penstock.gpu import sim
-from penstock.runtime.default_stream import DEFAULT_STREAM, default_handle
 
 
 @pytest.fixture

@@ -242,7 +242,7 @@ def test_what_is_watched_is_let_go_when_the_program_lets_go(machine: sim.Machine
 
 
 def test_much_that_is_held_is_not_looked_through_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.runtime import keeper
+    from penstock._runtime.streams import keeper
 
     looks: list[int] = []
     original = keeper.let_go

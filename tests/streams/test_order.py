@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from penstock.runtime.managed_stream import ManagedStream
-from penstock.runtime.order import Order
-from penstock.runtime.trail import Trail
+from penstock._runtime.streams.fences import Trail
+from penstock._runtime.streams.managed_stream import ManagedStream
+from penstock._runtime.streams.order import Order
 
 _HANDLES = count(1)
 

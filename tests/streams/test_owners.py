@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from penstock import TensorMap, as_tensor
+from penstock._runtime.streams.keeper import Keeper
+from penstock._runtime.streams.owners import add_owners, only_kept
+from penstock._runtime.streams.watch import Watch
 from penstock.core import Application, Operator
 from penstock.core.metadata import MetadataDictionary
 from penstock.gpu import sim
-from penstock.runtime.keeper import Keeper
-from penstock.runtime.owners import add_owners, only_kept
-from penstock.runtime.watch import Watch
 
 
 class Memory:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock import CountCondition
+from penstock._runtime.streams.fences import Trail
+from penstock._runtime.streams.managed_stream import ManagedStream
 from penstock.gpu import sim
-from penstock.runtime.managed_stream import ManagedStream
-from penstock.runtime.trail import Trail
 from tests.streams.frames import MS, Consumer, Producer, Step, launch, run
 
 

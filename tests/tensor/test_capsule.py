@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from penstock import Tensor, as_tensor
-from penstock.tensor import DLDataType, TensorError, _capsule
+from penstock.tensor import DLDataType, TensorError
+from penstock.tensor import capsule as capsules
 from tests.tensor.producers import (
     BF16,
     CUDA,
@@ -190,7 +191,7 @@ def test_between_reading_a_capsule_and_taking_it_nobody_else_takes_it(
 ) -> None:
     made, taken = Made(), []
     both_are_here = threading.Barrier(2, timeout=0.2)
-    set_name = _capsule._set_name
+    set_name = capsules._set_name
 
     def slowly(capsule: Any, name: bytes) -> int:
         with contextlib.suppress(threading.BrokenBarrierError):  # as is right, the other one never comes
@@ -201,7 +202,7 @@ def test_between_reading_a_capsule_and_taking_it_nobody_else_takes_it(
         with contextlib.suppress(TensorError):
             taken.append(as_tensor(made.capsule))
 
-    monkeypatch.setattr(_capsule, "_set_name", slowly)
+    monkeypatch.setattr(capsules, "_set_name", slowly)
     threads = [threading.Thread(target=take) for _ in range(2)]
     for thread in threads:
         thread.start()

@@ -359,12 +359,12 @@ def test_something_else_that_is_called_a_capsule_is_refused() -> None:
 
 
 def test_a_capsule_that_fails_when_it_is_taken_is_a_tensor_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.tensor import _as_tensor
+    from penstock.tensor import conversion
 
     def fail(obj: Any) -> Any:
         raise ValueError("no view of it")
 
-    monkeypatch.setattr(_as_tensor, "_numpy_view", fail)
+    monkeypatch.setattr(conversion, "_numpy_view", fail)
     made = Made(dtype=F32)
     with pytest.raises(TensorError, match=r"builtins\.PyCapsule cannot be a tensor: no view of it"):
         as_tensor(made.capsule)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock import Tensor, TensorMap, as_tensor
-from penstock.tensor import TensorError, _ready, as_message
+from penstock.tensor import TensorError, as_message, pending_work
 from tests.tensor.producers import CUDA, Interface, Library, Work
 
 a, b, c = np.zeros(1), np.zeros((2, 2)), np.arange(3)
@@ -136,7 +136,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     def stream_of(handle: int) -> Any:
         return SimpleNamespace(handle=handle, wait=lambda other: found.append((handle, other.handle)))
 
-    monkeypatch.setattr(_ready, "stream_of", stream_of)
+    monkeypatch.setattr(pending_work, "stream_of", stream_of)
     return found
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from penstock import as_tensor, gpu
 from penstock.gpu import sim
-from penstock.tensor import DLDevice, TensorError, _as_tensor, _export
+from penstock.tensor import DLDevice, TensorError, conversion, export
 
 HOST = np.arange(24, dtype=np.float32)
 
@@ -145,7 +145,7 @@ def test_cuda_core_is_given_what_it_reads(monkeypatch: pytest.MonkeyPatch, given
         return SimpleNamespace(held=obj, __dlpack_device__=lambda: (13, 2))
 
     monkeypatch.setattr(gpu, "backend", lambda: "cuda")
-    monkeypatch.setattr(_as_tensor, "_cuda_view", view)
+    monkeypatch.setattr(conversion, "_cuda_view", view)
     tensor = as_tensor(given)
     assert seen == [tensor.data]
     assert tensor.device == DLDevice(13, 2)
@@ -297,8 +297,8 @@ def test_a_library_is_told_of_streams_as_it_understands_them(module: str, told: 
 
     Array.__module__ = module
     for stream in (-1, 0x1234):
-        _export.request_capsule(Array(), stream, (1, 0))
+        export.request_capsule(Array(), stream, (1, 0))
     assert heard == told
     for stream in (-1, 0x1234):
-        _export.request_elsewhere(Array(), stream, (1, 0), None, False)
+        export.request_elsewhere(Array(), stream, (1, 0), None, False)
     assert heard == told * 2

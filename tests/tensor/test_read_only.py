@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from penstock import as_tensor
-from penstock.tensor import DLDataType, _libraries
+from penstock.tensor import DLDataType, libraries
 from tests.tensor.producers import (
     BF16,
     CPU,
@@ -153,7 +153,7 @@ def test_libraries_whose_arrays_never_change_and_whose_capsules_cannot_say_so(mo
     tensor = as_tensor(kind(CPU, None))
     assert tensor.is_readonly
     assert not np.from_dlpack(tensor).flags.writeable
-    assert _libraries.library_of(kind).is_immutable
+    assert libraries.library_of(kind).is_immutable
     assert not as_tensor(OldLibrary(CPU, None)).is_readonly
 
 

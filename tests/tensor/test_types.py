@@ -11,7 +11,7 @@ import pytest
 
 from penstock import as_tensor
 from penstock.tensor import DLDataType, DLDevice, DLDeviceType, TensorError
-from penstock.tensor._types import element_named, element_of
+from penstock.tensor.types import element_named, element_of
 from tests.tensor.producers import Made
 
 NARROW = {

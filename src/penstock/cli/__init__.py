@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from penstock._version import __version__
+from penstock.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

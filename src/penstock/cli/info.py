@@ -5,9 +5,9 @@ import platform
 from importlib import metadata
 from typing import Any
 
-from penstock._version import __version__
-from penstock.gpu import _backend as backends
-from penstock.runtime.compiled import is_compiled
+from penstock._runtime.compiled import is_compiled
+from penstock.gpu import backends
+from penstock.version import __version__
 
 # A library, and the distributions that may bring it.
 LIBRARIES = {

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
+from penstock._runtime.messages.message import Message, is_passed
 from penstock.core.condition import Condition, SchedulingStatusType
-from penstock.runtime.message import Message, is_passed
 
 if TYPE_CHECKING:
+    from penstock._runtime.messages.queue import Queue
+    from penstock._runtime.scheduling.node import Node
+    from penstock._runtime.streams.fences import Trail
     from penstock.core.fragment import Fragment
-    from penstock.runtime.node import Node
-    from penstock.runtime.queue import Queue
-    from penstock.runtime.trail import Trail
 
 __all__ = ["CudaStreamCondition"]
 

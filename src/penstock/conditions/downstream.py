@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock._runtime.messages.queue import Nowhere
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 from penstock.core.errors import GraphError
-from penstock.runtime.queue import Nowhere
 
 if TYPE_CHECKING:
+    from penstock._runtime.messages.queue import Queue
+    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
-    from penstock.runtime.node import Node
-    from penstock.runtime.queue import Queue
 
 __all__ = ["DownstreamMessageAffordableCondition"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock._runtime.messages.message import Message
 from penstock.core.clock import Clock, Duration, nanoseconds
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 from penstock.core.errors import GraphError
-from penstock.runtime.message import Message
 
 if TYPE_CHECKING:
+    from penstock._runtime.messages.queue import Queue
+    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
-    from penstock.runtime.node import Node
-    from penstock.runtime.queue import Queue
 
 __all__ = ["ExpiringMessageAvailableCondition"]
 

@@ -8,9 +8,9 @@ from penstock.core.condition import Condition, ConditionType, SchedulingStatusTy
 from penstock.core.errors import GraphError
 
 if TYPE_CHECKING:
+    from penstock._runtime.messages.queue import Queue
+    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
-    from penstock.runtime.node import Node
-    from penstock.runtime.queue import Queue
 
 __all__ = ["MessageAvailableCondition"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.runtime.engine import Engine
+    from penstock._runtime.scheduling.engine import Engine
 
 __all__ = ["Claim"]
 

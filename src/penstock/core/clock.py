@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
-    from penstock.runtime.parker import Parker
+    from penstock._runtime.scheduling.parker import Parker
 
 __all__ = ["Clock", "Duration", "milliseconds", "nanoseconds"]
 

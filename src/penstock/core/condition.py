@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.core.construction import constructor, refuse_keywords
 
 if TYPE_CHECKING:
+    from penstock._runtime.messages.receiver import Receiver, Transmitter
+    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
     from penstock.core.spec import ComponentSpec
-    from penstock.runtime.node import Node
-    from penstock.runtime.receiver import Receiver, Transmitter
 
 __all__ = ["Condition", "ConditionType", "SchedulingStatusType"]
 

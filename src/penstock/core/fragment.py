@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
 
+    from penstock._runtime.scheduling.engine import Engine
     from penstock.core.config import Settings
     from penstock.core.outcome import Outcome
     from penstock.core.ports import IOSpec
     from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
     from penstock.resources.thread_pool import ThreadPool
-    from penstock.runtime.engine import Engine
 
 __all__ = ["Fragment"]
 
@@ -271,7 +271,7 @@ class Fragment:
         time: while this one lasts, another is refused.
         """
         # Imported here because core only declares: runtime builds on core, not the other way round.
-        from penstock.runtime.lifecycle import run
+        from penstock._runtime.lifecycle.run import run
 
         return run(self, Claim("is running"))
 
@@ -281,7 +281,7 @@ class Fragment:
         Signals do not come to that thread: Ctrl-C is raised where the program waits for the future, and the run
         goes on until `stop_execution` is called.
         """
-        from penstock.runtime.lifecycle import run_async
+        from penstock._runtime.lifecycle.run import run_async
 
         return run_async(self, Claim("is running"))
 

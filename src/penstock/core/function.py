@@ -28,9 +28,9 @@ from penstock.core.parameter import REQUIRED
 from penstock.core.ports import IOSpec
 
 if TYPE_CHECKING:
+    from penstock._runtime.messages.contexts import ExecutionContext, InputContext, OutputContext
+    from penstock._runtime.scheduling.resume import Resume
     from penstock.core.spec import OperatorSpec
-    from penstock.runtime.contexts import ExecutionContext, InputContext, OutputContext
-    from penstock.runtime.resume import Resume
 
 Outputs: TypeAlias = str | Sequence[str] | Mapping[str, Output]
 Compute: TypeAlias = Callable[[Any, Any, Any], None]
@@ -271,7 +271,7 @@ class FunctionOperator(Operator):
 
     def _yielding(self, call: Callable[..., Iterator[Any]]) -> Compute:
         # Imported here because core only declares: runtime builds on core, not the other way round.
-        from penstock.runtime.resume import Resume
+        from penstock._runtime.scheduling.resume import Resume
 
         inputs, receivers, emit_parts = tuple(self.declared.inputs), self.declared.receivers, self._emit
         assert self._node is not None

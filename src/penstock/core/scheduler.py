@@ -11,8 +11,8 @@ from penstock.core.resource import Resource
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from penstock._runtime.scheduling.engine import Engine
     from penstock.core.fragment import Fragment
-    from penstock.runtime.engine import Engine
 
 __all__ = ["Scheduler"]
 

@@ -11,16 +11,16 @@ Beside them stands what cuda.core lacks: :func:`partition`, :func:`when_done`, :
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from penstock.gpu._ambient import current_stream, library_is_in_use, use_stream
-from penstock.gpu._backend import Backend, DeviceUnavailable, backend, module
-from penstock.gpu._completion import when_done
-from penstock.gpu._current import on_device, remember_current
-from penstock.gpu._handle import StreamHandle
-from penstock.gpu._host import launch_host
-from penstock.gpu._kernel import kernel
+from penstock.gpu.ambient import current_stream, library_is_in_use, use_stream
+from penstock.gpu.backends import Backend, DeviceUnavailable, backend, module
+from penstock.gpu.completion import when_done
+from penstock.gpu.current_device import on_device, remember_current
+from penstock.gpu.host_function import launch_host
+from penstock.gpu.kernels import kernel
+from penstock.gpu.stream_handle import StreamHandle
 
 if TYPE_CHECKING:  # the simulated classes are typed and have the interface, so they stand for either
-    from penstock.gpu._partition import (
+    from penstock.gpu.partitions import (
         Partition,
         PartitionError,
         PartitionRounded,
@@ -92,7 +92,7 @@ def __getattr__(name: str) -> Any:
     if name in _OF_THE_DEVICE:
         source = module()
     elif name in _OF_PARTITIONS:
-        source = importlib.import_module("penstock.gpu._partition")
+        source = importlib.import_module("penstock.gpu.partitions")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(source, name)

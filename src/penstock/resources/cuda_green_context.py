@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.runtime.stream_source import StreamSource
+from penstock._runtime.streams.stream_source import StreamSource
 
 if TYPE_CHECKING:
+    from penstock._runtime.streams.managed_stream import ManagedStream
     from penstock.core.fragment import Fragment
     from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
-    from penstock.runtime.managed_stream import ManagedStream
 
 __all__ = ["CudaGreenContext"]
 

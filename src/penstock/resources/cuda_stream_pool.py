@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
+from penstock._runtime.streams.managed_stream import ManagedStream, create_event
+from penstock._runtime.streams.stream_source import StreamSource
 from penstock.core.errors import GraphError
-from penstock.runtime.managed_stream import ManagedStream, create_event
-from penstock.runtime.stream_source import StreamSource
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment

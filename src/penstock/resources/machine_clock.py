@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 from penstock.core.clock import Clock
 
 if TYPE_CHECKING:
+    from penstock._runtime.scheduling.parker import Parker
     from penstock.core.fragment import Fragment
     from penstock.gpu.sim import Machine
-    from penstock.runtime.parker import Parker
 
 __all__ = ["MachineClock", "machine_clock"]
 
@@ -90,24 +90,24 @@ def machine_clock(fragment: Fragment | None) -> MachineClock | None:
 def _machine_of(fragment: Fragment | None) -> Machine | None:
     import sys
 
-    from penstock.gpu import _backend
+    from penstock.gpu import backends
 
     module = sys.modules.get("penstock.gpu.sim.machine")
     if module is not None and module._current is not None:
         current: Machine = module._current
         return current
     try:
-        if _backend.chosen() != "sim" and not (_has_streams(fragment) and _backend.backend() == "sim"):
+        if backends.chosen() != "sim" and not (_has_streams(fragment) and backends.backend() == "sim"):
             return None
         from penstock.gpu import sim
 
         return sim.current_machine()
-    except (ValueError, _backend.DeviceUnavailable):
+    except (ValueError, backends.DeviceUnavailable):
         return None  # the run hears of it where it opens its device
 
 
 def _has_streams(fragment: Fragment | None) -> bool:
     """Return whether an operator was given a source of streams, which a run opens."""
-    from penstock.runtime.run_streams import source_of
+    from penstock._runtime.streams.run_streams import source_of
 
     return fragment is not None and any(source_of(operator) is not None for operator in fragment.graph)

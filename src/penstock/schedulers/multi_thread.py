@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock._runtime.scheduling.workers import run_workers
 from penstock.core.scheduler import Scheduler
-from penstock.runtime.workers import run_workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock._runtime.scheduling.engine import Engine
     from penstock.core.fragment import Fragment
-    from penstock.runtime.engine import Engine
 
 __all__ = ["MultiThreadScheduler"]
 

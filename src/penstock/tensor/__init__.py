@@ -4,13 +4,13 @@
 Nothing here knows of pipelines: it is useful in a plain script too.
 """
 
-from penstock.tensor._as_tensor import as_tensor
-from penstock.tensor._errors import TensorError
-from penstock.tensor._map import TensorMap, as_message
-from penstock.tensor._opencv import gpumat_to_tensor, tensor_to_gpumat
-from penstock.tensor._ready import Ready, stream_of
-from penstock.tensor._tensor import Tensor
-from penstock.tensor._types import DLDataType, DLDevice, DLDeviceType
+from penstock.tensor.conversion import as_tensor
+from penstock.tensor.errors import TensorError
+from penstock.tensor.opencv import gpumat_to_tensor, tensor_to_gpumat
+from penstock.tensor.pending_work import Ready, stream_of
+from penstock.tensor.tensor import Tensor
+from penstock.tensor.tensor_map import TensorMap, as_message
+from penstock.tensor.types import DLDataType, DLDevice, DLDeviceType
 
 __all__ = [
     "DLDataType",

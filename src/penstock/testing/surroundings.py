@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from penstock._runtime.messages.message import Message as RuntimeMessage
 from penstock.core.clock import nanoseconds
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 from penstock.core.fragment import Fragment
 from penstock.core.operator import Operator
 from penstock.core.spec import OperatorSpec
-from penstock.runtime.message import Message as RuntimeMessage
 from penstock.testing.message import Message
 
 __all__ = ["Collector", "Feeder", "StepCounter"]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.gpu._kernel import declared
+from penstock.gpu.kernels import declared
 from penstock.gpu.sim.errors import CUDAError, invalid_launch
 from penstock.gpu.sim.lanes import CallHost, Execute
 from penstock.gpu.sim.memory import Buffer

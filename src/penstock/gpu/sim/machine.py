@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, cast
 
-from penstock.gpu._backend import SIMULATED_TIME
+from penstock.gpu.backends import SIMULATED_TIME
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.lanes import CopyEngine, Lane
 from penstock.gpu.sim.memory import Pool

@@ -36,8 +36,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from penstock.gpu._uncaught import report
 from penstock.gpu.sim.errors import CUDAError
+from penstock.gpu.uncaught import report
 
 # What asking "is it done?" costs the host in virtual time, so that a program that asks in a loop gets there.
 QUERY_NS = 1_000

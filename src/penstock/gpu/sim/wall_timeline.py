@@ -29,8 +29,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.gpu._uncaught import report
 from penstock.gpu.sim.timeline import LOOKS, Timeline, _Wait
+from penstock.gpu.uncaught import report
 
 # How long, in nanoseconds, a thread may do without the device until it counts as one that waits for something else.
 AWAY = 1_000_000

@@ -1,0 +1,1 @@
+"""A run from composing to its outcome."""

@@ -1,0 +1,290 @@
+"""Assembly: from what a program declared to the nodes and queues of a run."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from penstock._runtime.messages.contexts import ExecutionContext, InputContext, OutputContext
+from penstock._runtime.messages.queue import Nowhere, Queue
+from penstock._runtime.scheduling.engine import Engine
+from penstock._runtime.scheduling.node import Node
+from penstock._runtime.streams.node_streams import NodeStreams
+from penstock._runtime.streams.run_streams import RunStreams
+from penstock.core.condition import Condition, ConditionType
+from penstock.core.errors import GraphError, choices
+from penstock.core.ports import IOSpec, PortCondition
+from penstock.core.queues import queues_of
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+    from penstock.core.graph import Flow
+    from penstock.core.operator import Operator
+    from penstock.core.spec import OperatorSpec
+
+__all__ = ["assemble"]
+
+_NONE = ConditionType.NONE
+
+# Held while a condition is given to a node: two applications may be assembled at once.
+_GIVING = threading.Lock()
+
+
+def assemble(fragment: Fragment) -> Engine:
+    """Make the engine that runs the composed graph of `fragment`."""
+    scheduler = fragment.scheduler()
+    scheduler.choose_clock()
+    engine = Engine(scheduler)
+    for operator in fragment.graph:
+        node = Node(engine, operator)
+        node.ready_queue = engine.ready_queues[0]
+        operator._node = node
+        operator.metadata.node = node
+        operator.metadata.clear()
+        node.special = False
+        engine.nodes.append(node)
+    queues: dict[Flow, Queue] = {}
+    for node in engine.nodes:
+        _make_input_queues(node, queues)
+    for node in engine.nodes:
+        _find_output_queues(node, queues)
+    try:
+        for node in engine.nodes:
+            _take_conditions(node)
+        for node in engine.nodes:
+            _attach_conditions(node)
+        for node in engine.nodes:
+            _claim_room(node)
+        _complete(fragment, engine)
+    except BaseException:
+        _give_conditions_back(engine)
+        raise
+    return engine
+
+
+def _complete(fragment: Fragment, engine: Engine) -> None:
+    """Give every node its contexts and its streams, now that the queues are known."""
+    for node in engine.nodes:
+        for queue in node.inputs:
+            if len(queue.feeders) > 1:
+                queue.share()
+            if len(queue.claims) > 1:
+                _share(queue)
+        node.input = InputContext(node)
+        node.output = OutputContext(node)
+        node.context = ExecutionContext(node)
+    engine.streams = RunStreams(fragment)
+    for node in engine.nodes:
+        node.streams = NodeStreams(engine.streams, node)
+
+
+def _make_input_queues(node: Node, queues: dict[Flow, Queue]) -> None:
+    for name, port in node.operator.spec.inputs.items():
+        made = []
+        for declared in queues_of(node.operator, port):
+            queue = Queue(node, name, declared.size, declared.policy)
+            queue.min_size = declared.least
+            queues.update(dict.fromkeys(declared.flows, queue))
+            made.append(queue)
+        node.input_queues[name] = tuple(made)
+    node.inputs = tuple(queue for made in node.input_queues.values() for queue in made)
+
+
+def _find_output_queues(node: Node, queues: dict[Flow, Queue]) -> None:
+    operator = node.operator
+    seen: dict[Queue, None] = {}
+    for name in operator.spec.outputs:
+        behind = dict.fromkeys(queues[flow] for flow in operator._outgoing if flow.output == name)
+        node.output_queues[name] = tuple(behind) or (Nowhere(),)
+        seen.update(behind)
+    node.outputs = tuple(seen)
+    for queue in node.outputs:
+        queue.feeders.append(node)
+
+
+# Room.
+
+
+def _wait_for_room(node: Node, port: IOSpec) -> None:
+    """Have a node wait for room behind an output, as it does without being asked: not in queues that drop."""
+    for queue in node.output_queues[port.name]:
+        if queue.drops:
+            continue
+        if port.size > queue.limit:
+            raise GraphError(
+                f"output {port.name!r} of operator {node.name!r} emits up to {port.size} messages at once and "
+                f"the queue of input {queue.port!r} of operator {queue.consumer.name!r} holds {queue.limit}; "
+                f"declare that input with size={port.size} or more"
+            )
+        node.claim_room(queue, port.name, port.size)
+
+
+def _claim_room(node: Node) -> None:
+    for queue, by_port in node.rooms.items():
+        # Two outputs into one queue need room for both, as far as it has as much.
+        queue.claim(node, min(sum(by_port.values()), queue.limit))
+
+
+def _share(queue: Queue) -> None:
+    """Have several producers of a queue reserve the room they need."""
+    for claim in queue.claims:
+        claim.node.shared = (*claim.node.shared, claim)
+    for node in dict.fromkeys((*queue.feeders, queue.consumer)):
+        node.crowded = (*node.crowded, queue)
+
+
+# Conditions.
+
+
+def _take_conditions(node: Node) -> None:
+    """Make the conditions of an operator belong to its node alone."""
+    given = list(node.operator.conditions.values())
+    terms = [term for condition in given for term in _terms(condition)]
+    for term in terms:
+        if sum(term is other for other in terms) > 1:
+            raise GraphError(
+                f"condition {term.name!r} of operator {node.name!r} is a term more than once; make one for each"
+            )
+    for condition in {id(condition): condition for condition in (*given, *terms)}.values():
+        with _GIVING:
+            other = condition._node
+            if other is None:
+                condition._node = node
+                continue
+        if other.engine is node.engine:
+            raise GraphError(
+                f"condition {condition.name!r} was given to the operators {other.name!r} and {node.name!r}; "
+                "make one for each"
+            )
+        raise GraphError(
+            f"condition {condition.name!r} of operator {node.name!r} is in use by operator {other.name!r} of "
+            f"{other.operator.fragment.name!r}, which is running; make one for each"
+        )
+
+
+def _terms(condition: Condition) -> list[Condition]:
+    """Return the conditions that one combines, and those that these combine."""
+    return [each for term in condition.terms for each in (term, *_terms(term))]
+
+
+def _give_conditions_back(engine: Engine) -> None:
+    """Let go of the conditions of a run that will not be."""
+    for node in engine.nodes:
+        for condition in node.operator.conditions.values():
+            for each in (condition, *_terms(condition)):
+                if each._node is not None and each._node.engine is engine:
+                    each._node = None
+
+
+def _attach_conditions(node: Node) -> None:
+    """Give a node the conditions of its ports and of its operator.
+
+    A port has its default condition unless `setup` put another on it, or a condition that was given to the
+    operator, or one over several ports, is about it. All the others hold together.
+    """
+    operator = node.operator
+    spec = operator.spec
+    given = list(operator.conditions.values())
+    _check_given(node, given)
+    groups = [[_find(spec, name) for name in names] for names in spec.or_combined]
+    combined = {port for group in groups for port in group}
+    multi = [_make(operator, wanted) for wanted in spec.multi_port]
+    taken = {port for condition in (*given, *multi) for port in _about(node, condition)}
+
+    made: dict[IOSpec, list[Condition]] = {}
+    for port in (*spec.inputs.values(), *spec.outputs.values()):
+        made[port] = [_make(operator, wanted) for wanted in port.conditions if wanted.kind is not _NONE]
+        if port in combined and not port.conditions:
+            made[port] = [_default(operator, port, node)]
+        is_default = not (port in taken or port in combined or port.conditions)
+        if port.io_type is IOSpec.IOType.OUTPUT:
+            if is_default:
+                _wait_for_room(node, port)
+        elif not is_default:
+            for queue in node.input_queues[port.name]:
+                queue.min_size = 0
+
+    for port, conditions in made.items():
+        if port not in combined:
+            for condition in conditions:
+                condition.attach(node)
+    for group in groups:
+        _combine(operator, group, [condition for port in group for condition in made[port]]).attach(node)
+    for condition in multi:
+        condition.attach(node)
+    in_groups = {id(term) for condition in given for term in _terms(condition)}
+    for condition in given:
+        if id(condition) not in in_groups:
+            condition.attach(node)
+
+
+def _find(spec: OperatorSpec, name: str) -> IOSpec:
+    """Find a port where only a name says which: an input before an output of the same name."""
+    return spec.inputs[name] if name in spec.inputs else spec.outputs[name]
+
+
+def _about(node: Node, condition: Condition) -> list[IOSpec]:
+    """Return the ports that a condition is about."""
+    if condition.terms:
+        return [port for term in condition.terms for port in _about(node, term)]
+    spec = node.operator.spec
+    ports = spec.outputs if condition.port_role == "transmitter" else spec.inputs
+    return [ports[name] for name in condition.ports_of(node)]
+
+
+def _check_given(node: Node, given: list[Condition]) -> None:
+    """Raise for a condition that is about a port which the operator does not have."""
+    for condition in given:
+        for term in _terms(condition) or (condition,):
+            if term.terms:
+                continue  # its terms are looked at
+            ports = node.output_queues if term.port_role == "transmitter" else node.input_queues
+            for name in term.port_names:
+                if name not in ports:
+                    raise GraphError(
+                        f"condition {term.name!r} of operator {node.name!r} is about a port {name!r} "
+                        f"that the operator does not have; it has {choices(ports)}"
+                    )
+
+
+def _combine(operator: Operator, ports: list[IOSpec], terms: list[Condition]) -> Condition:
+    # Imported here: the catalogue builds on runtime, and this is the one thing runtime takes from it.
+    from penstock.conditions.either import OrConditionCombiner
+
+    names = ", ".join(port.name for port in ports)
+    return OrConditionCombiner(operator.fragment, terms=terms, name=f"any of {names}")
+
+
+def _make(operator: Operator, wanted: PortCondition) -> Condition:
+    """Make a condition that `setup` asked for by its kind."""
+    import penstock.conditions  # noqa: F401  (the catalogue registers its kinds)
+
+    kind = Condition.kinds[wanted.kind]
+    arguments: dict[str, Any] = dict(wanted.arguments)
+    if kind.port_role == "receivers":
+        arguments.setdefault("receivers", list(wanted.ports))
+    elif kind.port_role is not None:
+        arguments.setdefault(kind.port_role, wanted.ports[0])
+    try:
+        return kind(operator.fragment, **arguments)
+    except TypeError as error:
+        error.add_note(
+            f"raised for the condition {wanted.kind.name} on {', '.join(map(repr, wanted.ports))} "
+            f"of operator {operator.name!r}"
+        )
+        raise
+
+
+def _default(operator: Operator, port: IOSpec, node: Node) -> Condition:
+    """Make the condition that a port has without being asked for, to be combined with others."""
+    from penstock.conditions.downstream import DownstreamMessageAffordableCondition
+
+    if port.io_type is IOSpec.IOType.OUTPUT:
+        kind, least = ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, port.size
+    else:
+        queues = node.input_queues[port.name]
+        kind, least = ConditionType.MESSAGE_AVAILABLE, queues[0].min_size if queues else 1
+    condition = _make(operator, PortCondition(kind, {"min_size": least}, (port.name,)))
+    if isinstance(condition, DownstreamMessageAffordableCondition):
+        condition.is_default = True
+    return condition

@@ -1,0 +1,154 @@
+"""Faults: an operator whose errors do not stop the run (`Operator.on_error`).
+
+The operator's own compute is wrapped, and only that of an operator that asked for it: the others cost nothing.
+What stands around it (streams, the engine) sees a compute that returned, so that what was received is kept for the
+device and flags are brought up to date as after any other.
+
+What is skipped is what the failed compute was given. What it received is gone. What it had not received yet, at
+inputs that it waits for, is discarded and counted: otherwise the operator would be ready at once with half a frame,
+or fail for ever at the same message. What it had emitted was sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock._runtime.lifecycle.notes import message_of, note, traceback_of
+from penstock._runtime.messages.input_port import taking
+from penstock.core.condition import ConditionType
+from penstock.core.error_policy import ErrorPolicy
+from penstock.core.function import FunctionOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock._runtime.messages.input_port import Inlet
+    from penstock._runtime.scheduling.node import Node
+
+__all__ = ["Faults", "compute_of"]
+
+
+def compute_of(node: Node) -> Callable[..., None]:
+    """Return the compute of a node's operator, with what its policy for errors puts around it."""
+    policy = ErrorPolicy.of(node.operator.on_error, node.name)
+    if policy.action == "stop":
+        return node.operator.compute
+    node.faults = Faults(node, policy)
+    return node.faults.compute
+
+
+class Faults:
+    """The errors of one operator in a run, and what came of them."""
+
+    def __init__(self, node: Node, policy: ErrorPolicy) -> None:
+        self.node = node
+        self.policy = policy
+        self.skipped = 0
+        self.restarts = 0
+        self.last_error = ""
+        self.discarded: dict[str, int] = {}
+        self._compute: Callable[..., None] = node.operator.compute
+        # The inputs that this compute has received from.
+        self._received: set[str] = set()
+        for inlet in node.input.inlets:
+            inlet.take = self._noting(inlet.name, inlet.take)
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Compute, and do what the policy says where that raises."""
+        self._received.clear()
+        try:
+            self._compute(op_input, op_output, context)
+        except Exception as error:
+            self._handle(error)
+
+    def _noting(self, name: str, take: Callable[[], Any]) -> Callable[[], Any]:
+        received = self._received
+
+        def take_and_note() -> Any:
+            item = take()
+            received.add(name)
+            return item
+
+        return take_and_note
+
+    def _handle(self, error: Exception) -> None:
+        self.last_error = f"{type(error).__name__}: {message_of(error)}"
+        # A step that goes on with an earlier message was given none of those that wait.
+        operator = self.node.operator
+        went_on = isinstance(operator, FunctionOperator) and operator.has_more
+        if self.policy.action == "restart":
+            self._restart(error)
+        else:
+            self._skip(error)
+        if not went_on:
+            self._discard()
+
+    def _skip(self, error: Exception) -> None:
+        if self.skipped == self.policy.limit:
+            error.add_note(f"raised after {self.skipped} errors of the operator had been skipped")
+            raise error
+        self.skipped += 1
+        if not self.skipped & (
+            self.skipped - 1
+        ):  # 1, 2, 4, 8: an operator that always fails must not flood the log
+            count = "" if self.skipped == 1 else f" ({self.skipped} errors skipped so far)"
+            self._log(f"skipped an error in compute of operator {self.node.name!r}{count}", error)
+
+    def _restart(self, error: Exception) -> None:
+        operator = self.node.operator
+        if self.node.engine.stopping:
+            # It is to be stopped anyway, and once.
+            self.skipped += 1
+            return
+        while True:
+            if self.restarts == self.policy.limit:
+                error.add_note(f"raised after {self.restarts} restarts of the operator")
+                raise error
+            self.restarts += 1
+            self._log(f"restart {self.restarts} of operator {self.node.name!r} after an error", error)
+            # Its kernels may still use what stop() lets go of.
+            self.node.streams.finish()
+            try:
+                operator.stop()
+            except Exception as second:
+                note(second, "stop", operator)
+                self._log(f"stop() of operator {self.node.name!r} raised before a restart", second)
+            try:
+                operator.start()
+            except Exception as second:
+                note(second, "start", operator)
+                self.last_error = f"{type(second).__name__}: {message_of(second)}"
+                error = second
+                continue
+            # An operator may choose its compute in start().
+            self._compute = operator.compute
+            return
+
+    def _discard(self) -> None:
+        """Take away what the failed compute was given and had not received."""
+        node = self.node
+        for inlet in node.input.inlets:
+            if inlet.name in self._received or _is_optional(node, inlet):
+                continue
+            # Where the operator waits for any of several inputs, one of them is all that it was given.
+            if self._received and not all(queue.min_size for queue in inlet.queues):
+                continue
+            port = node.operator.spec.inputs[inlet.name]
+            for queue in inlet.queues:
+                for _ in range(len(queue) if port.gives_tuple and not port.is_receivers else 1):
+                    try:
+                        taking(queue)()
+                    except IndexError:
+                        break
+                    self.discarded[inlet.name] = self.discarded.get(inlet.name, 0) + 1
+
+    def _log(self, text: str, error: BaseException) -> None:
+        import logging
+
+        logging.getLogger("penstock.errors").warning("%s\n%s", text, traceback_of(error))
+
+
+def _is_optional(node: Node, inlet: Inlet) -> bool:
+    return any(
+        wanted.kind is ConditionType.NONE for wanted in node.operator.spec.inputs[inlet.name].conditions
+    )

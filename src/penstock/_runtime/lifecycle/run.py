@@ -1,0 +1,324 @@
+"""The life of a run: compose, assemble, initialize, start, execute, stop, whatever happens on the way.
+
+Every step of the tear-down is carried out, whatever the ones before it raised, and no interrupt is raised in it
+(`interrupts`). What comes out of `run` is the first error as itself. Those that came after it are told in its
+notes, are its ``other_errors``, and are in the outcome. An interrupt comes out before any error of an operator: a
+program that goes on after errors must not go on after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from penstock._runtime.lifecycle.accounts import count_messages, operators_of
+from penstock._runtime.lifecycle.assembly import assemble
+from penstock._runtime.lifecycle.interrupts import Interrupts
+from penstock._runtime.lifecycle.notes import message_of, note, traceback_of
+from penstock._runtime.lifecycle.starvation import find_starved
+from penstock.core.checks import check_compute
+from penstock.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, Starved
+from penstock.core.resource import Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from penstock._runtime.scheduling.engine import Engine
+    from penstock.core.claim import Claim
+    from penstock.core.fragment import Fragment
+    from penstock.core.operator import Operator
+
+__all__ = ["run", "run_async"]
+
+
+def run(fragment: Fragment, claim: Claim) -> Outcome:
+    """Run a fragment to its end and return its outcome; an exception of an operator comes out as itself."""
+    life = _Life(fragment, claim)
+    interrupts = life.interrupts
+    try:
+        interrupts.install()
+        fragment._claim(claim)
+        life.live()
+    finally:
+        fragment._release(claim)
+        interrupts.restore()
+    failure, interrupts.first = _what_comes_out(life.errors, interrupts.first), None
+    life.errors.clear()
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            # The traceback holds this frame: without this, the frame would hold the exception in turn.
+            del failure
+    assert life.outcome is not None
+    return life.outcome
+
+
+def run_async(fragment: Fragment, claim: Claim) -> Future[Outcome]:
+    """Run a fragment on a thread of its own; another run is refused here and now, not in the future."""
+    from concurrent.futures import Future
+
+    future: Future[Outcome] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(run(fragment, claim))
+        except BaseException as error:
+            future.set_exception(error)
+
+    future.set_running_or_notify_cancel()
+    # Claimed by this thread, so that a stop that comes right after this call is not lost. Claiming twice by one
+    # claim changes nothing.
+    interrupts = Interrupts(fragment.name, claim.stop, lambda: "its thread")
+    try:
+        interrupts.install()
+        fragment._claim(claim)
+        try:
+            threading.Thread(target=work, name=f"{fragment.name} run", daemon=True).start()
+        except BaseException:
+            fragment._release(claim)
+            raise
+    finally:
+        interrupts.restore()
+    interrupt, interrupts.first = interrupts.first, None
+    if interrupt is not None:
+        raise interrupt
+    return future
+
+
+class _Life:
+    """One run, from compose to the end of the tear-down."""
+
+    def __init__(self, fragment: Fragment, claim: Claim) -> None:
+        self.fragment = fragment
+        self.claim = claim
+        self.errors: list[BaseException] = []
+        self.outcome: Outcome | None = None
+        self.interrupts = Interrupts(fragment.name, claim.stop, self._waits_for)
+        self._doing = "compose"
+        self._engine: Engine | None = None
+        self._resources: list[Resource] = []
+        self._started: list[Operator] = []
+        self._began = self._ended = 0
+        self._starved: tuple[Starved, ...] = ()
+        self._operators: dict[str, OperatorOutcome] = {}
+
+    def live(self) -> None:
+        """Run from beginning to end; what goes wrong is in `errors`."""
+        fragment = self.fragment
+        fragment._outcome = None
+        try:
+            try:
+                self.interrupts.held = False
+                fragment._compose_graph()
+                engine = self._engine = assemble(fragment)
+                if fragment.count_messages:
+                    count_messages(engine)
+                self.claim.begin(engine)
+                for operator in fragment.graph:
+                    if operator._stop_wanted:
+                        operator.stop_execution()
+                self._start(engine)
+                self._execute(engine)
+            finally:
+                # Before anything else, and before whatever was raised is looked at.
+                self.interrupts.held = True
+        except BaseException as error:
+            self.errors.append(error)
+        if self._engine is not None:
+            self._tear_down(self._engine)
+
+    def _start(self, engine: Engine) -> None:
+        """Initialize and start; a stop that comes meanwhile leaves the rest alone."""
+        fragment = self.fragment
+        if not engine.stopping:
+            self._initialize(engine)
+            engine.streams.open(fragment.graph)
+        for operator in fragment.graph:
+            if engine.stopping:
+                return
+            # Listed first: an operator whose start failed half-way has something to stop.
+            self._started.append(operator)
+            self._doing = f"start() of operator {operator.name!r}"
+            with _phase("start", operator):
+                operator.start()
+                check_compute(operator)
+
+    def _initialize(self, engine: Engine) -> None:
+        fragment = self.fragment
+        found: dict[int, Resource] = {
+            id(engine.clock): engine.clock,
+            id(engine.scheduler): engine.scheduler,
+        }
+        for operator in fragment.graph:
+            found.update((id(resource), resource) for resource in operator.resources.values())
+        for resource in found.values():
+            self._doing = f"initialize() of resource {resource.name!r}"
+            with _phase("initialize", resource):
+                resource.initialize()
+            self._resources.append(resource)
+        for operator in fragment.graph:
+            self._doing = f"initialize() of operator {operator.name!r}"
+            with _phase("initialize", operator):
+                operator.initialize()
+                assert operator._node is not None
+                for condition in operator.conditions.values():
+                    condition.initialize()
+
+    def _execute(self, engine: Engine) -> None:
+        if engine.stopping:
+            return
+        self._doing = ""
+        engine.prime()
+        # Workers finish what they are at, whatever comes to this thread meanwhile.
+        self.interrupts.held = self.interrupts.held or engine.scheduler.workers > 0
+        self._began = self._ended = engine.clock.timestamp()
+        try:
+            engine.scheduler.execute(engine)
+        finally:
+            self._ended = engine.clock.timestamp()
+        if not engine.ended_by and not engine.errors:
+            self._starved = find_starved(engine)
+
+    def _waits_for(self) -> str:
+        """Say what the run is at, for the log."""
+        if self._doing or self._engine is None:
+            return self._doing
+        try:
+            nodes = self._engine.computing()
+        except RuntimeError:  # a worker changed a queue meanwhile
+            nodes = []
+        computing = [f"{node.name!r} ({type(node.operator).__name__})" for node in nodes]
+        return f"compute of {', '.join(computing)}" if computing else "its workers"
+
+    # The end.
+
+    def _tear_down(self, engine: Engine) -> None:
+        """Stop and release everything, whatever goes wrong on the way."""
+        engine.stopping = True
+        for error in engine.errors:
+            self._add(error, "and in the same run")
+        engine.errors.clear()
+        # The device first: an operator that stops may let go of what its kernels still use.
+        self._attempt("the device", lambda: engine.streams.finish(engine.nodes))
+        for operator in reversed(self._started):
+            self._attempt(f"stop() of operator {operator.name!r}", operator.stop, operator)
+        # Again: what was launched in stop() is part of the run.
+        self._attempt("the device", lambda: engine.streams.finish(engine.nodes))
+        for node in engine.nodes:
+            for queue in node.inputs:
+                queue.undelivered = len(queue)
+        self._attempt("its outcome", lambda: self._operators.update(operators_of(engine)))
+        # What nobody received goes before the streams: it may be memory that is freed on one of them.
+        for node in engine.nodes:
+            for queue in node.inputs:
+                self._attempt(f"the messages at {node.name!r}", queue.clear)
+            self._attempt(f"the metadata of {node.name!r}", node.forget)
+            self._attempt(f"the frames of {node.name!r}", node.streams.forget)
+        for action in (*engine.at_end, engine.streams.close):
+            self._attempt("its streams", action)
+        for resource in reversed(self._resources):
+            self._attempt(f"release() of resource {resource.name!r}", resource.release, resource)
+        self._attempt("its clock", lambda: engine.clock.watch(None))
+        for node in engine.nodes:
+            node.operator._stop_wanted = False
+            conditions = (*node.asked, *node.operator.conditions.values())
+            for condition in {id(condition): condition for condition in conditions}.values():
+                self._attempt(f"condition {condition.name!r}", condition.detach)
+        engine.inbox.clear()
+        self._attempt("its log", lambda: self._report(engine))
+
+    def _attempt(
+        self, doing: str, action: Callable[[], object], component: Operator | Resource | None = None
+    ) -> None:
+        self._doing = doing
+        try:
+            action()
+        except BaseException as error:
+            if component is not None:
+                note(error, "release" if isinstance(component, Resource) else "stop", component)
+            self._add(error, "and while stopping")
+
+    def _add(self, error: BaseException, when: str) -> None:
+        """Take note of an error: the first, or one that is told in the first one's notes."""
+        if self.errors:
+            self.errors[0].add_note(f"{when}: {type(error).__name__}: {message_of(error)}")
+        self.errors.append(error)
+
+    def _report(self, engine: Engine) -> None:
+        """Draw up the outcome and log it, and each error that will not come out of `run`."""
+        import logging
+
+        outcome = self.outcome = self.fragment._outcome = Outcome(
+            application=self.fragment.name,
+            ended_by=self._ended_by(engine),
+            seconds=max(self._ended - self._began, 0) / 1e9,
+            operators=self._operators,
+            starved=self._starved,
+            errors=tuple(map(_record, self.errors)),
+        )
+        logger = logging.getLogger("penstock.run")
+        logger.log(getattr(logging, _LEVELS.get(outcome.ended_by, "INFO")), "%s", outcome)
+        for error in self.errors[1:]:
+            logger.error(
+                "%r: an error beside the one that comes out of run()\n%s",
+                outcome.application,
+                traceback_of(error),
+            )
+
+    def _ended_by(self, engine: Engine) -> EndedBy:
+        if self.interrupts.first is not None or any(isinstance(e, KeyboardInterrupt) for e in self.errors):
+            return EndedBy.INTERRUPTED
+        if self.errors:
+            return EndedBy.FAILED
+        if engine.ended_by:
+            return EndedBy(engine.ended_by)
+        return EndedBy.STARVED if self._starved else EndedBy.FINISHED
+
+
+_LEVELS = {EndedBy.STARVED: "WARNING", EndedBy.FAILED: "ERROR"}
+
+
+def _record(error: BaseException) -> ErrorRecord:
+    notes: list[str] = getattr(error, "__notes__", [])
+    where = next((text for text in notes if text.startswith(("raised in ", "raised by "))), "")
+    return ErrorRecord(type(error).__name__, message_of(error), where)
+
+
+def _what_comes_out(errors: list[BaseException], interrupt: BaseException | None) -> BaseException | None:
+    """Return the exception that `run` raises, with the others attached to it, or None."""
+    first = interrupt or next(iter(errors), None)
+    others = [error for error in errors if error is not first]
+    if first is None or not others:
+        return first
+    if first is interrupt and errors[0] is not interrupt and not _leads_to(errors[0], interrupt):
+        first.__context__ = errors[0]
+    with suppress(Exception):  # a class may refuse attributes
+        first.other_errors = others  # type: ignore[attr-defined]
+    return first
+
+
+def _leads_to(error: BaseException | None, earlier: BaseException) -> bool:
+    """Return whether an exception was raised while another was being handled."""
+    while error is not None and error is not earlier:
+        error = error.__context__
+    return error is earlier
+
+
+class _phase:
+    """Names the operator or resource and what it was doing in a note on whatever is raised inside."""
+
+    __slots__ = ("_component", "_phase")
+
+    def __init__(self, phase: str, component: Operator | Resource) -> None:
+        self._phase = phase
+        self._component = component
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            note(error, self._phase, self._component)

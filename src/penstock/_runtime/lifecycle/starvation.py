@@ -1,0 +1,189 @@
+"""Starvation: operators that wait, at the end of a run, for what will never come.
+
+Most runs end because nothing is ready any more: the sources have ended and every queue is empty. That is a run that
+finished. It is not one if an operator that has not ended
+
+1. waits for a message at one input (or for a condition) while messages are left at another, or too few at the same
+   one: a join of which one source ended early, a batch that is not full, a feedback loop without a first message;
+2. never ran, and waits for a condition, or is in a loop none of whose operators ever ran;
+3. waits for room behind an output in a circle of operators that all wait for room.
+
+What an operator sent to itself, through whichever others, does not count as left: a loop that carries a state from
+frame to frame always has one such message. Nor do messages at an input with ``ConditionType.NONE``. An operator
+that waits for room at one that has ended is no more than upstream of a limit that the program set.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.condition import ConditionType, SchedulingStatusType
+from penstock.core.outcome import Starved, Waiting
+
+if TYPE_CHECKING:
+    from penstock._runtime.messages.queue import Queue
+    from penstock._runtime.scheduling.engine import Engine
+    from penstock._runtime.scheduling.node import Node
+    from penstock.core.condition import Condition
+
+__all__ = ["find_starved"]
+
+
+def find_starved(engine: Engine) -> tuple[Starved, ...]:
+    """Return the operators that wait for what will never come; called when nothing can run any more."""
+    found = []
+    for node in engine.nodes:
+        if node.retired:
+            continue
+        starved = _look_at(node)
+        if starved is not None:
+            found.append(starved)
+    return tuple(found)
+
+
+def _look_at(node: Node) -> Starved | None:
+    empty = _too_short(node)
+    conditions = [] if empty else _conditions_waited_for(node)
+    if not empty and not conditions:
+        return _look_for_circle(node)
+    left = _left(node)
+    if not left:
+        if node.computes:
+            return None
+        if empty and not _is_loop_that_never_ran(node):
+            return None
+    waits_for = [Waiting(port, tuple(_states(node, queues))) for port, queues in empty.items()]
+    waits_for += [Waiting("", reason=f"condition {condition.name!r}") for condition in conditions]
+    return Starved(node.name, node.computes, tuple(waits_for), left)
+
+
+def _too_short(node: Node) -> dict[str, list[Queue]]:
+    """Return the queues, by input, that hold fewer messages than the operator waits for."""
+    found: dict[str, list[Queue]] = {}
+    for port, queues in node.input_queues.items():
+        short = [queue for queue in queues if len(queue) < queue.min_size]
+        if short:
+            found[port] = short
+    for condition in node.asked:
+        ports = [port for port in _inputs_of(condition) if port in node.input_queues]
+        if ports and not _is_ready(condition):
+            # Too few in all, or none at some of them.
+            empty = [port for port in ports if not any(map(len, node.input_queues[port]))]
+            found.update((port, list(node.input_queues[port])) for port in empty or ports)
+    return found
+
+
+def _conditions_waited_for(node: Node) -> list[Condition]:
+    return [condition for condition in node.asked if not _inputs_of(condition) and not _is_ready(condition)]
+
+
+def _inputs_of(condition: Condition) -> tuple[str, ...]:
+    terms = condition.terms or (condition,)
+    return tuple(name for term in terms if term.port_role != "transmitter" for name in term.port_names)
+
+
+def _is_ready(condition: Condition) -> bool:
+    try:
+        assert condition._node is not None
+        return condition.check(condition._node.engine.clock.timestamp())[0] is SchedulingStatusType.READY
+    except Exception:
+        # The run is over: a condition that cannot say it any more is not what it failed for.
+        return False
+
+
+def _left(node: Node) -> dict[str, int]:
+    """Count the messages that wait at a node's inputs and came from others."""
+    spec = node.operator.spec
+    left: dict[str, int] = {}
+    downstream: set[Node] | None = None
+    for port, queues in node.input_queues.items():
+        if any(wanted.kind is ConditionType.NONE for wanted in spec.inputs[port].conditions):
+            continue
+        for queue in queues:
+            if not len(queue):
+                continue
+            if downstream is None:
+                downstream = _downstream_of(node)
+            if node.computes and not downstream.isdisjoint(queue.feeders):
+                continue  # its own, as far as can be told
+            if not downstream.issuperset(queue.feeders):
+                left[port] = left.get(port, 0) + len(queue)
+    return left
+
+
+def _downstream_of(node: Node) -> set[Node]:
+    """Return the nodes that a message of this one may lead to; itself only where it is in a loop."""
+    found: set[Node] = set()
+    open_ = [node]
+    while open_:
+        for queue in open_.pop().outputs:
+            if queue.consumer not in found:
+                found.add(queue.consumer)
+                open_.append(queue.consumer)
+    return found
+
+
+def _loop_of(node: Node) -> set[Node]:
+    """Return the nodes of the loops that a node is part of, itself included; empty if it is in none."""
+    return {other for other in _downstream_of(node) if node in _downstream_of(other)}
+
+
+def _is_loop_that_never_ran(node: Node) -> bool:
+    loop = _loop_of(node)
+    return bool(loop) and not any(other.computes for other in loop)
+
+
+def _look_for_circle(node: Node) -> Starved | None:
+    """Return what a node waits for that waits for room, if in the end it waits for itself."""
+    full = _full_behind(node)
+    seen: set[Node] = set()
+    open_ = [queue.consumer for queue in full]
+    while open_:
+        consumer = open_.pop()
+        if consumer in seen or consumer.retired or _too_short(consumer):
+            continue
+        seen.add(consumer)
+        open_ += [queue.consumer for queue in _full_behind(consumer)]
+    if node not in seen:
+        return None
+    reasons = [
+        f"room at {queue.port!r} of {queue.consumer.name!r}, which waits for it in turn" for queue in full
+    ]
+    waits_for = tuple(Waiting("", reason=reason) for reason in reasons)
+    return Starved(node.name, node.computes, waits_for, _counts(node))
+
+
+def _full_behind(node: Node) -> list[Queue]:
+    return [queue for queue in node.outputs if _places_wanted(node, queue)]
+
+
+def _places_wanted(node: Node, queue: Queue) -> int:
+    """Return how many places a producer waits for in a queue that has fewer, or 0."""
+    for claim in queue.claims:
+        if claim.node is node and claim.places > queue.limit - len(queue):
+            return claim.places
+    return 0
+
+
+def _counts(node: Node) -> dict[str, int]:
+    counts = {port: sum(map(len, queues)) for port, queues in node.input_queues.items()}
+    return {port: count for port, count in counts.items() if count}
+
+
+def _states(node: Node, queues: list[Queue]) -> list[str]:
+    """Say of each operator that feeds some queues of a node why it does not."""
+    loop = _loop_of(node)
+    feeders = {feeder: queue for queue in queues for feeder in queue.feeders}
+    return [f"{feeder.name!r} ({_state(feeder, queue, loop)})" for feeder, queue in feeders.items()]
+
+
+def _state(node: Node, queue: Queue, loop: set[Node]) -> str:
+    computes = f"{node.computes} compute{'' if node.computes == 1 else 's'}"
+    if node.retired:
+        return f"ended after {computes}"
+    places = _places_wanted(node, queue)
+    if places:
+        return f"waits for room for {places} messages there, after {computes}"
+    if node in loop:
+        return f"waits for it in turn, after {computes}"
+    return f"waits itself, after {computes}"

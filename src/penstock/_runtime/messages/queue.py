@@ -1,0 +1,213 @@
+"""Queue: the messages waiting at an input, and what both ends were last told about them.
+
+A queue is a deque, so that `emit` and `receive` are an append and a popleft in C, which CPython makes
+atomic: neither end takes a lock. What the schedulers need to know, whether there is enough to run the
+consumer and room enough to run the producers, is kept in two flags that are brought up to date after
+each `compute` of either end (`Engine.finish`), in one place, under the engine's lock where there are
+several threads. Keeping them in `emit` and `receive` instead would put a lock on each.
+
+Only a producer finds a queue full, and only the consumer finds it empty, so the two ends can race only
+in ways that do no harm: room may appear while the producer looks, never vanish. This does not hold in two
+cases, and those take the queue's own lock:
+
+- Several producers share a queue. Then `capacity` is 0, and every `emit` goes through `offer`.
+- The policy is POP. Then a producer that finds the queue full takes from the consumer's end. Without a lock
+  it could drop the new message instead of the oldest (the consumer took the oldest in between), or leave the
+  queue empty for a moment while the consumer looks. The consumer takes the lock for each `receive`, a
+  producer only where the queue is full. The new message is added before the oldest goes, so that whoever
+  looks at the length without the lock never sees too few; for that moment it may see one too many.
+
+A deque with a `maxlen` would do the same without a lock, but does not say whether it dropped anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.errors import QueueFullError
+from penstock.core.ports import IOSpec
+
+if TYPE_CHECKING:
+    from penstock._runtime.scheduling.node import Node
+
+__all__ = ["Claim", "Nowhere", "Queue"]
+
+_POP = IOSpec.QueuePolicy.POP
+_REJECT = IOSpec.QueuePolicy.REJECT
+_ANY = 1 << 62  # more messages than ever wait
+
+
+class Claim:
+    """The room that one producer needs in one queue before it runs.
+
+    Attributes
+    ----------
+    affordable
+        What the producer was last told. While False, it is one of its node's blockers.
+    running
+        Whether the producer runs now, with its places reserved; only where producers share the queue.
+    """
+
+    __slots__ = ("affordable", "node", "places", "queue", "running")
+
+    def __init__(self, node: Node, queue: Queue, places: int) -> None:
+        self.node = node
+        self.queue = queue
+        self.places = places
+        self.affordable = True
+        self.running = False
+
+
+class Queue(deque[Any]):
+    """A bounded queue between the producers of one input and its consumer."""
+
+    __slots__ = (
+        "affordable",
+        "available",
+        "capacity",
+        "claims",
+        "consumer",
+        "dropped",
+        "feeders",
+        "limit",
+        "lock",
+        "min_size",
+        "policy",
+        "port",
+        "producer",
+        "reserved",
+        "room",
+        "undelivered",
+        "watched",
+    )
+
+    producer: Node
+
+    def __init__(self, consumer: Node, port: str, limit: int, policy: Any) -> None:
+        super().__init__()
+        self.consumer = consumer
+        self.port = port
+        # capacity is what emit compares with; limit is how many really fit.
+        self.capacity = self.limit = limit
+        self.policy = policy
+        self.feeders: list[Node] = []
+        self.min_size = 1
+        self.available = False
+        # The feeders that wait for room here before they run. Where there is one, it is `producer`, and it is told
+        # by `affordable` and `room`: with more than `room` waiting there is none for another compute of it. Where
+        # there are several, `Engine._share_room` tells each by its claim; `affordable` then says whether none of
+        # them waits, and `room` is such that the comparisons for a single producer never come true.
+        self.claims: list[Claim] = []
+        self.affordable = True
+        self.room = _ANY
+        # The places that producers which are running now may fill; only where several share the queue.
+        self.reserved = 0
+        # Whether a condition that is asked, not counted, depends on this queue.
+        self.watched = False
+        self.dropped = 0
+        # What was still waiting when the run ended.
+        self.undelivered = 0
+        self.lock: threading.Lock | None = threading.Lock() if policy is _POP else None
+
+    # A queue is an object with a place in a graph: two empty ones are not the same.
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @property
+    def drops(self) -> bool:
+        """Whether a full queue drops messages rather than raise an error."""
+        return self.policy is _POP or self.policy is _REJECT
+
+    def claim(self, node: Node, places: int) -> None:
+        """Have a producer wait for so many places before it runs."""
+        self.claims.append(Claim(node, self, places))
+        self.producer = node
+        self.room = self.limit - places if len(self.claims) == 1 else _ANY
+
+    def close_room(self, is_closed: bool) -> None:
+        """Say, where several producers share the queue, whether any of them waits for room."""
+        self.affordable = not is_closed
+        self.room = -1 if is_closed else _ANY
+
+    def share(self) -> None:
+        """Get ready for several feeders."""
+        self.capacity = 0
+        if self.lock is None:
+            self.lock = threading.Lock()
+
+    # The producers' end.
+
+    def offer(self, item: Any) -> None:
+        """Take a message that may not fit, by the policy."""
+        if self.lock is None:
+            self._offer(item)
+            return
+        with self.lock:
+            oldest = self._offer(item)
+        # Only now, without the lock: letting go of it may run any code.
+        del oldest
+
+    def _offer(self, item: Any) -> Any:
+        """Take a message that may not fit, and return the one that was dropped for it."""
+        if len(self) < self.limit:
+            self.append(item)
+            return None
+        if self.policy is _POP:
+            self.append(item)
+            self.dropped += 1
+            return self.popleft()
+        self.dropped += 1
+        if self.policy is not _REJECT:
+            raise QueueFullError(
+                f"the queue of input {self.port!r} of operator {self.consumer.name!r} is full "
+                f"({self.limit} waiting); declare that input with a larger size=, or with "
+                "policy=IOSpec.QueuePolicy.POP or REJECT to drop messages instead"
+            )
+        return None
+
+    # The consumer's end.
+
+    def take(self) -> Any:
+        """Take the oldest message; raises IndexError where there is none. As popleft, where the policy is POP."""
+        assert self.lock is not None
+        with self.lock:
+            return self.popleft()
+
+    def take_all(self) -> list[Any]:
+        """Take all that waits."""
+        if self.policy is not _POP:
+            return [self.popleft() for _ in range(len(self))]
+        assert self.lock is not None
+        with self.lock:
+            return [self.popleft() for _ in range(len(self))]
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return all that waits without taking it, while others may be adding."""
+        while True:
+            try:
+                return tuple(self)
+            except (
+                RuntimeError
+            ):  # it changed: the collector of garbage can let another thread run in the middle
+                continue
+
+    def peek(self, index: int = 0) -> Any:
+        """Return a waiting message without taking it, or None where there is none."""
+        try:
+            return self[index]
+        except IndexError:  # the other end may have taken it since anybody looked at the length
+            return None
+
+
+class Nowhere(Queue):
+    """The queue behind an output that is not connected: it counts what it drops."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        # Nothing asks for its consumer: it is in no node's inputs.
+        super().__init__(None, "", 0, _REJECT)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Which operator runs next, and on which thread."""

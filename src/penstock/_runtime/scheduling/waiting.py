@@ -1,0 +1,288 @@
+"""Waiting: which workers are parked, who wakes them, and how a run comes to its end.
+
+This file is the whole mechanism by which a worker waits and is woken, for one thread and for several. Nothing here
+polls, with two exceptions that say so: users' conditions that must be asked again, and a worker on standby.
+
+**The states of a worker**
+
+=========  ========================================================================================================
+running    It computes, or holds the engine's lock to take or finish a node. It needs no waking: it looks at the
+           inbox, at the timers and at its ready queue before it parks.
+parked     It is in `parked` of its ready queue and waits for a permit (`Parker`). With a *deadline* it wakes up by
+           itself at that time; the parked worker with the earliest deadline is the timer worker of the moment.
+standby    Parked, and it looks every `_PATIENCE` whether the compute that has its ready queue to itself (`quick`)
+           is over. If not, it opens the queue to the others again.
+waking     Taken off `parked` and given a permit, but it does not hold the lock yet. It will look at everything once
+           it does, so nobody else need be woken for the same reason.
+=========  ========================================================================================================
+
+**What holds whenever nobody holds the lock**, and which line sees to it:
+
+1. *Work.* If a ready queue has a node to take and a parked worker, then a worker of that queue is waking, or its
+   `quick` is set and a worker is on standby. Whoever adds to a queue calls `wake_others` before it computes or
+   parks. One worker is woken at a time; it wakes the next when it has taken its node and there is more.
+2. *Time.* If something is due at a time and a worker is parked, then some parked worker has a deadline that is not
+   later, or is waking, or a worker is on standby for a `quick` node. A worker that parks takes the deadline itself
+   unless another has it; a worker that is about to compute wakes one if nobody has it.
+3. *Announcements.* They come from any thread, without the lock: from a CUDA callback, a signal handler, a user's
+   thread. Who announces adds to the inbox first and looks for a parked worker second; a worker that parks lists
+   itself first and looks at the inbox second. So one of the two sees the other. A worker that is waking leaves
+   `waking` before it looks at the inbox, for the same reason.
+4. *Permits.* A worker is taken off `parked` by one thread only, which then gives it one permit. A worker that
+   wakes by its deadline takes itself off; where somebody was faster, it takes the permit that is on its way, so
+   that it does not end its next wait.
+
+**The end.** A run may end, and time may jump, only when nothing runs and nothing is ready. The last worker to find
+nothing sees that, under the lock, and decides (`_decide`): it asks the conditions that must be polled, declares a
+deadlock, moves a clock that can be moved, or waits for the next time like any other.
+
+`tests/interleavings` runs these lines under every order of threads that small graphs can give, with faults planted
+against each of the four rules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import threading
+
+    from penstock._runtime.scheduling.engine import Engine
+    from penstock._runtime.scheduling.parker import Parker
+    from penstock._runtime.scheduling.ready_queue import ReadyQueue
+
+__all__ = ["Waiting"]
+
+_PATIENCE = 1e-3  # seconds
+
+# What `_decide` finds.
+_WAIT = "wait"
+_GO_ON = "go on"
+_OVER = "over"
+
+
+class Waiting:
+    """The waiting and waking of the workers of one run.
+
+    Attributes
+    ----------
+    waking
+        The workers that were given a permit and do not hold the lock yet. Any thread may add one; the worker itself
+        leaves.
+    """
+
+    __slots__ = ("_engine", "waking")
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        # A dict, because its order is the same every time.
+        self.waking: dict[Parker, None] = {}
+
+    # Waking. From any thread, with or without the lock.
+
+    def announced(self, ready_queue: ReadyQueue | None) -> None:
+        """See to it that somebody looks at the inbox; called after something was put there."""
+        if self.waking:
+            return
+        if ready_queue is not None:
+            # The worker that has the queue to itself will be done in a moment and look, or the one on standby will.
+            if ready_queue.quick is not None and ready_queue.standby is not None:
+                return
+            if self._wake_one(ready_queue):
+                return
+        for other in self._engine.ready_queues:
+            if self._wake_one(other):
+                return
+
+    def wake_all(self) -> None:
+        """Wake every parked worker."""
+        for ready_queue in self._engine.ready_queues:
+            while self._wake_one(ready_queue):
+                pass
+
+    def time_moved(self) -> None:
+        """Wake the workers with a deadline, because it comes sooner or later than they think."""
+        for ready_queue in self._engine.ready_queues:
+            for parker in tuple(ready_queue.parked):
+                if parker.deadline is not None:
+                    try:
+                        ready_queue.parked.remove(parker)
+                    except ValueError:
+                        continue  # it was woken just now
+                    self._unpark(parker)
+
+    def _wake_one(self, ready_queue: ReadyQueue) -> bool:
+        """Wake a parked worker of a queue, rather one without a deadline, and return whether there was one."""
+        try:
+            parker = ready_queue.parked.pop()
+        except IndexError:
+            return False
+        self._unpark(parker)
+        return True
+
+    def _unpark(self, parker: Parker) -> None:
+        self.waking[parker] = None
+        self._engine.clock.unpark(parker)
+
+    # Waking, with the lock held, by a worker that is about to compute (`computes`) or to park.
+
+    def wake_others(self, own: ReadyQueue | None, computes: bool) -> None:
+        """Wake workers for the work and the time that this worker does not see to itself."""
+        engine = self._engine
+        for ready_queue in engine.ready_queues:
+            if not ready_queue.parked or not (ready_queue.now or ready_queue.later):
+                continue
+            if ready_queue is own and not computes:
+                continue  # what it left there is for the worker that has the queue to itself
+            if ready_queue.quick is not None and ready_queue.standby is not None:
+                continue
+            if not self._is_waking(ready_queue):
+                # Where `quick` is set the woken worker will be on standby.
+                self._wake_one(ready_queue)
+        if computes and engine.timed and not self.waking and engine.clock.passes:
+            if own is not None and own.quick is not None and own.standby is not None:
+                return
+            until = engine.next_time()
+            if until is not None and not self._is_kept(until):
+                for ready_queue in engine.ready_queues:
+                    if self._wake_one(ready_queue):
+                        return
+
+    def _is_waking(self, ready_queue: ReadyQueue) -> bool:
+        return any(parker.ready_queue is ready_queue for parker in tuple(self.waking))
+
+    def _is_kept(self, until: int) -> bool:
+        """Whether a parked worker wakes up by itself no later than at a time."""
+        for ready_queue in self._engine.ready_queues:
+            for parker in tuple(ready_queue.parked):
+                deadline = parker.deadline
+                if deadline is not None and deadline <= until:
+                    return True
+        return False
+
+    # Waiting.
+
+    def wait(self, parker: Parker, lock: threading.Lock | None) -> bool:
+        """Wait until there may be something to do and return True, or return False when the run is over.
+
+        Called by a worker that found nothing to take, with `lock` held where there is one; it is released while
+        the worker is parked.
+        """
+        engine = self._engine
+        if engine.stopping:
+            return False
+        if engine.inbox:
+            return True
+        if engine.running or engine.has_ready():
+            until = engine.next_time()
+        else:
+            verdict, until = self._decide()
+            if verdict is not _WAIT:
+                return verdict is _GO_ON
+        clock = engine.clock
+        ready_queue = parker.ready_queue
+        on_standby = lock is not None and ready_queue.quick is not None and ready_queue.standby is None
+        seconds: float | None = None
+        polls = False
+        if not on_standby:
+            if until is not None:
+                if not clock.passes:
+                    if clock.timestamp() >= until:
+                        return True
+                else:
+                    # Who need not keep the next time keeps the end of the run, which costs nothing until then.
+                    deadline = engine.limit if self._is_kept(until) else until
+                    if deadline is not None:
+                        parker.deadline = deadline
+                        seconds = clock.seconds_until(deadline)
+            if engine.polled and not clock.passes:
+                # No time of this clock can be waited for, so users' conditions are polled in real time.
+                polls = True
+                seconds = engine.scheduler.check_recession_period_ms / 1e3
+        if parker.deadline is None:
+            ready_queue.parked.append(parker)
+        else:
+            ready_queue.parked.insert(0, parker)  # so that it is woken last
+        woken = False
+        try:
+            if engine.inbox:
+                pass
+            elif lock is None:
+                woken = clock.park(parker, seconds)
+            else:
+                if on_standby:
+                    ready_queue.standby = parker
+                lock.release()
+                try:
+                    woken = self._stand_by(parker) if on_standby else clock.park(parker, seconds)
+                finally:
+                    lock.acquire()
+                    if on_standby:
+                        ready_queue.standby = None
+        finally:
+            if woken:
+                self.waking.pop(parker, None)
+            else:
+                self._leave(parker)
+            parker.deadline = None
+        if not woken:
+            if on_standby and ready_queue.quick is not None:
+                engine.overtake(ready_queue)
+            elif polls:
+                engine.poll()
+        return True
+
+    def _leave(self, parker: Parker) -> None:
+        """Take a worker that nobody woke off the list of the parked."""
+        try:
+            parker.ready_queue.parked.remove(parker)
+        except ValueError:
+            # Somebody chose it at the same moment. The permit comes, and must not end the next wait.
+            parker.park(None)
+            self.waking.pop(parker, None)
+
+    def _stand_by(self, parker: Parker) -> bool:
+        """Watch a queue until woken (True), or until one compute takes too long there or there is none (False)."""
+        ready_queue, clock = parker.ready_queue, self._engine.clock
+        while True:
+            # Read without the lock, which is the other worker's to use: at worst this is a round late.
+            node = ready_queue.quick
+            remaining = 0 if node is None else node.remaining
+            if clock.park(parker, _PATIENCE):
+                return True
+            if node is ready_queue.quick and (node is None or node.remaining == remaining):
+                return False
+
+    def _decide(self) -> tuple[str, int | None]:
+        """Return whether to wait, and for which time; called where nothing runs and nothing is ready."""
+        engine = self._engine
+        clock, scheduler = engine.clock, engine.scheduler
+        if engine.progress:
+            engine.progress = False
+            engine.deadlock_at = None
+            # Asked once after whatever ran last, and then again after a while.
+            if engine.polled and engine.poll():
+                return _GO_ON, None
+        if not engine.alive:
+            engine.end()
+            return _OVER, None
+        until = engine.timers.next()
+        if until is not None or engine.pending:
+            engine.deadlock_at = None
+        elif scheduler.stop_on_deadlock:
+            now = clock.timestamp()
+            if engine.deadlock_at is None:
+                engine.deadlock_at = now + scheduler.stop_on_deadlock_timeout * 1_000_000
+            if now >= engine.deadlock_at:
+                engine.end()
+                return _OVER, None
+            until = engine.deadlock_at
+        # With an event outstanding time must not jump to the end of the run before it comes.
+        can_jump = until is not None or not engine.pending
+        if engine.limit is not None and (until is None or engine.limit < until):
+            until = engine.limit
+        if engine.polled and (until is not None or clock.passes):
+            until = engine.poll_at if until is None else min(until, engine.poll_at)
+        if until is not None and can_jump and clock.jump_to(until):
+            return _GO_ON, None
+        return _WAIT, until

@@ -1,0 +1,173 @@
+"""Worker threads: take a ready node, run it, go on with what it made ready.
+
+A worker holds the engine's lock to take a node and to finish it, in one stretch: one lock operation for
+each compute. After a compute the worker itself takes what that made ready; another thread is woken only
+when something is left over in the ready queue. Waking a thread costs tens of microseconds, and under the GIL
+the woken thread could not run anyway until this one lets go.
+
+Nor is it woken for what this worker will get to in a moment. Two threads that each make short calls which
+release the GIL (a kernel launch is one) hand it to and fro at every call, and both get slower by far: a chain
+of CuPy operators took 65 µs a compute on four workers and 20 on one. So a node whose computes are known to take
+less than `_QUICK` is run with its ready queue to itself. In case it does not come back after all, one parked worker
+stands by: it looks every millisecond whether the same compute still runs, and takes over if it does. A node counts
+as slow until one of its computes has been measured, so that slow ones run side by side from the first.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from penstock._runtime.lifecycle.notes import note
+from penstock._runtime.scheduling.parker import Parker
+from penstock._runtime.scheduling.ready_queue import ReadyQueue
+from penstock._runtime.scheduling.threads import WorkerThread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock._runtime.scheduling.engine import Engine
+    from penstock.resources.thread_pool import ThreadPool
+
+__all__ = ["run_workers"]
+
+_QUICK = 100_000  # nanoseconds
+
+
+def run_workers(
+    engine: Engine, count: int, cores: Sequence[int] = (), pools: Sequence[ThreadPool] = ()
+) -> None:
+    """Run until the engine is finished, on `count` threads and those of the pools."""
+    places = [(Parker(engine.ready_queues[0]), tuple(cores)) for _ in range(count)]
+    for pool in pools:
+        places += _places_of(engine, pool)
+    if len(places) > 1:
+        for node in engine.nodes:
+            node.input.tell_at_once()
+    workers = [
+        WorkerThread(partial(_work, engine, parker, pinned), engine.clock, f"penstock worker {number}")
+        for number, (parker, pinned) in enumerate(places)
+    ]
+    try:
+        # None begins before all are there: simulated time would pass without those that are not.
+        with engine.lock:
+            for worker in workers:
+                worker.start()
+        for worker in workers:
+            worker.wait()
+    except BaseException:
+        # A thread could not be started, or a handler of the program's raised where the run could not hold it back
+        # (`interrupts`): let the workers finish what they are at and leave.
+        engine.request_stop()
+        for worker in workers:
+            if worker.thread.ident is not None:
+                worker.wait()
+        raise
+
+
+def _places_of(engine: Engine, pool: ThreadPool) -> list[tuple[Parker, tuple[int, ...]]]:
+    """Move the nodes of a pool's operators to ready queues of their own, and make the places that serve them."""
+    shared = ReadyQueue()
+    cores: set[int] = set()
+    places: list[tuple[Parker, tuple[int, ...]]] = []
+    used = False
+    for assignment in pool.assignments:
+        node = assignment.operator._node
+        if node is None or node.engine is not engine:
+            raise ValueError(
+                f"thread pool {pool.name!r} holds operator {assignment.operator.name!r}, which is not part "
+                "of this application's graph"
+            )
+        ready_queue = shared
+        if assignment.pinned:
+            ready_queue = ReadyQueue()
+            engine.ready_queues.append(ready_queue)
+            places.append((Parker(ready_queue), assignment.cores))
+        else:
+            cores.update(assignment.cores)
+            used = True
+        if node.busy and not node.retired:
+            node.ready_queue.later.remove(node)
+            ready_queue.later.append(node)
+        node.ready_queue = ready_queue
+    if used:
+        engine.ready_queues.append(shared)
+        places += [(Parker(shared), tuple(sorted(cores))) for _ in range(pool.initial_size)]
+    return places
+
+
+def _pin(cores: tuple[int, ...]) -> None:
+    try:
+        os.sched_setaffinity(0, cores)
+    except OSError as error:
+        allowed = sorted(os.sched_getaffinity(0))
+        error.add_note(f"cannot pin a worker thread to cores {list(cores)}; this process may use {allowed}")
+        raise
+
+
+def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
+    lock = engine.lock
+    ready_queue = parker.ready_queue
+    waiting = engine.waiting
+    several = len(engine.ready_queues) > 1
+    node = None
+    try:
+        if cores:
+            _pin(cores)
+        lock.acquire()
+        try:
+            while True:
+                if ready_queue.quick is None:
+                    node = engine.take(ready_queue)
+                else:
+                    node = None
+                    engine.service()
+                if node is None:
+                    if several:
+                        waiting.wake_others(ready_queue, computes=False)
+                    if not waiting.wait(parker, lock):
+                        return
+                    continue
+                engine.running += 1
+                if node.pace < _QUICK:
+                    ready_queue.quick = node
+                # While it has the only ready queue to itself, and one stands by, there is nobody to wake.
+                if ready_queue.quick is None or ready_queue.standby is None or several or engine.timed:
+                    waiting.wake_others(ready_queue, computes=True)
+                lock.release()
+                # A quick one is timed now and then: looking at the clock twice costs a tenth of the whole step.
+                timed = node.pace >= _QUICK or not node.remaining & 7
+                began = perf_counter_ns() if timed else 0
+                try:
+                    if node.special:
+                        engine.compute_special(node)
+                    else:
+                        compute = node.compute  # as in `run_single_threaded`
+                        compute(node.input, node.output, node.context)
+                except BaseException as error:
+                    note(error, "compute", node.operator)
+                    raise
+                finally:
+                    if timed:
+                        node.pace = _pace(node.pace, perf_counter_ns() - began)
+                    lock.acquire()
+                    engine.running -= 1
+                    if ready_queue.quick is node:
+                        ready_queue.quick = None
+                engine.finish(node)
+        finally:
+            lock.release()
+    except BaseException as error:
+        engine.errors.append(error)
+        engine.request_stop()
+
+
+def _pace(before: int, took: int) -> int:
+    """Give the nanoseconds that a compute is expected to take, from those expected before and those it took.
+
+    The least of late is what counts: threads that get into each other's way make each other look slow, and would
+    go on doing so. What took far too long for that is slow.
+    """
+    return took if took > 4 * _QUICK else min(took, before + (before >> 3) + 1_000)

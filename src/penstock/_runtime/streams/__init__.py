@@ -1,0 +1,1 @@
+"""The streams of an operator, the order between them, and what must stay alive meanwhile."""

@@ -1,0 +1,72 @@
+"""StreamChecker: tells of operators whose streams are not ordered after what they received.
+
+What an operator emits comes after what it received, in any case. What it launches itself is another matter: a
+kernel on a stream that was not ordered reads a frame that is not there yet. The checker cannot see kernels. It
+sees which streams a compute asked for. A compute that asked for a stream of the operator's, received something
+that the device is still working on, and ordered none of its streams after it, is reported.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from penstock._runtime.messages.input_port import messages_in
+from penstock.core.errors import UnorderedStreamWarning
+
+if TYPE_CHECKING:
+    from penstock._runtime.messages.input_port import Inlet
+    from penstock._runtime.messages.message import Message
+    from penstock._runtime.streams.managed_stream import ManagedStream
+
+__all__ = ["StreamChecker"]
+
+
+class StreamChecker:
+    """What a compute asked for and ordered, until it is over."""
+
+    __slots__ = ("_name", "_ordered", "_uses_own")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._uses_own = False
+        self._ordered: set[Message] = set()
+
+    def uses_own_stream(self) -> None:
+        """Take note that the compute asked for a stream of the operator's."""
+        self._uses_own = True
+
+    def is_ordered(self, item: Any) -> None:
+        """Take note that a stream was ordered after what was received at a port."""
+        self._ordered.update(message for message in messages_in(item) if message is not None)
+
+    def are_ordered(self, inlets: Iterable[Inlet], streams: list[ManagedStream]) -> None:
+        """Take note that a stream was ordered after others: those of some messages, it may be."""
+        for inlet in inlets:
+            for message in messages_in(inlet.item):
+                if message is not None and all(mark[0].stream in streams for mark in message.marks()):
+                    self._ordered.add(message)
+
+    def end_compute(self, inlets: Iterable[Inlet]) -> None:
+        """Report what the compute should have been ordered after, and begin anew."""
+        uses_own, ordered = self._uses_own, self._ordered
+        self._uses_own, self._ordered = False, set()
+        if not uses_own:
+            return
+        for inlet in inlets:
+            if inlet.own is not None:  # ordered as each message was received
+                continue
+            for message in messages_in(inlet.item):
+                if message is None or message in ordered or message.is_done:
+                    continue
+                if message.emitted is not None and message.emitted.is_ordered:
+                    continue
+                port = inlet.name
+                warnings.warn(
+                    f"operator {self._name!r} finished without being ordered after the work behind what it "
+                    f"received at {port!r}; call receive_cuda_stream({port!r}) after receive({port!r})",
+                    UnorderedStreamWarning,
+                    stacklevel=3,
+                )
+                break

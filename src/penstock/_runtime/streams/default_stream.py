@@ -1,0 +1,129 @@
+"""The default streams: what an operator has that has no stream of its own and received none.
+
+CUDA names the default stream of every device by one handle, and means the device that is current on the thread. So
+the handle alone does not tell which stream it is. The handles here know their device. A library that is given one
+uses the default stream of the current device, which is why the device is made current when a handle is given out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+from penstock import gpu
+from penstock._runtime.streams.managed_stream import ManagedStream, create_event
+
+__all__ = [
+    "DEFAULT_STREAM",
+    "DefaultStreamHandle",
+    "default_handle",
+    "default_stream_of",
+    "is_default",
+    "is_named",
+]
+
+# How CUDA names the default stream of the current device: as a null handle, and as CU_STREAM_LEGACY.
+_NULL, _LEGACY = 0, 1
+
+
+class DefaultStreamHandle(gpu.StreamHandle):
+    """The default stream of a device.
+
+    It may be made before a device is chosen, so it finds the stream behind it when that is asked for.
+
+    Attributes
+    ----------
+    device_id
+        The number of the device; None for that of whichever is current.
+    """
+
+    device_id: int | None
+
+    def __new__(cls, device_id: int | None = None, value: int = _NULL) -> DefaultStreamHandle:
+        """Return the handle of a device's default stream, as one of the two numbers that CUDA has for it."""
+        self = int.__new__(cls, value)
+        self.device_id = device_id
+        return self
+
+    @property
+    def stream(self) -> Any:
+        """The stream of `penstock.gpu`, which is the default one of whichever device is current."""
+        return gpu.LEGACY_DEFAULT_STREAM
+
+    @property
+    def is_simulated(self) -> bool:  # type: ignore[override]
+        """Whether devices are simulated."""
+        return gpu.backend() == "sim"
+
+    def cupy(self) -> Any:
+        """Return CuPy's default stream."""
+        import cupy
+
+        return cupy.cuda.Stream.null
+
+    def torch(self) -> Any:
+        """Return PyTorch's default stream of the device."""
+        import torch
+
+        if self.device_id is None:
+            return torch.cuda.default_stream()
+        return torch.cuda.default_stream(self.device_id)
+
+    def numba(self) -> Any:
+        """Return Numba's default stream."""
+        from numba import cuda
+
+        return cuda.default_stream()
+
+    def cvcuda(self) -> Any:
+        """Return CV-CUDA's default stream."""
+        import cvcuda
+
+        return cvcuda.Stream.default
+
+    def __repr__(self) -> str:
+        where = "" if self.device_id is None else f" of device {self.device_id}"
+        return f"StreamHandle(default{where})"
+
+
+# What stands for a stream where there is no device.
+DEFAULT_STREAM = DefaultStreamHandle()
+
+
+@cache
+def default_handle(device_id: int) -> DefaultStreamHandle:
+    """Return the handle that an operator without a stream of its own is given; it is 0, so it is false."""
+    return DefaultStreamHandle(device_id)
+
+
+def is_default(stream: Any) -> bool:
+    """Return whether a handle is that of a default stream."""
+    return int(stream) in (_NULL, _LEGACY)
+
+
+def is_named(managed: ManagedStream, stream: Any) -> bool:
+    """Return whether a handle names a managed stream; that of a default stream names the current device's."""
+    if not is_default(stream):
+        return bool(managed.handle == stream)
+    return is_default(managed.handle) and managed.device_id == gpu.Device().device_id
+
+
+def default_stream_of(device_id: int) -> ManagedStream:
+    """Return a device's default stream as a managed one, whichever device is current when it is used."""
+    stream = gpu.LEGACY_DEFAULT_STREAM
+    managed = ManagedStream(stream, device_id, partial(create_event, device_id))
+    managed.handle = DefaultStreamHandle(device_id, _LEGACY)
+    managed.record = _there(device_id, stream.record)
+    managed.wait = _there(device_id, stream.wait)
+    return managed
+
+
+def _there(device_id: int, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a call that is made with a device current."""
+
+    def call_there(event: Any) -> Any:
+        with gpu.on_device(device_id):
+            return call(event)
+
+    return call_there

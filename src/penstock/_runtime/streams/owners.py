@@ -1,0 +1,277 @@
+"""What must stay alive of a received object: the owners of the memory in it.
+
+A frame is freed when the last object that refers to its memory goes: the array, a view of it, an export of it
+to another library. All of these share one object that owns the memory, and that one is kept. Whether anybody
+else still holds it is then a matter of its reference count (`only_kept`), whatever they hold and wherever.
+
+| an array of | its owner |
+| --- | --- |
+| CuPy | ``array.data.mem``, which views and exports share |
+| PyTorch | its storage; PyTorch counts the tensors that share it (`_storage_Use_Count`) |
+| NumPy | the last ``base`` |
+| penstock (Tensor) | that of the array it was made of |
+| any other library | the array itself, as every other object that might free something when it goes |
+
+A received object is walked once, when it is received: afterwards its fields may be replaced and its lists emptied.
+Containers and instances are walked by what the garbage collector knows of them. An instance of a class written in
+Python is kept itself only if something happens when it goes: it has ``__del__``, or weak references, which may be
+those of a finalizer. The walk ends after so many objects; what it did not reach is kept by what contains it.
+
+This module is not compiled: reference counts are read here, and they differ in compiled code.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from collections import deque
+from collections.abc import Callable
+from enum import EnumMeta
+from itertools import islice
+from typing import Any
+from weakref import getweakrefcount
+
+from penstock.core.metadata import MetadataDictionary
+
+__all__ = ["PLAIN", "add_owners", "is_shared_elsewhere", "only_kept"]
+
+_MOST = 1024
+_FORGET = 10_000  # types remembered at most: programs make some as they run
+
+PLAIN: set[type] = {
+    *(int, float, complex, bool, str, bytes, range, slice, type(None), type(Ellipsis), type(NotImplemented)),
+    *(type, EnumMeta, types.ModuleType, types.CodeType, types.MethodDescriptorType),
+    *(types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
+    *(types.GenericAlias, types.FrameType, types.TracebackType),
+}
+"""The types known to contain no memory that a device could read: there is nothing to keep."""
+
+_Walk = Callable[[Any, "list[Any]"], Any]
+# What each type is: a function that adds the owner of an object and returns what else to look at in it.
+_kinds: dict[type, _Walk] = {}
+
+
+def add_owners(data: Any, owners: list[Any], most: int = _MOST) -> None:
+    """Add the owners of the memory in a received object to a list; an owner may come more than once."""
+    walk = _kinds.get(type(data))
+    if walk is None:
+        if type(data) in PLAIN:
+            return
+        walk = _kind_of(type(data))
+    inside = walk(data, owners)
+    if inside:
+        _walk_inside(data, inside, owners, most)
+
+
+def _walk_inside(root: Any, inside: Any, owners: list[Any], most: int) -> None:
+    seen = {id(root)}
+    queue = deque(inside)
+    while queue:
+        data = queue.popleft()
+        kind = type(data)
+        if kind in PLAIN or id(data) in seen:
+            continue
+        if most == 0:
+            owners.append(data)  # not looked into: kept as it is
+            continue
+        most -= 1
+        seen.add(id(data))
+        walk = _kinds.get(kind)
+        if walk is None:
+            walk = _kind_of(kind)
+        queue.extend(walk(data, owners))
+
+
+def _kind_of(kind: type) -> _Walk:
+    """Find out what to do with objects of a type, and remember it."""
+    try:
+        walk = _find_kind(kind)
+    except Exception:  # a class that will not tell what it is
+        walk = _opaque
+    if len(_kinds) + len(PLAIN) > _FORGET:
+        _kinds.clear()
+    if walk is _nothing and len(PLAIN) < _FORGET:
+        PLAIN.add(kind)
+    else:
+        _kinds[kind] = walk
+    return walk
+
+
+def _find_kind(kind: type) -> _Walk:
+    names = {(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__}
+    if ("torch", "Tensor") in names:
+        return _torch_tensor
+    if ("numpy", "ndarray") in names:
+        return _numpy_array
+    if names & _PLAIN_NAMES or isinstance(kind, EnumMeta) or issubclass(kind, type):
+        return _nothing
+    if kind.__module__.startswith("penstock.tensor") and kind.__name__ == "Tensor":
+        return _penstock_tensor
+    if kind is MetadataDictionary:
+        return _mapping
+    if any(_is_of_the_run(base) for base in kind.__mro__):
+        return _nothing
+    if kind.__module__.startswith("penstock.gpu"):
+        return _leaf
+    if hasattr(kind, "__cuda_array_interface__"):
+        return _device_array
+    if kind in _COLLECTIONS:
+        return _mapping if kind is dict else _collection
+    if kind in _CONTAINERS:
+        return _container
+    if kind is types.FunctionType:
+        return _function
+    is_array = hasattr(kind, "__dlpack__")
+    if _is_written_in_python(kind):
+        return _opaque if is_array or hasattr(kind, "__del__") else _instance
+    return _leaf if is_array else _opaque
+
+
+_PLAIN_NAMES = {
+    *(("numpy", "generic"), ("numpy", "dtype")),
+    *(("datetime", name) for name in ("date", "time", "timedelta", "tzinfo")),
+}
+_COLLECTIONS = frozenset({list, tuple, dict, set, frozenset, deque})
+_CONTAINERS = frozenset(
+    {
+        *_COLLECTIONS,
+        *(types.SimpleNamespace, types.MappingProxyType, types.CellType, property),
+        *(types.MethodType, types.BuiltinMethodType),
+        *(type(iter(())), type(iter([])), type(iter({})), type(iter({}.values())), type(iter({}.items()))),
+        *(type({}.keys()), type({}.values()), type({}.items()), type(iter(set())), type(iter(deque()))),
+        *(map, filter, zip, enumerate, reversed, types.GeneratorType, types.CoroutineType),
+    }
+)
+_OF_THE_RUN = ("penstock.core.", "penstock._runtime.", "penstock.conditions.", "penstock.resources.")
+
+
+def _is_of_the_run(base: type) -> bool:
+    """Whether a class is one of penstock's, whose objects refer to the whole application."""
+    module = base.__module__
+    return module.startswith(_OF_THE_RUN) or module == "penstock.gpu.stream_handle"
+
+
+def _is_written_in_python(kind: type) -> bool:
+    """Whether instances have nothing but what Python sees: attributes, slots, and a built-in container's items."""
+    size = max(base.__basicsize__ for base in kind.__mro__ if base is object or base in _CONTAINERS)
+    for base in kind.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        size += _POINTER * (1 if isinstance(slots, str) else len(tuple(slots)))
+    return kind.__basicsize__ <= size + 2 * _POINTER  # for its dict and its weak references
+
+
+_POINTER = 8
+
+
+# What there is to do with an object, by its type.
+
+
+def _nothing(data: Any, owners: list[Any]) -> tuple[Any, ...]:
+    return ()
+
+
+def _collection(data: Any, owners: list[Any]) -> Any:
+    if len(data) <= _MOST:
+        return data
+    owners.append(data)
+    return islice(data, _MOST)
+
+
+def _mapping(data: Any, owners: list[Any]) -> Any:
+    if len(data) <= _MOST:
+        return [*data.values(), *data] if any(type(key) not in PLAIN for key in data) else data.values()
+    owners.append(data)
+    return islice(data.values(), _MOST)
+
+
+def _container(data: Any, owners: list[Any]) -> list[Any]:
+    return gc.get_referents(data)
+
+
+def _instance(data: Any, owners: list[Any]) -> list[Any]:
+    if getweakrefcount(data):
+        owners.append(data)
+    return gc.get_referents(data)
+
+
+def _opaque(data: Any, owners: list[Any]) -> list[Any]:
+    owners.append(data)
+    return gc.get_referents(data)
+
+
+def _leaf(data: Any, owners: list[Any]) -> tuple[Any, ...]:
+    owners.append(data)
+    return ()
+
+
+def _function(data: Any, owners: list[Any]) -> list[Any]:
+    # Not its globals.
+    return [data.__closure__, data.__defaults__, data.__kwdefaults__, data.__dict__]
+
+
+def _device_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
+    """Handle CuPy's arrays, and others that speak of CUDA memory."""
+    try:
+        owners.append(data.data.mem)
+    except Exception:  # it has none, or will not tell
+        return _opaque(data, owners) if _is_written_in_python(type(data)) else _leaf(data, owners)
+    return ()
+
+
+def _numpy_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
+    owner = data
+    base = data.base
+    while base is not None:
+        owner = base
+        # What lends its memory to an array may have a `base`, too, which means something else.
+        base = owner.base if isinstance(owner, sys.modules["numpy"].ndarray) else None
+    owners.append(owner)
+    return list(islice(data.flat, _MOST)) if data.dtype.hasobject else ()
+
+
+def _penstock_tensor(data: Any, owners: list[Any]) -> list[Any]:
+    found = [data.owner]
+    if not (_kinds.get(type(data.owner)) in _ARRAYS or type(data.owner) in PLAIN):
+        # It may export something else than it keeps.
+        found += [data._held, data._exporter]
+    return found
+
+
+def _torch_tensor(data: Any, owners: list[Any]) -> tuple[Any, ...]:
+    try:
+        owners.append(data.untyped_storage())
+    except (NotImplementedError, RuntimeError):  # a sparse one, or one of a backend without storage
+        owners.append(data)
+    return ()
+
+
+_ARRAYS = (_torch_tensor, _numpy_array, _device_array)
+
+
+# Who else holds an owner.
+
+# Read through `map`, so that no variable of ours counts: one reference is the list's.
+_ALONE = next(map(sys.getrefcount, [object()]))
+# PyTorch's storage, and what counts the tensors that share one, once PyTorch has been imported.
+_storage: Any = None
+_storage_users: Any = None
+
+
+def only_kept(owners: list[Any]) -> bool:
+    """Return whether nothing but this list refers to the owners in it, each of which is in it once."""
+    for count in map(sys.getrefcount, owners):
+        if count > _ALONE:
+            return False
+    return "torch" not in sys.modules or not any(map(is_shared_elsewhere, owners))
+
+
+def is_shared_elsewhere(owner: Any) -> bool:
+    """Return whether something that Python's reference counts do not show shares the memory of an owner."""
+    global _storage, _storage_users
+    if _storage is None:
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return False
+        _storage, _storage_users = torch.UntypedStorage, torch._C._storage_Use_Count
+    return type(owner) is _storage and _storage_users(owner._cdata) > 1

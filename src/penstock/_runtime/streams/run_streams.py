@@ -1,0 +1,192 @@
+"""RunStreams: the streams of one run, the sources they come from, and their end."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock import gpu
+from penstock._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of, is_default
+from penstock._runtime.streams.managed_stream import ManagedStream, create_event
+from penstock._runtime.streams.stream_source import StreamLease, StreamSource
+from penstock._runtime.streams.watch import Watch
+
+if TYPE_CHECKING:
+    from penstock._runtime.scheduling.node import Node
+    from penstock.core.fragment import Fragment
+    from penstock.core.operator import Operator
+
+__all__ = ["RunStreams", "foundations", "source_of", "sources_of"]
+
+
+class RunStreams:
+    """The streams of one run: the sources they come from, and their end."""
+
+    def __init__(self, fragment: Fragment) -> None:
+        self.fragment = fragment
+        self.checks = "streams" in os.environ.get("PENSTOCK_CHECK", "").split(",")
+        # What operators received and somebody still holds.
+        self.watch = Watch()
+        # The streams to be waited for, by handle; default streams have one handle, and are known by their device.
+        self._managed: dict[int, ManagedStream] = {}
+        self._managed_defaults: dict[int, ManagedStream] = {}
+        # In the order in which they were opened: what others stand on comes first.
+        self._leases: dict[StreamSource, StreamLease] = {}
+        self._default: StreamSource | None = None
+        self._defaults: dict[int, ManagedStream] = {}
+        self._lock = threading.RLock()
+        self._several_devices: bool | None = None
+        self._has_device: bool | None = None
+        # What makes current again what was current on the caller's thread when the run first used a device.
+        self._caller = threading.get_ident()
+        self._put_back: Callable[[], None] | None = None
+
+    @property
+    def has_device(self) -> bool:
+        """Whether there is a device, real or simulated."""
+        if self._has_device is None:
+            self._has_device = gpu.backend() != "none"
+        return self._has_device
+
+    def open(self, operators: Iterable[Operator]) -> None:
+        """Open the sources given to operators, which may make streams in advance."""
+        for operator in operators:
+            source = source_of(operator)
+            if source is not None:
+                self.use(source)
+
+    def use(self, source: StreamSource) -> StreamLease:
+        """Return this run's part of a source, which the run closes at its end."""
+        with self._lock:
+            lease = self._leases.get(source)
+            if lease is None:
+                self._remember_caller()
+                if source.stands_on is not None:
+                    self.use(source.stands_on)
+                lease = self._leases[source] = source.lease()
+            return lease
+
+    def default_source(self) -> StreamLease:
+        """Return what operators take streams from that were given no source."""
+        with self._lock:
+            if self._default is None:
+                self._default = self.fragment.make_default_stream_source()
+            return self.use(self._default)
+
+    def default_stream(self, device_id: int = 0) -> ManagedStream:
+        """Return a device's default stream, as something to wait for and to be waited for."""
+        with self._lock:
+            if device_id not in self._defaults:
+                self._remember_caller()
+                self._defaults[device_id] = default_stream_of(device_id)
+            return self._defaults[device_id]
+
+    def device_of(self, operator: Operator) -> int:
+        """Return the number of the device that an operator works on."""
+        source = source_of(operator) or self.fragment.get_default_green_context_pool()
+        return 0 if source is None else source.dev_id
+
+    def manage(self, managed: ManagedStream) -> None:
+        """Take care of a stream: it can be named by its handle, and the run does not end before its work."""
+        if is_default(managed.handle):
+            self._managed_defaults[managed.device_id] = managed
+        else:
+            self._managed[int(managed.handle)] = managed
+
+    def find(self, stream: Any) -> ManagedStream | None:
+        """Return the managed stream that a handle stands for, or None."""
+        if isinstance(stream, DefaultStreamHandle) and stream.device_id is not None:
+            return self.default_stream(stream.device_id)
+        if is_default(stream):  # as CUDA reads it: that of the current device
+            used = self._managed_defaults
+            return used.get(gpu.Device().device_id) if used else None
+        return self._managed.get(int(stream))
+
+    def stream_of(self, handle: Any) -> ManagedStream:
+        """Return the stream that a handle stands for, managed or not; 0 is the current device's default stream."""
+        managed = self.find(handle)
+        if managed is not None:
+            return managed
+        if is_default(handle):
+            return self.default_stream(gpu.Device().device_id)
+        stream = gpu.Stream.from_handle(int(handle))
+        device_id = stream.device.device_id
+        return ManagedStream(stream, device_id, partial(create_event, device_id))
+
+    def make_current(self, device_id: int) -> bool:
+        """Make a device current on this thread, and say whether it will stay so: there is no other."""
+        self._remember_caller()
+        gpu.Device(device_id).set_current()
+        return not self.several_devices
+
+    @property
+    def several_devices(self) -> bool:
+        """Whether there is more than one device."""
+        if self._several_devices is None:
+            self._several_devices = len(gpu.Device.get_all_devices()) > 1
+        return self._several_devices
+
+    def _remember_caller(self) -> None:
+        if self._put_back is None and threading.get_ident() == self._caller:
+            self._put_back = gpu.remember_current()
+
+    def finish(self, nodes: Iterable[Node]) -> None:
+        """Wait until every managed stream is done, then let go of what was kept for them.
+
+        A stream that fails does not keep the others from being waited for; the first error is raised at the end.
+        """
+        errors: list[Exception] = []
+        try:
+            for managed in (*self._managed.values(), *self._managed_defaults.values()):
+                try:
+                    # The default stream is that of the current context.
+                    with gpu.on_device(managed.device_id):
+                        managed.stream.sync()
+                except Exception as error:
+                    errors.append(error)
+        finally:
+            for node in nodes:
+                node.streams.settle()
+        if errors:
+            raise errors[0]
+
+    def close(self) -> None:
+        """Give the streams back, then the partitions they were on; the caller's thread has its device again."""
+        self._managed.clear()
+        self._managed_defaults.clear()
+        if self._put_back is not None and threading.get_ident() == self._caller:
+            self._put_back()  # first, since a partition that is current cannot be closed
+        errors: list[BaseException] = []
+        while self._leases:
+            _, lease = self._leases.popitem()
+            try:
+                lease.close()
+            except BaseException as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def source_of(operator: Operator) -> StreamSource | None:
+    """Return the source of streams that an operator was given: the one that stands on the others, if several."""
+    sources = sources_of(operator)
+    return max(sources, key=lambda source: len(foundations(source)), default=None)
+
+
+def sources_of(operator: Operator) -> list[StreamSource]:
+    """Return the sources of streams that an operator was given, in whichever way, each once."""
+    given = (*operator.resources.values(), getattr(operator, "cuda_stream_pool", None))
+    return list(dict.fromkeys(resource for resource in given if isinstance(resource, StreamSource)))
+
+
+def foundations(source: StreamSource) -> list[StreamSource]:
+    """Return what a source stands on, and what that stands on."""
+    found: list[StreamSource] = []
+    below = source.stands_on
+    while below is not None:
+        found.append(below)
+        below = below.stands_on
+    return found

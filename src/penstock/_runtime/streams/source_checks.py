@@ -1,0 +1,85 @@
+"""What can be known to be wrong with the streams and slices of a graph before it runs.
+
+Nothing is made on a device here. Where there is one it is asked what it could give; with ``PENSTOCK_DEVICE=none``
+nothing is asked.
+
+**Two pools that divide one device.** The driver splits a device from the first SM on, each time anew. Two splits
+are given the same SMs, and contexts on the same SMs share them: the driver does not notice. So one pool divides a
+device for the whole application.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock import gpu
+from penstock._runtime.streams.run_streams import foundations, source_of, sources_of
+from penstock.core.errors import GraphError
+
+if TYPE_CHECKING:
+    from penstock._runtime.streams.stream_source import StreamSource
+    from penstock.core.fragment import Fragment
+    from penstock.core.operator import Operator
+
+__all__ = ["check_sources"]
+
+
+def check_sources(fragment: Fragment) -> None:
+    """Raise for the first operator whose streams or slice of a device could not be had."""
+    default = fragment.get_default_green_context_pool()
+    dividing: dict[int, tuple[StreamSource, str]] = {}
+    checked: set[StreamSource] = set()
+    for operator in fragment.graph:
+        _check_given(operator)
+        source = source_of(operator) or default
+        if source is not None:
+            used_by = f"operator {operator.name!r}"
+            _check_division(source, used_by, dividing)
+            _check_device(source, used_by, checked)
+
+
+def _check_given(operator: Operator) -> None:
+    """Raise if an operator was given two sources of which neither stands on the other."""
+    given = sources_of(operator)
+    chosen = source_of(operator)
+    if chosen is None:
+        return
+    for other in given:
+        if other is not chosen and other not in foundations(chosen):
+            first, second = sorted((chosen, other), key=given.index)
+            raise GraphError(
+                f"operator {operator.name!r} takes its streams from one place, and was given two: {_called(first)} "
+                f"and {_called(second)}; give it one of them, or a CudaStreamPool with cuda_green_context= to have "
+                "both a pool and a slice of the device"
+            )
+
+
+def _check_division(
+    source: StreamSource, used_by: str, dividing: dict[int, tuple[StreamSource, str]]
+) -> None:
+    """Raise if two sources divide one device."""
+    for part in (source, *foundations(source)):
+        if not part.divides:
+            continue
+        other, also_used_by = dividing.setdefault(part.dev_id, (part, used_by))
+        if other is not part:
+            raise GraphError(
+                f"{_called(other)} ({also_used_by}) and {_called(part)} ({used_by}) both divide device "
+                f"{part.dev_id}, and would be given the same SMs; make one pool of all the partitions "
+                f"({other.joined_with(part)}) and a CudaGreenContext of it for each"
+            )
+
+
+def _check_device(source: StreamSource, used_by: str, checked: set[StreamSource]) -> None:
+    """Raise if there is no such device, or it cannot give what is asked for."""
+    for part in (source, *foundations(source)):
+        if part not in checked:
+            try:
+                part.check()
+            except (GraphError, gpu.PartitionError) as error:
+                raise type(error)(f"{used_by}: {error}") from None
+            checked.add(part)
+
+
+def _called(source: StreamSource) -> str:
+    return f"{type(source).__name__} {source.name!r}"

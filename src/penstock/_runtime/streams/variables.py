@@ -1,0 +1,47 @@
+"""What a compute has in its variables, for an operator that asks for its first stream late (`NodeStreams`).
+
+It is read from the frames of the functions that led here, from the innermost out. Those of `penstock._runtime` are
+passed over, as many as there are: compiled, they have none. The walk ends where a run calls down into them: those
+modules are never compiled, so that the end is there in either build, and whatever a compute is written in.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+__all__ = ["attributes_of_class", "modules_of_compute", "variables_of_compute"]
+
+_PACKAGE = "penstock."
+_OURS = "penstock._runtime."
+_ENDS = ("penstock.schedulers.", "penstock._runtime.lifecycle.run", "penstock._runtime.scheduling.threads")
+
+
+def variables_of_compute() -> list[dict[str, Any]]:
+    """Return the variables of the program's functions that led here, up to the scheduler that called them."""
+    return [dict(frame.f_locals) for frame in _frames()]
+
+
+def modules_of_compute() -> list[dict[str, Any]]:
+    """Return the variables of the modules of those functions, except penstock's."""
+    found = {id(frame.f_globals): frame.f_globals for frame in _frames()}
+    return [module for module in found.values() if not module.get("__name__", "").startswith(_PACKAGE)]
+
+
+def attributes_of_class(kind: type) -> list[dict[str, Any]]:
+    """Return the attributes of a class and of its bases, except penstock's."""
+    return [dict(vars(base)) for base in kind.__mro__ if not base.__module__.startswith(_PACKAGE)]
+
+
+def _frames() -> list[FrameType]:
+    found: list[FrameType] = []
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith(_ENDS):
+            break
+        if not module.startswith(_OURS):
+            found.append(frame)
+        frame = frame.f_back
+    return found

@@ -1,0 +1,132 @@
+"""The array interfaces: NumPy's for the host's memory, and its sibling for the GPU's, version 3.
+
+Whoever implements one writes a dict by hand, so every entry is checked before it is believed; an error says which
+entry it was and what would be right.
+"""
+
+from collections.abc import Mapping
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from penstock.tensor.description import END_OF_MEMORY, Description, lay_out, nowhere, row_major
+from penstock.tensor.errors import TensorError, text_of
+from penstock.tensor.types import DLDataType, DLDevice, element_of
+
+if TYPE_CHECKING:
+    from penstock.tensor.tensor import Tensor
+
+_VERSIONS = range(4)  # RMM writes 0, DALI and PyCUDA 2; nothing that is read here differs between them
+
+
+def read(interface: Any, device: DLDevice) -> Description:
+    """Return what the dict of an array interface says of memory that it names by address."""
+    shape, strides, element = _read_layout(interface)
+    if "data" not in interface:
+        raise _lacks("data")
+    data = interface["data"]
+    if not (isinstance(data, tuple) and len(data) == 2):
+        raise TensorError(
+            f"its data is {data!r:.100}; it should be a tuple of an address and a read-only flag"
+        )
+    address = _integer("address", data[0])
+    is_readonly = data[1]
+    if is_readonly not in (False, True):
+        raise TensorError(f"its read-only flag is {is_readonly!r:.100}; it should be a bool")
+    strides, first, end = lay_out(shape, strides, 1, element.itemsize)
+    if end and not (address + first > 0 and address + end < END_OF_MEMORY):
+        raise nowhere(address, first, end)
+    return (address, shape, strides, element, device, bool(is_readonly))
+
+
+def read_buffer(interface: Any, buffer: Any, device: DLDevice) -> tuple[Description, Any]:
+    """Return what the dict of an array interface says of a buffer that it holds, and what keeps the buffer.
+
+    The elements must lie inside the buffer, which NumPy does not check.
+    """
+    import numpy as np
+
+    shape, strides, element = _read_layout(interface)
+    try:
+        size = memoryview(buffer).nbytes
+        memory = np.frombuffer(buffer, np.uint8) if size else np.zeros(0, np.uint8)
+    except (TypeError, ValueError, BufferError) as error:
+        raise TensorError(
+            f"its data is {type(buffer).__name__}; it should be a tuple of an address and a read-only flag, or a "
+            f"contiguous buffer ({text_of(error)})"
+        ) from None
+    strides, first, end = lay_out(shape, strides, 1, element.itemsize)
+    start = _integer("offset", interface.get("offset", 0))
+    if end and not (start + first >= 0 and start + end <= size):
+        raise TensorError(
+            f"its elements lie from byte {start + first} to byte {start + end} of a buffer of {size} bytes"
+        )
+    address = memory.__array_interface__["data"][0]
+    return (
+        address + start if end else 0,
+        shape,
+        strides,
+        element,
+        device,
+        not memory.flags.writeable,
+    ), memory
+
+
+def _read_layout(interface: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None, DLDataType]:
+    """Return shape, strides and element type, after checking all that the interfaces have in common."""
+    if not isinstance(interface, Mapping):
+        raise TensorError(f"it is {type(interface).__name__}; it should be a dict")
+    if interface.get("mask") is not None:
+        raise TensorError(
+            "it has a mask; a tensor has none: fill what is masked, or give the data and the mask as two arrays"
+        )
+    for required in ("version", "shape", "typestr"):
+        if required not in interface:
+            raise _lacks(required)
+    version = _integer("version", interface["version"])
+    if version not in _VERSIONS:
+        raise TensorError(f"its version is {version}; it should be 3, and 0 to 2 are known too")
+    typestr = interface["typestr"]
+    if not isinstance(typestr, str):
+        raise TensorError(f"its typestr is {typestr!r:.100}; it should be a string such as '<f4'")
+    strides = interface.get("strides")
+    return (
+        _integers("shape", interface["shape"]),
+        None if strides is None else _integers("strides", strides),
+        element_of(typestr),
+    )
+
+
+def _lacks(entry: str) -> TensorError:
+    return TensorError(f"it has no {entry!r}; 'shape', 'typestr', 'data' and 'version' are needed")
+
+
+def _integer(what: str, value: Any) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise TensorError(f"its {what} is {value!r:.100}; it should be an int") from None
+
+
+def _integers(what: str, values: Any) -> tuple[int, ...]:
+    try:
+        if isinstance(values, tuple | list):
+            return tuple([index(value) for value in values])
+    except TypeError:
+        pass
+    raise TensorError(f"its {what} is {values!r:.100}; it should be a tuple of ints")
+
+
+def write(tensor: "Tensor") -> dict[str, Any]:
+    """Return the dictionary of a tensor, as both interfaces have it."""
+    element, shape, strides = tensor.dl_dtype, tensor.shape, tensor.strides
+    typestr = element.typestr
+    if typestr is None:
+        raise AttributeError(f"the array interfaces have no name for {element.name}; use DLPack")
+    is_row_major = strides == row_major(shape, element.itemsize)  # nearly always, and soon known
+    return {
+        "shape": shape,
+        "typestr": typestr,
+        "data": (0 if 0 in shape else tensor.data, tensor.is_readonly),
+        "strides": None if is_row_major or tensor.is_contiguous() else strides,
+        "version": 3,
+    }
