@@ -13,7 +13,7 @@ import pytest
 from pipelines import SCHEDULERS, App, Body, Make, run, sink, source, through
 
 from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
-from penstock._runtime.messages.input_port import Inlet
+from penstock._runtime.messages.input import InputPort
 from penstock._runtime.messages.queue import Queue
 from penstock._runtime.messages.receiver import Receiver, Transmitter
 from penstock.conditions import DownstreamMessageAffordableCondition
@@ -146,7 +146,7 @@ def test_the_newest_is_kept_wherever_the_consumer_comes_in_between(limit: int, e
     for line in range(1, 30):
         queue = Queue(None, "in", limit, POP)  # type: ignore[arg-type]
         queue.extend(range(limit))
-        take = Inlet(IOSpec("in", IOSpec.IOType.INPUT, 2 if everything else 1), (queue,)).take
+        take = InputPort(IOSpec("in", IOSpec.IOType.INPUT, 2 if everything else 1), (queue,)).take
         taken: list[Any] = []
 
         def consume(take: Any = take, taken: list[Any] = taken) -> None:
@@ -195,7 +195,7 @@ def test_dropping_while_both_ends_are_at_it_loses_and_counts_each_message_once(
 ) -> None:
     """Every step of a queue's Python code is a chance for the other threads to come in between."""
     queue = Queue(None, "in", limit, POP)  # type: ignore[arg-type]
-    take = Inlet(IOSpec("in", IOSpec.IOType.INPUT, 2 if everything else 1), (queue,)).take
+    take = InputPort(IOSpec("in", IOSpec.IOType.INPUT, 2 if everything else 1), (queue,)).take
     if producers > 1:
         queue.share()
     sent_each = 400

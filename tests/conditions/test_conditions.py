@@ -983,7 +983,7 @@ def test_an_exception_in_a_condition_comes_out_with_the_operator_named(make: Mak
 
 
 def test_waiting_for_a_time_without_naming_one_is_an_error() -> None:
-    with pytest.raises(ValueError, match="gave WAIT_TIME without a time"):
+    with pytest.raises(ValueError, match="returned WAIT_TIME without a time"):
         run(lambda app: app.add_operator(Body(app, Scripted(app, lambda c, t: (WAIT_TIME, None)))))
 
 

@@ -47,12 +47,16 @@ __all__ = [
 # Where any line may be the last before another thread goes on. Their `threading` and `time` are the controller's.
 _MODULES = [
     "penstock._runtime.scheduling.single_threaded",
-    "penstock._runtime.messages.contexts",
+    "penstock._runtime.messages.input",
+    "penstock._runtime.messages.output",
     "penstock._runtime.scheduling.engine",
+    "penstock._runtime.scheduling.evaluated_conditions",
     "penstock._runtime.scheduling.node",
     "penstock._runtime.scheduling.parker",
+    "penstock._runtime.scheduling.polling",
     "penstock._runtime.messages.queue",
     "penstock._runtime.scheduling.ready_queue",
+    "penstock._runtime.scheduling.room_sharing",
     "penstock._runtime.scheduling.threads",
     "penstock._runtime.scheduling.timers",
     "penstock._runtime.scheduling.waiting",
@@ -69,7 +73,7 @@ _MODULES = [
 # in a moment and a worker stands by in case it is not: twice the patience of the one that stands by.
 PATIENCE_NS = 2_000_000
 
-# What a line writes that does not show in it: `take` is the `popleft` of a queue (`Inlet`).
+# What a line writes that does not show in it: `take` is the `popleft` of a queue (`InputPort`).
 HIDDEN_WRITES = {"take": "queue"}
 
 
@@ -211,11 +215,16 @@ def unfinished(engine: Engine) -> list[str]:
     found = [f"{node.name} is ready" for queue in queues for node in (*queue.now, *queue.later)]
     if engine.running:
         found.append(f"{engine.running} running")
-    if any(node.pending or node.shut for node in engine.nodes if not node.retired):
+    if any(_waits_for_event(node) for node in engine.nodes if not node.retired):
         found.append("a node waits for an event")
     if engine.timers.next() is not None:
         found.append("a node waits for a time")
     return found
+
+
+def _waits_for_event(node: Any) -> int:
+    """Return how many announcements a node waits for."""
+    return node.throttled + (node.evaluated is not None and node.evaluated.awaits_event)
 
 
 def left_behind(engine: Engine) -> list[str]:
@@ -223,9 +232,9 @@ def left_behind(engine: Engine) -> list[str]:
     found = []
     if engine.running:
         found.append(f"{engine.running} counted as running")
-    pending = sum(node.pending + node.shut for node in engine.nodes)
-    if engine.pending != pending:
-        found.append(f"{engine.pending} counted as pending, and {pending} are")
+    outstanding = sum(map(_waits_for_event, engine.nodes))
+    if engine.outstanding != outstanding:
+        found.append(f"{engine.outstanding} counted as outstanding, and {outstanding} are")
     alive = sum(not node.retired for node in engine.nodes)
     if engine.alive != alive:
         found.append(f"{engine.alive} counted as alive, and {alive} are")
@@ -245,7 +254,7 @@ def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
     """Return the state of an engine, for people to read; `name` gives that of the worker of a parker."""
     lines = []
     lines.append(
-        f"engine: stopping {engine.stopping}, running {engine.running}, pending {engine.pending}, "
+        f"engine: stopping {engine.stopping}, running {engine.running}, outstanding {engine.outstanding}, "
         f"alive {engine.alive}, inbox {[node and node.name for node in engine.inbox]}, "
         f"next time {engine.next_time()}, waking {[name(parker) for parker in engine.waiting.waking]}"
     )
@@ -258,8 +267,9 @@ def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
         )
     for node in engine.nodes:
         lines.append(  # noqa: PERF401 (as the others)
-            f"  node {node.name}: blockers {node.blockers}, busy {node.busy}, pending {node.pending}, "
-            f"shut {node.shut}, retired {node.retired}, wake at {node.wake_at}, "
+            f"  node {node.name}: blockers {node.blockers}, busy {node.busy}, "
+            f"events awaited {_waits_for_event(node)}, retired {node.retired}, "
+            f"wake at {node.evaluated and node.evaluated.wake_at}, "
             f"inputs {[len(queue) for queue in node.inputs]}"
         )
     return "\n".join(lines)
@@ -273,18 +283,18 @@ class Throttle:
         self.full: object | None = None
         self._announce: Callable[[], None] | None = None
         self._node = operator._node
-        self._node.gate = self
+        self._node.lifetimes = self
 
     def submit(self) -> None:
         """Give the device as much as it may have; called in compute."""
         self.full = self
-        self._node.special = True
+        self._node.has_extra_work = True
 
     def is_still_full(self) -> bool:
         return self.full is not None
 
-    def tell(self, announce: Callable[[], None]) -> None:
-        self._announce = announce
+    def call_when_caught_up(self, callback: Callable[[], None]) -> None:
+        self._announce = callback
         self._control.point("asks the device to say when it has caught up")
 
     @property

@@ -208,12 +208,12 @@ def test_work_that_comes_during_the_wait_begins_it_anew(make: Make) -> None:
 
     app = App(compose, make, clock=clock, stop_on_deadlock_timeout=100)
     future = app.run_async()
-    while not holder or app._engine is None or app._engine.deadlock_at is None:
+    while not holder or app._engine is None or app._engine.waiting.deadlock_at is None:
         threading.Event().wait(0.001)
     clock.advance_by(60_000_000)
     holder[0].event_state = AsynchronousEventState.READY
     assert ran.wait(10)
-    while app._engine is not None and app._engine.deadlock_at != 160_000_000:
+    while app._engine is not None and app._engine.waiting.deadlock_at != 160_000_000:
         threading.Event().wait(0.001)
     clock.advance_by(60_000_000)
     assert not future.done()

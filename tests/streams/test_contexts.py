@@ -372,7 +372,7 @@ def test_what_is_no_handle_of_a_stream_is_refused_by_name(wrong: Any) -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
         op_input.receive("in")
         mine = op_input.receive_cuda_stream("in")
-        hint = "None, which allocate_cuda_stream gives" if wrong is None else type(wrong).__name__
+        hint = "None, which allocate_cuda_stream returns" if wrong is None else type(wrong).__name__
         for call in (
             context.device_from_stream,
             op_output.set_cuda_stream,

@@ -121,7 +121,7 @@ def test_closing_the_machine_ends_a_run_whose_operators_wait_for_it(workers: int
         with machine.attach():  # virtual time stands still until the machine is closed
             future = app.run_async()
             assert app.full.wait(10)
-            while app._engine is not None and not app._engine.nodes[0].shut:
+            while app._engine is not None and not app._engine.nodes[0].throttled:
                 threading.Event().wait(0.001)
             machine.close()
         with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED: the simulated machine was closed"):
@@ -146,7 +146,7 @@ def test_closing_the_machine_ends_a_run_that_waits_for_the_work_behind_a_message
     with sim.Machine("h200", time="real") as machine:
         app = Closed(workers, compose)
         future = app.run_async()
-        while app._engine is None or not app._engine.pending:
+        while app._engine is None or not app._engine.outstanding:
             threading.Event().wait(0.001)
         machine.close()
         with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):

@@ -245,8 +245,10 @@ def test_much_that_is_held_is_not_looked_through_each_time(monkeypatch: pytest.M
     from penstock._runtime.streams import keeper
 
     looks: list[int] = []
-    original = keeper.let_go
-    monkeypatch.setattr(keeper, "let_go", lambda frames: looks.append(len(frames)) or original(frames))
+    original = keeper.no_longer_held
+    monkeypatch.setattr(
+        keeper, "no_longer_held", lambda frames: looks.append(len(frames)) or original(frames)
+    )
 
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         held = self.__dict__.setdefault("held", deque(maxlen=300))
@@ -668,7 +670,7 @@ def test_what_an_operator_without_a_stream_passes_on_carries_the_stream_that_cam
         def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             for port in ("b", "a") if self.ticks % 2 else ("a", "b"):
                 op_input.receive(port)
-                (stream,) = (self._node.input._named[port].item.trail.stream.handle,)
+                (stream,) = (self._node.input._by_name[port].item.fences.stream.handle,)
             app.expected.append(stream)
             op_output.emit(1, "out")
 
@@ -709,7 +711,7 @@ def test_an_operator_that_sees_no_stream_is_left_alone() -> None:
     for step in (app.middle, app.last):
         node = step._node
         assert node.compute == step.compute
-        assert not any(outlet.stamp for outlet in node.output.outlets.values())
+        assert not any(port.stamp for port in node.output.ports.values())
 
 
 def test_one_that_is_sent_a_stream_late_passes_the_order_on(scheduler: str) -> None:

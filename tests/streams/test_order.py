@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from penstock._runtime.streams.fences import Trail
+from penstock._runtime.messages.message import Message, stamping
+from penstock._runtime.streams.fences import Fences
 from penstock._runtime.streams.managed_stream import ManagedStream
 from penstock._runtime.streams.order import Order
 
@@ -37,26 +38,30 @@ def stream() -> ManagedStream:
     return ManagedStream(Device(), 0, Event)
 
 
-def trail(on: ManagedStream | None = None) -> Trail:
-    return Trail(on or stream(), 8)
+def timeline(on: ManagedStream | None = None) -> Fences:
+    return Fences(on or stream())
 
 
-def test_a_stream_waits_for_each_mark_once() -> None:
-    order, source, own = Order(), trail(), stream()
-    first = source.message("first")
+def emit(fences: Fences, data: Any) -> Message:
+    return stamping(fences)(data)
+
+
+def test_a_stream_waits_for_each_fence_once() -> None:
+    order, source, own = Order(), timeline(), stream()
+    first = emit(source, "first")
     order.add_message(first, turn=1)
     for _ in range(3):
         order.settle(own, is_only=False)
     assert own.stream.waited == [first.event]
-    second = source.message("second")
+    second = emit(source, "second")
     order.add_message(second, turn=2)
     order.settle(own, is_only=False)
     assert own.stream.waited == [first.event, second.event]
 
 
 def test_every_stream_that_is_emitted_waits() -> None:
-    order, source = Order(), trail()
-    message = source.message("frame")
+    order, source = Order(), timeline()
+    message = emit(source, "frame")
     order.add_message(message, turn=1)
     streams = [stream(), stream()]
     for own in streams:
@@ -67,29 +72,29 @@ def test_every_stream_that_is_emitted_waits() -> None:
 
 
 def test_nothing_waits_for_what_is_done_nor_for_itself() -> None:
-    order, own, done = Order(), stream(), trail()
-    order.add_message(done.message("done"), turn=1)
-    done.passed = 1
-    order.add_message(trail(own).message("its own"), turn=1)
+    order, own, done = Order(), stream(), timeline()
+    order.add_message(emit(done, "done"), turn=1)
+    done.completed = 1
+    order.add_message(emit(timeline(own), "its own"), turn=1)
     order.settle(own, is_only=False)
     assert own.stream.waited == []
     assert len(order.pending) == 1  # another stream might have to wait for that one
 
 
-def test_the_latest_mark_of_a_trail_stands_for_all() -> None:
-    order, source, own = Order(), trail(), stream()
-    first, second, third = (source.message(n) for n in range(3))
+def test_the_latest_fence_of_a_timeline_stands_for_all() -> None:
+    order, source, own = Order(), timeline(), stream()
+    first, second, third = (emit(source, n) for n in range(3))
     for message in (first, third, second):
         order.add_message(message, turn=1)
     order.settle(own, is_only=True)
     assert own.stream.waited == [third.event]
 
 
-def test_further_marks_of_a_message_are_remembered_too() -> None:
-    order, one, other, own = Order(), trail(), trail(), stream()
-    message = one.message("frame")
-    event = other.mark()
-    message.also = ((other, other.marked, event),)
+def test_further_fences_of_a_message_are_remembered_too() -> None:
+    order, one, other, own = Order(), timeline(), timeline(), stream()
+    message = emit(one, "frame")
+    event = other.insert()
+    message.more_fences = ((other, other.last, event),)
     order.add_message(message, turn=1)
     order.settle(own, is_only=True)
     assert own.stream.waited == [message.event, event]
@@ -97,37 +102,37 @@ def test_further_marks_of_a_message_are_remembered_too() -> None:
 
 def test_what_is_emitted_without_a_stream_carries_what_is_not_done_and_what_came_last() -> None:
     order = Order()
-    first, done, last = trail(), trail(), trail()
+    first, done, last = timeline(), timeline(), timeline()
     for source in (first, last, done, last):
-        order.add_message(source.message("frame"), turn=1)
-    done.passed = last.passed = 2
-    assert [mark[0] for mark in order.marks(turn=1)] == [first, last]
-    assert [mark[0] for mark in order.marks(turn=2)] == [first]
+        order.add_message(emit(source, "frame"), turn=1)
+    done.completed = last.completed = 2
+    assert [fence[0] for fence in order.pending_fences(turn=1)] == [first, last]
+    assert [fence[0] for fence in order.pending_fences(turn=2)] == [first]
     assert list(order.pending) == [first]
 
 
 def test_a_stream_that_is_joined_is_waited_for_at_each_emit() -> None:
-    order, joined, own = Order(), trail(), stream()
+    order, joined, own = Order(), timeline(), stream()
     order.join(joined)
     order.settle(own, is_only=True)
     order.settle(own, is_only=True)
-    assert len(own.stream.waited) == joined.marked == 2
-    ((carried, number, _),) = order.marks(turn=1)
+    assert len(own.stream.waited) == joined.last == 2
+    ((carried, number, _),) = order.pending_fences(turn=1)
     assert (carried, number) == (joined, 3)
 
 
 def test_what_was_ordered_by_hand_is_not_waited_for() -> None:
-    order, source, own = Order(), trail(), stream()
-    order.add_message(source.message("frame"), turn=1)
-    order.is_ordered(own, [source.stream])
+    order, source, own = Order(), timeline(), stream()
+    order.add_message(emit(source, "frame"), turn=1)
+    order.note_ordered(own, [source.stream])
     order.settle(own, is_only=False)
     assert own.stream.waited == []
 
 
 def test_what_is_ordered_by_hand_again_and_again_is_remembered_once() -> None:
-    order, producer, consumer = Order(), trail(), stream()
-    event = producer.mark()
+    order, producer, consumer = Order(), timeline(), stream()
+    event = producer.insert()
     order.add(producer, 1, event)
     for _ in range(3):
-        order.is_ordered(consumer, [producer.stream])
+        order.note_ordered(consumer, [producer.stream])
     assert order.pending[producer].ordered == [consumer]

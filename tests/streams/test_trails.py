@@ -1,4 +1,4 @@
-"""The marks of an operator on a stream: what they keep, when their events are used again, how often one looks."""
+"""The fences of an operator on a stream: what lives until they complete, how often events are queried."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from penstock import CountCondition
-from penstock._runtime.streams.fences import Trail
+from penstock._runtime.messages.message import Message, stamping
+from penstock._runtime.streams.fences import Fences
+from penstock._runtime.streams.in_flight import InFlight
 from penstock._runtime.streams.managed_stream import ManagedStream
 from penstock.gpu import sim
 from tests.streams.frames import MS, Consumer, Producer, Step, launch, run
@@ -27,7 +29,7 @@ class Device:
         return 0, 7
 
     def wait(self, event: Event) -> None:
-        raise AssertionError("a trail waits for nothing")
+        raise AssertionError("a fence waits for nothing")
 
     def record(self, event: Event) -> None:
         assert event.point <= self.done or event.is_free, "an event was recorded again before it was done"
@@ -39,8 +41,9 @@ class Device:
         self.made.append(Event(self))
         return self.made[-1]
 
-    def trail(self, limit: int = 8) -> Trail:
-        return Trail(ManagedStream(self, 0, self.create_event), limit)
+    def timeline(self, limit: int = 8) -> tuple[Fences, InFlight]:
+        fences = Fences(ManagedStream(self, 0, self.create_event))
+        return fences, InFlight(fences, limit)
 
 
 class Event:
@@ -55,111 +58,115 @@ class Event:
         return self.point <= self.device.done
 
 
-def held(trail: Trail) -> list[Any]:
-    return list(trail._kept)
+def emit(fences: Fences, data: Any) -> Message:
+    return stamping(fences)(data)
 
 
-def test_what_is_kept_lives_until_a_mark_after_it_is_passed() -> None:
+def held(in_flight: InFlight) -> list[Any]:
+    return [frame for frames in in_flight._frames for frame in frames or ()]
+
+
+def test_what_is_kept_lives_until_a_fence_after_it_is_complete() -> None:
     device = Device()
-    trail = device.trail()
-    trail.message("before")  # a mark that came before the end of the compute says nothing about it
-    trail.keep("first")
+    fences, in_flight = device.timeline()
+    emit(fences, "before")  # a fence that came before the end of the compute says nothing about it
+    in_flight.add(["first"])
     device.done = device.recorded
-    trail.look()
-    assert held(trail) == ["first"]
-    trail.message("after")
-    trail.look()
-    assert held(trail) == ["first"]
+    in_flight.release_completed()
+    assert held(in_flight) == ["first"]
+    emit(fences, "after")
+    in_flight.release_completed()
+    assert held(in_flight) == ["first"]
     device.done = device.recorded
-    trail.look()
-    assert held(trail) == []
+    in_flight.release_completed()
+    assert held(in_flight) == []
 
 
-def test_without_an_emit_a_mark_is_left_every_other_time() -> None:
+def test_without_an_emit_a_fence_is_inserted_every_other_time() -> None:
     device = Device()
-    trail = device.trail(limit=100)
+    _fences, in_flight = device.timeline(limit=100)
     for n in range(10):
-        trail.keep(n)
+        in_flight.add([n])
     assert device.recorded == 5
     device.done = 4
-    trail.look()
-    assert held(trail) == [8, 9]
+    in_flight.release_completed()
+    assert held(in_flight) == [8, 9]
 
 
 @pytest.mark.parametrize("behind", [0, 1, 3, 7])
 def test_an_event_is_recorded_again_only_when_it_is_done(behind: int) -> None:
     device = Device()
-    trail = device.trail(limit=12)
+    fences, in_flight = device.timeline(limit=12)
     for n in range(500):
-        trail.message(n)
-        if trail.keep(n) >= trail.look_at:
-            trail.look()
-        assert not trail.is_full
+        emit(fences, n)
+        if in_flight.add([n]) >= in_flight.release_at:
+            in_flight.release_completed()
+        assert not in_flight.is_full
         device.done = max(device.recorded - behind, 0)
     assert len(device.made) <= 16
 
 
 def test_a_device_that_stands_still_is_given_new_events() -> None:
     device = Device()
-    trail = device.trail(limit=100)
+    fences, in_flight = device.timeline(limit=100)
     for n in range(10):
-        trail.message(n)
-        trail.keep(n)
+        emit(fences, n)
+        in_flight.add([n])
     device.done = 4
-    trail.look()
+    in_flight.release_completed()
     for n in range(40):
-        trail.message(n)  # `record` sees to it that none of the six that are not done is among them
+        emit(fences, n)  # `record` sees to it that none of the six that are not done is among them
     assert len(device.made) == 46
 
 
 def test_events_are_used_again_where_nothing_is_kept() -> None:
     device = Device()
-    trail = device.trail()
+    fences, _in_flight = device.timeline()
     for n in range(500):
-        trail.message(n)
+        emit(fences, n)
         device.done = device.recorded - 1
     assert len(device.made) <= 16
 
 
 @pytest.mark.parametrize(("behind", "most"), [(0, 0.17), (1, 0.31), (3, 0.51)])
-def test_the_device_is_asked_once_for_several_computes(behind: int, most: float) -> None:
+def test_the_device_is_queried_once_for_several_computes(behind: int, most: float) -> None:
     device = Device()
-    trail = device.trail()
+    fences, in_flight = device.timeline()
     for n in range(600):
-        trail.message(n)
+        emit(fences, n)
         device.done = max(device.recorded - 1 - behind, 0)
-        if trail.keep(n) >= trail.look_at:
-            trail.look()
-        assert not trail.is_full
+        if in_flight.add([n]) >= in_flight.release_at:
+            in_flight.release_completed()
+        assert not in_flight.is_full
     assert device.looks <= most * 600
 
 
 def test_an_event_that_was_lent_is_never_recorded_again() -> None:
     device = Device()
-    trail = device.trail()
-    lent = [trail.message(n).event for n in range(3)][1]
-    trail.lend(lent)
+    fences, in_flight = device.timeline()
+    lent = [emit(fences, n).event for n in range(3)][1]
+    fences.lend(lent)
     point = lent.point
     for n in range(100):
-        trail.message(n)
+        emit(fences, n)
         device.done = device.recorded
-        if trail.keep(n) >= trail.look_at:
-            trail.look()
+        if in_flight.add([n]) >= in_flight.release_at:
+            in_flight.release_completed()
     assert lent.point == point
     assert len(device.made) <= 16
 
 
-def test_a_bound_of_one_holds_with_more_marks_in_a_compute_than_there_are_events() -> None:
+def test_a_bound_of_one_holds_with_more_fences_in_a_compute_than_there_are_events() -> None:
     device = Device()
-    trail = device.trail(limit=1)
+    fences, in_flight = device.timeline(limit=1)
     for n in range(40):
-        trail.message(n)
-    trail.keep("received")
-    trail.look()
-    assert trail.is_full
-    device.done = trail.oldest().point
-    trail.look()
-    assert not trail.is_full
+        emit(fences, n)
+    in_flight.add(["received"])
+    in_flight.release_completed()
+    assert in_flight.is_full
+    device.done = in_flight.oldest_event().point
+    in_flight.release_completed()
+    assert not in_flight.is_full
 
 
 def test_a_frame_that_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,8 +178,8 @@ def test_a_frame_that_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             if self.ticks == 2:
                 self.producer.stream.stream.sync()
-                (trail,) = self.producer._node.streams._readers
-                trail._advance(trail.marked)
+                (reader,) = self.producer._node.streams.lifetimes.readers
+                reader.fences.update(reader.fences.last)
             op_input.receive("in")
             op_input.receive_cuda_stream("in")
 
@@ -238,54 +245,54 @@ def test_an_operator_that_first_asks_which_streams_came_is_ordered_when_it_asks_
 
 
 @pytest.mark.parametrize("limit", [1, 3, 8, 64])
-def test_any_number_of_marks_in_a_compute_and_any_pace_of_the_device(limit: int) -> None:
-    """Looking for an event to record may tell of marks that what is kept waits for, before that is looked at."""
+def test_any_number_of_fences_in_a_compute_and_any_pace_of_the_device(limit: int) -> None:
+    """Finding an event to record may complete fences that what is kept waits for, before that is released."""
     for seed in range(100):
         some = random.Random(seed)
         device = Device()
-        trail = device.trail(limit)
+        fences, in_flight = device.timeline(limit)
         emits, pace = some.choice([0, 1, 5, 12, 30]), some.choice([0, 1, 3, 20])
-        passed = 0
+        completed = 0
         for n in range(60):
             for _ in range(some.randint(0, emits)):
-                trail.message(n)
+                emit(fences, n)
                 device.done = min(device.done + some.randint(0, pace), device.recorded)
-            if trail.keep(n) >= trail.look_at:
-                trail.look()
-            while trail.is_full:
-                device.done = max(device.done, trail.oldest().point)
-                trail.look()
-            assert passed <= trail.passed <= device.done
-            passed = trail.passed
+            if in_flight.add([n]) >= in_flight.release_at:
+                in_flight.release_completed()
+            while in_flight.is_full:
+                device.done = max(device.done, in_flight.oldest_event().point)
+                in_flight.release_completed()
+            assert completed <= fences.completed <= device.done
+            completed = fences.completed
 
 
-def test_an_event_that_was_lent_speaks_for_its_mark_until_that_is_passed() -> None:
+def test_an_event_that_was_lent_speaks_for_its_fence_until_that_is_complete() -> None:
     device = Device()
-    trail = device.trail()
+    fences, in_flight = device.timeline()
     for n in range(3):
-        trail.keep(n)
-        message = trail.message(n)
-    trail.lend(message.event)
+        in_flight.add([n])
+        message = emit(fences, n)
+    fences.lend(message.event)
     device.done = 2
     for _ in range(3):
-        trail.look()
-        assert held(trail) == [2]
+        in_flight.release_completed()
+        assert held(in_flight) == [2]
     device.done = 3
-    trail.look()
-    assert held(trail) == []
+    in_flight.release_completed()
+    assert held(in_flight) == []
 
 
 def test_an_event_that_was_lent_to_several_is_not_remembered_for_ever() -> None:
     device = Device()
-    trail = device.trail()
+    fences, in_flight = device.timeline()
     for n in range(100):
-        event = trail.message(n).event
-        trail.lend(event)
-        trail.lend(event)
+        event = emit(fences, n).event
+        fences.lend(event)
+        fences.lend(event)
         device.done = device.recorded
-        if trail.keep(n) >= trail.look_at:
-            trail.look()
-    assert len(trail._lent) <= 20
+        if in_flight.add([n]) >= in_flight.release_at:
+            in_flight.release_completed()
+    assert len(fences._lent) <= 20
 
 
 def test_what_an_operator_received_is_told_of_its_own_compute_after_it_asked_late() -> None:

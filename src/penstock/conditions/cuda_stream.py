@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
-from penstock._runtime.messages.message import Message, is_passed
+from penstock._runtime.messages.message import Message
+from penstock._runtime.streams.fences import is_complete
 from penstock.core.condition import Condition, SchedulingStatusType
 
 if TYPE_CHECKING:
     from penstock._runtime.messages.queue import Queue
     from penstock._runtime.scheduling.node import Node
-    from penstock._runtime.streams.fences import Trail
+    from penstock._runtime.streams.fences import Fences
     from penstock.core.fragment import Fragment
 
 __all__ = ["CudaStreamCondition"]
@@ -62,9 +63,9 @@ class CudaStreamCondition(Condition):
         if self._node is None:
             return  # it is not part of a run
         # Before the run begins: what is put around an input's `take` then, by others, stays around it.
-        for inlet in self._node.input.inlets:
-            if any(queue in self._queues for queue in inlet.queues):
-                inlet.take_only_done()
+        for port in self._node.input.ports:
+            if any(queue in self._queues for queue in port.queues):
+                port.take_only_done()
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Give READY when the device is done, or WAIT_EVENT, having asked to be told."""
@@ -78,15 +79,15 @@ class CudaStreamCondition(Condition):
 
     def _is_done(self, message: Message) -> bool:
         """Say whether the device is done with a message, and if not, see to it that it is told when it is."""
-        for trail, number, event in message.marks():
-            if not is_passed(trail, number, event):
-                return self._is_done_by_now(message, trail, number, event)
+        for fences, number, event in message.all_fences():
+            if not is_complete(fences, number, event):
+                return self._is_done_by_now(message, fences, number, event)
         return True
 
-    def _is_done_by_now(self, message: Message, trail: Trail, number: int, event: Any) -> bool:
+    def _is_done_by_now(self, message: Message, fences: Fences, number: int, event: Any) -> bool:
         if message is not self._awaited:
-            trail.lend(event)
-            if number <= trail.passed:  # so late that the event may be another mark's by now
+            fences.lend(event)
+            if number <= fences.completed:  # so late that the event may be another fence's by now
                 return self._is_done(message)
             self._awaited = message
 
@@ -94,5 +95,5 @@ class CudaStreamCondition(Condition):
                 self._awaited = None
                 self.notify_scheduler()
 
-            gpu.when_done(trail.stream.stream, told, event=event)
+            gpu.when_done(fences.stream.stream, told, event=event)
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._runtime.messages.queue import Nowhere
+from penstock._runtime.messages.queue import UnconnectedQueue
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 from penstock.core.errors import GraphError
 
@@ -76,7 +76,7 @@ class DownstreamMessageAffordableCondition(Condition, kind=ConditionType.DOWNSTR
         self._queues = tuple(
             queue
             for queue in node.transmitter(port).queues
-            if not isinstance(queue, Nowhere) and not (self.is_default and queue.drops)
+            if not isinstance(queue, UnconnectedQueue) and not (self.is_default and queue.drops)
         )
         for queue in self._queues:
             if self.min_size > queue.limit:

@@ -64,7 +64,7 @@ class MessageAvailableCondition(Condition, kind=ConditionType.MESSAGE_AVAILABLE)
         """Become the count of messages that the input's queues need; of several conditions the largest holds."""
         self.join(node)
         if self.front_stage_max_size is not None:
-            node.ask(self)
+            node.evaluate(self)
             return
         for queue in self._queues:
             queue.min_size = max(queue.min_size, self.min_size)

@@ -161,7 +161,7 @@ class Condition:
     def attach(self, node: Node) -> None:
         """Take part in the run of `node`; the general way is to be asked by `check`."""
         self.join(node)
-        node.ask(self)
+        node.evaluate(self)
 
     def join(self, node: Node) -> None:
         """Belong to `node`, and find there what `check` looks at."""

@@ -28,7 +28,9 @@ from penstock.core.parameter import REQUIRED
 from penstock.core.ports import IOSpec
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.contexts import ExecutionContext, InputContext, OutputContext
+    from penstock._runtime.messages.execution import ExecutionContext
+    from penstock._runtime.messages.input import InputContext
+    from penstock._runtime.messages.output import OutputContext
     from penstock._runtime.scheduling.resume import Resume
     from penstock.core.spec import OperatorSpec
 

@@ -58,7 +58,7 @@ class MetadataDictionary(dict[str, Any]):
         dict.__setitem__(self, key, value)
         node = self.node
         if node is not None:
-            node.special = node.gathered = node.output.is_detailed = True
+            node.has_extra_work = node.has_details = node.output.has_details = True
 
     def __setitem__(self, key: str, value: Any) -> None:
         self.set(key, value)

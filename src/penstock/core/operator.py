@@ -14,7 +14,9 @@ from penstock.core.resource import Resource
 from penstock.core.spec import OperatorSpec
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.contexts import ExecutionContext, InputContext, OutputContext
+    from penstock._runtime.messages.execution import ExecutionContext
+    from penstock._runtime.messages.input import InputContext
+    from penstock._runtime.messages.output import OutputContext
     from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
     from penstock.core.graph import Flow

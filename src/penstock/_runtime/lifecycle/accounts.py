@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.messages.queue import Nowhere, Queue
+from penstock._runtime.messages.queue import Queue, UnconnectedQueue
 from penstock.core.outcome import OperatorOutcome
 from penstock.core.ports import IOSpec
 
@@ -25,8 +25,8 @@ def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
     """Return what each operator did; called when the run is over and the queues hold what was left."""
     arrived: dict[Queue, int] | None = None
     for node in engine.nodes:
-        for outlet in node.output.outlets.values():
-            for queue in dict.fromkeys(outlet.queues):
+        for port in node.output.ports.values():
+            for queue in dict.fromkeys(port.queues):
                 if isinstance(queue, _Tally) and not queue.is_summed:
                     queue.is_summed = True  # an output's only name is known twice, by that name and by ""
                     arrived = {} if arrived is None else arrived
@@ -40,7 +40,7 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
     dropped = _sums(node.input_queues, "dropped")
     undelivered = _sums(node.input_queues, "undelivered")
     for port, queues in node.output_queues.items():
-        if isinstance(queues[0], Nowhere) and queues[0].dropped:
+        if isinstance(queues[0], UnconnectedQueue) and queues[0].dropped:
             dropped[port] = dropped.get(port, 0) + queues[0].dropped
     received = sent = None
     if arrived is not None:
@@ -69,7 +69,7 @@ def _sums(ports: dict[str, tuple[Queue, ...]], what: str) -> dict[str, int]:
 
 
 def _first(node: Node, port: str) -> _Tally:
-    tally = node.output.outlets[port].queues[0]
+    tally = node.output.ports[port].queues[0]
     assert isinstance(tally, _Tally)
     return tally
 
@@ -78,8 +78,8 @@ def count_messages(engine: Engine) -> None:
     """Have every message of a run counted."""
     for node in engine.nodes:
         for name in node.output_queues:
-            outlet = node.output.outlets[name]
-            outlet.queues = tuple(_Tally(queue) for queue in outlet.queues)
+            port = node.output.ports[name]
+            port.queues = tuple(_Tally(queue) for queue in port.queues)
 
 
 class _Tally(Queue):

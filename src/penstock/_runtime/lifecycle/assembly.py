@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.messages.contexts import ExecutionContext, InputContext, OutputContext
-from penstock._runtime.messages.queue import Nowhere, Queue
+from penstock._runtime.messages.execution import ExecutionContext
+from penstock._runtime.messages.input import InputContext
+from penstock._runtime.messages.output import OutputContext
+from penstock._runtime.messages.queue import Queue, UnconnectedQueue
 from penstock._runtime.scheduling.engine import Engine
 from penstock._runtime.scheduling.node import Node
+from penstock._runtime.scheduling.room_sharing import SharedRoom
 from penstock._runtime.streams.node_streams import NodeStreams
 from penstock._runtime.streams.run_streams import RunStreams
 from penstock.core.condition import Condition, ConditionType
@@ -41,7 +44,7 @@ def assemble(fragment: Fragment) -> Engine:
         operator._node = node
         operator.metadata.node = node
         operator.metadata.clear()
-        node.special = False
+        node.has_extra_work = False
         engine.nodes.append(node)
     queues: dict[Flow, Queue] = {}
     for node in engine.nodes:
@@ -53,8 +56,6 @@ def assemble(fragment: Fragment) -> Engine:
             _take_conditions(node)
         for node in engine.nodes:
             _attach_conditions(node)
-        for node in engine.nodes:
-            _claim_room(node)
         _complete(fragment, engine)
     except BaseException:
         _give_conditions_back(engine)
@@ -95,7 +96,7 @@ def _find_output_queues(node: Node, queues: dict[Flow, Queue]) -> None:
     seen: dict[Queue, None] = {}
     for name in operator.spec.outputs:
         behind = dict.fromkeys(queues[flow] for flow in operator._outgoing if flow.output == name)
-        node.output_queues[name] = tuple(behind) or (Nowhere(),)
+        node.output_queues[name] = tuple(behind) or (UnconnectedQueue(),)
         seen.update(behind)
     node.outputs = tuple(seen)
     for queue in node.outputs:
@@ -106,7 +107,7 @@ def _find_output_queues(node: Node, queues: dict[Flow, Queue]) -> None:
 
 
 def _wait_for_room(node: Node, port: IOSpec) -> None:
-    """Have a node wait for room behind an output, as it does without being asked: not in queues that drop."""
+    """Make a node wait for room behind an output, as it does by default: not in queues that drop."""
     for queue in node.output_queues[port.name]:
         if queue.drops:
             continue
@@ -119,18 +120,18 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
         node.claim_room(queue, port.name, port.size)
 
 
-def _claim_room(node: Node) -> None:
-    for queue, by_port in node.rooms.items():
-        # Two outputs into one queue need room for both, as far as it has as much.
-        queue.claim(node, min(sum(by_port.values()), queue.limit))
-
-
 def _share(queue: Queue) -> None:
-    """Have several producers of a queue reserve the room they need."""
+    """Make several producers of a queue reserve the room they need."""
     for claim in queue.claims:
-        claim.node.shared = (*claim.node.shared, claim)
+        _shared_room(claim.node).claims.append(claim)
     for node in dict.fromkeys((*queue.feeders, queue.consumer)):
-        node.crowded = (*node.crowded, queue)
+        _shared_room(node).queues.append(queue)
+
+
+def _shared_room(node: Node) -> SharedRoom:
+    if node.shared_room is None:
+        node.shared_room = SharedRoom()
+    return node.shared_room
 
 
 # Conditions.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock._runtime.lifecycle.notes import message_of, note, traceback_of
-from penstock._runtime.messages.input_port import taking
+from penstock._runtime.messages.input import taking
 from penstock.core.condition import ConditionType
 from penstock.core.error_policy import ErrorPolicy
 from penstock.core.function import FunctionOperator
@@ -22,7 +22,7 @@ from penstock.core.function import FunctionOperator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock._runtime.messages.input_port import Inlet
+    from penstock._runtime.messages.input import InputPort
     from penstock._runtime.scheduling.node import Node
 
 __all__ = ["Faults", "compute_of"]
@@ -50,8 +50,8 @@ class Faults:
         self._compute: Callable[..., None] = node.operator.compute
         # The inputs that this compute has received from.
         self._received: set[str] = set()
-        for inlet in node.input.inlets:
-            inlet.take = self._noting(inlet.name, inlet.take)
+        for port in node.input.ports:
+            port.take = self._noting(port.name, port.take)
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Compute, and do what the policy says where that raises."""
@@ -88,9 +88,8 @@ class Faults:
             error.add_note(f"raised after {self.skipped} errors of the operator had been skipped")
             raise error
         self.skipped += 1
-        if not self.skipped & (
-            self.skipped - 1
-        ):  # 1, 2, 4, 8: an operator that always fails must not flood the log
+        # At 1, 2, 4, 8: an operator that always fails must not flood the log.
+        if not self.skipped & (self.skipped - 1):
             count = "" if self.skipped == 1 else f" ({self.skipped} errors skipped so far)"
             self._log(f"skipped an error in compute of operator {self.node.name!r}{count}", error)
 
@@ -107,7 +106,7 @@ class Faults:
             self.restarts += 1
             self._log(f"restart {self.restarts} of operator {self.node.name!r} after an error", error)
             # Its kernels may still use what stop() lets go of.
-            self.node.streams.finish()
+            self.node.streams.synchronize()
             try:
                 operator.stop()
             except Exception as second:
@@ -127,20 +126,20 @@ class Faults:
     def _discard(self) -> None:
         """Take away what the failed compute was given and had not received."""
         node = self.node
-        for inlet in node.input.inlets:
-            if inlet.name in self._received or _is_optional(node, inlet):
+        for port in node.input.ports:
+            if port.name in self._received or _is_optional(node, port):
                 continue
             # Where the operator waits for any of several inputs, one of them is all that it was given.
-            if self._received and not all(queue.min_size for queue in inlet.queues):
+            if self._received and not all(queue.min_size for queue in port.queues):
                 continue
-            port = node.operator.spec.inputs[inlet.name]
-            for queue in inlet.queues:
-                for _ in range(len(queue) if port.gives_tuple and not port.is_receivers else 1):
+            spec = node.operator.spec.inputs[port.name]
+            for queue in port.queues:
+                for _ in range(len(queue) if spec.gives_tuple and not spec.is_receivers else 1):
                     try:
                         taking(queue)()
                     except IndexError:
                         break
-                    self.discarded[inlet.name] = self.discarded.get(inlet.name, 0) + 1
+                    self.discarded[port.name] = self.discarded.get(port.name, 0) + 1
 
     def _log(self, text: str, error: BaseException) -> None:
         import logging
@@ -148,7 +147,7 @@ class Faults:
         logging.getLogger("penstock.errors").warning("%s\n%s", text, traceback_of(error))
 
 
-def _is_optional(node: Node, inlet: Inlet) -> bool:
+def _is_optional(node: Node, port: InputPort) -> bool:
     return any(
-        wanted.kind is ConditionType.NONE for wanted in node.operator.spec.inputs[inlet.name].conditions
+        wanted.kind is ConditionType.NONE for wanted in node.operator.spec.inputs[port.name].conditions
     )

@@ -215,16 +215,15 @@ class _Life:
         for node in engine.nodes:
             for queue in node.inputs:
                 self._attempt(f"the messages at {node.name!r}", queue.clear)
-            self._attempt(f"the metadata of {node.name!r}", node.forget)
-            self._attempt(f"the frames of {node.name!r}", node.streams.forget)
-        for action in (*engine.at_end, engine.streams.close):
-            self._attempt("its streams", action)
+            self._attempt(f"the metadata of {node.name!r}", node.clear_details)
+            self._attempt(f"the frames of {node.name!r}", node.streams.close)
+        self._attempt("its streams", engine.streams.close)
         for resource in reversed(self._resources):
             self._attempt(f"release() of resource {resource.name!r}", resource.release, resource)
         self._attempt("its clock", lambda: engine.clock.watch(None))
         for node in engine.nodes:
             node.operator._stop_wanted = False
-            conditions = (*node.asked, *node.operator.conditions.values())
+            conditions = (*node.conditions, *node.operator.conditions.values())
             for condition in {id(condition): condition for condition in conditions}.values():
                 self._attempt(f"condition {condition.name!r}", condition.detach)
         engine.inbox.clear()

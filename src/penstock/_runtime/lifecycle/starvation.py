@@ -64,7 +64,7 @@ def _too_short(node: Node) -> dict[str, list[Queue]]:
         short = [queue for queue in queues if len(queue) < queue.min_size]
         if short:
             found[port] = short
-    for condition in node.asked:
+    for condition in node.conditions:
         ports = [port for port in _inputs_of(condition) if port in node.input_queues]
         if ports and not _is_ready(condition):
             # Too few in all, or none at some of them.
@@ -74,7 +74,9 @@ def _too_short(node: Node) -> dict[str, list[Queue]]:
 
 
 def _conditions_waited_for(node: Node) -> list[Condition]:
-    return [condition for condition in node.asked if not _inputs_of(condition) and not _is_ready(condition)]
+    return [
+        condition for condition in node.conditions if not _inputs_of(condition) and not _is_ready(condition)
+    ]
 
 
 def _inputs_of(condition: Condition) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from penstock.core.function import FunctionOperator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock._runtime.messages.input_port import Inlet
+    from penstock._runtime.messages.input import InputPort
     from penstock._runtime.scheduling.engine import Engine
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.scheduling.ready_queue import ReadyQueue
@@ -38,22 +38,22 @@ def look_for_unreceived(engine: Engine, ready_queue: ReadyQueue) -> None:
     for node in engine.nodes:
         if node.ready_queue is not ready_queue or node.retired or _goes_on(node):
             continue
-        inlets = [inlet for inlet in node.input.inlets if not _is_optional(node, inlet)]
-        untaken = [inlet for inlet in inlets if type(inlet.take) is _Untaken]
-        for inlet in inlets:
-            take = inlet.take
+        ports = [port for port in node.input.ports if not _is_optional(node, port)]
+        untaken = [port for port in ports if type(port.take) is _Untaken]
+        for port in ports:
+            take = port.take
             if not isinstance(take, _Untaken):
-                inlet.take = _Untaken(inlet, node.computes)
-            elif not all(inlet.queues):
+                port.take = _Untaken(port, node.computes)
+            elif not all(port.queues):
                 take.since = node.computes  # nothing waits there
             elif (
                 not take.is_told
                 and node.computes - take.since >= _COMPUTES
                 # An operator that runs for any of several inputs may leave one for long.
-                and (len(untaken) == len(inlets) or all(queue.min_size for queue in inlet.queues))
+                and (len(untaken) == len(ports) or all(queue.min_size for queue in port.queues))
             ):
                 take.is_told = True
-                _warn(node, inlet, node.computes - take.since)
+                _warn(node, port, node.computes - take.since)
 
 
 def _goes_on(node: Node) -> bool:
@@ -61,16 +61,16 @@ def _goes_on(node: Node) -> bool:
     return isinstance(node.operator, FunctionOperator) and node.operator.has_more
 
 
-def _is_optional(node: Node, inlet: Inlet) -> bool:
-    conditions = node.operator.spec.inputs[inlet.name].conditions
-    return not inlet.queues or any(wanted.kind is ConditionType.NONE for wanted in conditions)
+def _is_optional(node: Node, port: InputPort) -> bool:
+    conditions = node.operator.spec.inputs[port.name].conditions
+    return not port.queues or any(wanted.kind is ConditionType.NONE for wanted in conditions)
 
 
-def _warn(node: Node, inlet: Inlet, computes: int) -> None:
+def _warn(node: Node, port: InputPort, computes: int) -> None:
     warnings.warn(
         f"operator {node.name!r} has computed {computes} times in a row without receiving from its input "
-        f"{inlet.name!r}, where messages wait: as long as nobody takes them the operator stays ready and the run "
-        f"does not end; call op_input.receive({inlet.name!r}) in compute, or declare the input with "
+        f"{port.name!r}, where messages wait: as long as nobody takes them the operator stays ready and the run "
+        f"does not end; call op_input.receive({port.name!r}) in compute, or declare the input with "
         ".condition(ConditionType.NONE) if it may be left",
         UnreceivedMessageWarning,
         stacklevel=2,
@@ -78,17 +78,17 @@ def _warn(node: Node, inlet: Inlet, computes: int) -> None:
 
 
 class _Untaken:
-    """Takes the next message as the inlet did before, and then leaves that to the inlet again."""
+    """Takes the next message as the port did before, and then leaves that to the port again."""
 
-    __slots__ = ("inlet", "is_told", "since", "take")
+    __slots__ = ("is_told", "port", "since", "take")
 
-    def __init__(self, inlet: Inlet, computes: int) -> None:
-        self.inlet = inlet
-        self.take: Callable[[], Any] = inlet.take
+    def __init__(self, port: InputPort, computes: int) -> None:
+        self.port = port
+        self.take: Callable[[], Any] = port.take
         self.since = computes
         self.is_told = False
 
     def __call__(self) -> Any:
         item = self.take()
-        self.inlet.take = self.take
+        self.port.take = self.take
         return item

@@ -32,7 +32,7 @@ from penstock.core.ports import IOSpec
 if TYPE_CHECKING:
     from penstock._runtime.scheduling.node import Node
 
-__all__ = ["Claim", "Nowhere", "Queue"]
+__all__ = ["Claim", "Queue", "UnconnectedQueue"]
 
 _POP = IOSpec.QueuePolicy.POP
 _REJECT = IOSpec.QueuePolicy.REJECT
@@ -42,26 +42,65 @@ _ANY = 1 << 62  # more messages than ever wait
 class Claim:
     """The room that one producer needs in one queue before it runs.
 
+    `affordable` and `running` are changed under the engine's lock; the rest before the run begins.
+
     Attributes
     ----------
+    places
+        How many messages it may emit into the queue in one compute.
     affordable
         What the producer was last told. While False, it is one of its node's blockers.
     running
         Whether the producer runs now, with its places reserved; only where producers share the queue.
     """
 
-    __slots__ = ("affordable", "node", "places", "queue", "running")
+    __slots__ = ("_by_port", "affordable", "node", "places", "queue", "running")
 
-    def __init__(self, node: Node, queue: Queue, places: int) -> None:
+    def __init__(self, node: Node, queue: Queue) -> None:
         self.node = node
         self.queue = queue
-        self.places = places
+        self._by_port: dict[str, int] = {}
+        self.places = 0
         self.affordable = True
         self.running = False
 
+    def add(self, port: str, places: int) -> None:
+        """Need so many places for one output; of several numbers for one output the largest holds."""
+        self._by_port[port] = max(self._by_port.get(port, 0), places)
+        # Two outputs into one queue need room for both, as far as it has as much.
+        self.places = min(sum(self._by_port.values()), self.queue.limit)
+
 
 class Queue(deque[Any]):
-    """A bounded queue between the producers of one input and its consumer."""
+    """A bounded queue between the producers of one input and its consumer.
+
+    Messages are added by producers and taken by the consumer, without a lock except as said above. `available`,
+    `affordable`, `room`, `reserved` and the order of `claims` are changed under the engine's lock. `min_size` is
+    changed in the consumer's compute (`resume`). `dropped` is changed by whoever adds, under `lock` where there is
+    one. The rest is set before the run begins.
+
+    Attributes
+    ----------
+    capacity, limit
+        What `emit` compares the length with, and how many messages really fit.
+    feeders
+        The nodes that emit into the queue.
+    min_size
+        How many messages the consumer waits for.
+    available
+        Whether the consumer was last told that there are enough.
+    claims
+        The feeders that wait for room here before they run. Where there is one, it is `producer`, and it is told by
+        `affordable` and `room`: with more than `room` waiting there is none for another compute of it. Where there
+        are several, each is told by its claim (`room_sharing`); `affordable` then says whether none of them waits,
+        and `room` is such that the comparisons for a single producer never come true.
+    reserved
+        The places that producers which are running now may fill; only where several share the queue.
+    watched
+        Whether a condition that is evaluated, not counted, depends on this queue.
+    undelivered
+        What was still waiting when the run ended.
+    """
 
     __slots__ = (
         "affordable",
@@ -89,25 +128,17 @@ class Queue(deque[Any]):
         super().__init__()
         self.consumer = consumer
         self.port = port
-        # capacity is what emit compares with; limit is how many really fit.
         self.capacity = self.limit = limit
         self.policy = policy
         self.feeders: list[Node] = []
         self.min_size = 1
         self.available = False
-        # The feeders that wait for room here before they run. Where there is one, it is `producer`, and it is told
-        # by `affordable` and `room`: with more than `room` waiting there is none for another compute of it. Where
-        # there are several, `Engine._share_room` tells each by its claim; `affordable` then says whether none of
-        # them waits, and `room` is such that the comparisons for a single producer never come true.
         self.claims: list[Claim] = []
         self.affordable = True
         self.room = _ANY
-        # The places that producers which are running now may fill; only where several share the queue.
         self.reserved = 0
-        # Whether a condition that is asked, not counted, depends on this queue.
         self.watched = False
         self.dropped = 0
-        # What was still waiting when the run ended.
         self.undelivered = 0
         self.lock: threading.Lock | None = threading.Lock() if policy is _POP else None
 
@@ -122,19 +153,23 @@ class Queue(deque[Any]):
         """Whether a full queue drops messages rather than raise an error."""
         return self.policy is _POP or self.policy is _REJECT
 
-    def claim(self, node: Node, places: int) -> None:
-        """Have a producer wait for so many places before it runs."""
-        self.claims.append(Claim(node, self, places))
+    def claim(self, node: Node, port: str, places: int) -> None:
+        """Make a producer wait for so many places, for one of its outputs, before it runs."""
+        claim = next((claim for claim in self.claims if claim.node is node), None)
+        if claim is None:
+            claim = Claim(node, self)
+            self.claims.append(claim)
+        claim.add(port, places)
         self.producer = node
-        self.room = self.limit - places if len(self.claims) == 1 else _ANY
+        self.room = self.limit - claim.places if len(self.claims) == 1 else _ANY
 
     def close_room(self, is_closed: bool) -> None:
-        """Say, where several producers share the queue, whether any of them waits for room."""
+        """Note, where several producers share the queue, whether any of them waits for room."""
         self.affordable = not is_closed
         self.room = -1 if is_closed else _ANY
 
     def share(self) -> None:
-        """Get ready for several feeders."""
+        """Prepare for several feeders."""
         self.capacity = 0
         if self.lock is None:
             self.lock = threading.Lock()
@@ -142,17 +177,17 @@ class Queue(deque[Any]):
     # The producers' end.
 
     def offer(self, item: Any) -> None:
-        """Take a message that may not fit, by the policy."""
+        """Add a message that may not fit, by the policy."""
         if self.lock is None:
             self._offer(item)
             return
         with self.lock:
             oldest = self._offer(item)
-        # Only now, without the lock: letting go of it may run any code.
+        # Only now, without the lock: its finalizer may run any code.
         del oldest
 
     def _offer(self, item: Any) -> Any:
-        """Take a message that may not fit, and return the one that was dropped for it."""
+        """Add a message that may not fit, and return the one that was dropped for it."""
         if len(self) < self.limit:
             self.append(item)
             return None
@@ -172,7 +207,7 @@ class Queue(deque[Any]):
     # The consumer's end.
 
     def take(self) -> Any:
-        """Take the oldest message; raises IndexError where there is none. As popleft, where the policy is POP."""
+        """Take the oldest message, where the policy is POP; raise IndexError where there is none."""
         assert self.lock is not None
         with self.lock:
             return self.popleft()
@@ -190,24 +225,22 @@ class Queue(deque[Any]):
         while True:
             try:
                 return tuple(self)
-            except (
-                RuntimeError
-            ):  # it changed: the collector of garbage can let another thread run in the middle
+            except RuntimeError:  # it changed: garbage collection can let another thread run in the middle
                 continue
 
     def peek(self, index: int = 0) -> Any:
         """Return a waiting message without taking it, or None where there is none."""
         try:
             return self[index]
-        except IndexError:  # the other end may have taken it since anybody looked at the length
+        except IndexError:  # the other end may have taken it since the length was read
             return None
 
 
-class Nowhere(Queue):
+class UnconnectedQueue(Queue):
     """The queue behind an output that is not connected: it counts what it drops."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
-        # Nothing asks for its consumer: it is in no node's inputs.
+        # Nothing uses its consumer: it is in no node's inputs.
         super().__init__(None, "", 0, _REJECT)  # type: ignore[arg-type]

@@ -36,10 +36,11 @@ class Resume:
     def __init__(self, node: Node) -> None:
         self.node = node
         self._sizes = [(queue, queue.min_size) for queue in node.inputs]
-        self._conditions = [condition for condition in node.asked if _is_about_inputs(condition)]
-        node.asked[:] = [
+        conditions = node.conditions
+        self._conditions = [condition for condition in conditions if _is_about_inputs(condition)]
+        conditions[:] = [
             _UnlessResumed(condition, self) if condition in self._conditions else condition
-            for condition in node.asked
+            for condition in conditions
         ]
         self.is_on = False
         """Whether the node goes on with what it received before."""
@@ -52,7 +53,7 @@ class Resume:
     def note(self) -> None:
         """Take note of what came with the messages that were just received."""
         self.received = True
-        self._metadata = dict(self.node.metadata)
+        self._metadata = dict(self.node.operator.metadata)
         self._acq_timestamp = self.node.output.acq_timestamp
         self._items = self.node.streams.items_received()
 
@@ -68,9 +69,9 @@ class Resume:
         self.received = False
         if self.is_on:
             if self._metadata:
-                self.node.metadata.update(self._metadata)
+                self.node.operator.metadata.update(self._metadata)
             if self._acq_timestamp is not None:
-                self.node.special = self.node.gathered = True
+                self.node.has_extra_work = self.node.has_details = True
                 self.node.output.pass_on(self._acq_timestamp)
             self.node.streams.receive_again(self._items)
 
@@ -93,7 +94,7 @@ class Resume:
             condition.update_state(now)
             if condition.check(now)[0] is not _READY:
                 return False
-        self.node.forget()  # what came with the last messages does not belong to these
+        self.node.clear_details()  # what came with the last messages does not belong to these
         return True
 
 

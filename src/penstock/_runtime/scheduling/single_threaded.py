@@ -25,8 +25,8 @@ def run_single_threaded(engine: Engine) -> None:
                 return
             continue
         try:
-            if node.special:
-                engine.compute_special(node)
+            if node.has_extra_work:
+                engine.compute_with_extra_work(node)
             else:
                 # Fetched, then called: in Python 3.11 a call straight from a slot costs 2 % of the step more.
                 compute = node.compute

@@ -1,9 +1,9 @@
-"""Timers: the nodes that wait for a time, earliest first.
+"""Timers: the nodes whose conditions wait for a time, earliest first.
 
-A node waits for one time at most, kept in `wake_at`. Disarming a node, or arming it for another time, leaves its
-old entry in the heap. The entry is stale, which shows because `wake_at` says something else, and is dropped when
-its turn comes; searching for it would cost more. Where stale entries outnumber the others they are swept out, so
-the heap is never more than twice as long as there are nodes that wait, plus `_FEW`.
+A node waits for one time at most, kept in `EvaluatedConditions.wake_at`. Disarming it, or arming it for another
+time, leaves its old entry in the heap. The entry is stale, which shows because `wake_at` says something else, and
+is dropped when its turn comes; searching for it would cost more. Where stale entries outnumber the others they are
+swept out, so the heap is never more than twice as long as there are nodes that wait, plus `_FEW`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock._runtime.scheduling.node import Node
+    from penstock._runtime.scheduling.evaluated_conditions import EvaluatedConditions
 
 __all__ = ["Timers"]
 
@@ -20,12 +20,15 @@ _FEW = 32
 
 
 class Timers:
-    """A heap of nodes by the time they wait for; nodes that wait for the same time keep their order."""
+    """A heap of conditions by the time they wait for; those that wait for the same time keep their order.
+
+    All of it is changed under the engine's lock, where there is one.
+    """
 
     __slots__ = ("_heap", "_sequence", "_stale")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Node]] = []
+        self._heap: list[tuple[int, int, EvaluatedConditions]] = []
         self._sequence = 0
         self._stale = 0
 
@@ -33,47 +36,47 @@ class Timers:
         """Return the number of entries, stale ones included."""
         return len(self._heap)
 
-    def arm(self, node: Node, until: int) -> None:
-        """Have a node wait for a time, and for no other."""
-        if node.wake_at == until:
+    def arm(self, conditions: EvaluatedConditions, until: int) -> None:
+        """Wait for a time, and for no other."""
+        if conditions.wake_at == until:
             return
-        if node.wake_at is not None:
-            self.disarm(node)
-        node.wake_at = until
+        if conditions.wake_at is not None:
+            self.disarm(conditions)
+        conditions.wake_at = until
         self._sequence += 1
-        heapq.heappush(self._heap, (until, self._sequence, node))
+        heapq.heappush(self._heap, (until, self._sequence, conditions))
 
-    def disarm(self, node: Node) -> None:
-        """Have a node wait for no time."""
-        if node.wake_at is None:
+    def disarm(self, conditions: EvaluatedConditions) -> None:
+        """Wait for no time."""
+        if conditions.wake_at is None:
             return
-        node.wake_at = None
+        conditions.wake_at = None
         self._stale += 1
         if self._stale > _FEW and 2 * self._stale > len(self._heap):
             # At most one entry of a node matches its `wake_at`: arming for the time of a stale entry adds a second
             # one, of which the older is kept.
-            kept: dict[Node, tuple[int, int, Node]] = {}
+            kept: dict[EvaluatedConditions, tuple[int, int, EvaluatedConditions]] = {}
             for entry in sorted(self._heap):
                 if entry[2].wake_at == entry[0]:
                     kept.setdefault(entry[2], entry)
             self._heap = list(kept.values())  # sorted, so a heap
             self._stale = 0
 
-    def due(self, now: int) -> list[Node]:
-        """Disarm the nodes whose time has come, and return them."""
+    def due(self, now: int) -> list[EvaluatedConditions]:
+        """Disarm the conditions whose time has come, and return them."""
         found = []
         heap = self._heap
         while heap and heap[0][0] <= now:
-            until, _, node = heapq.heappop(heap)
-            if node.wake_at == until:
-                node.wake_at = None
-                found.append(node)
+            until, _, conditions = heapq.heappop(heap)
+            if conditions.wake_at == until:
+                conditions.wake_at = None
+                found.append(conditions)
             elif self._stale:
                 self._stale -= 1
         return found
 
     def next(self) -> int | None:
-        """Return the next time that a node waits for, or None."""
+        """Return the next time that is waited for, or None."""
         heap = self._heap
         while heap and heap[0][2].wake_at != heap[0][0]:
             heapq.heappop(heap)

@@ -1,7 +1,7 @@
 """Waiting: which workers are parked, who wakes them, and how a run comes to its end.
 
 This file is the whole mechanism by which a worker waits and is woken, for one thread and for several. Nothing here
-polls, with two exceptions that say so: users' conditions that must be asked again, and a worker on standby.
+polls, with two exceptions that say so: users' conditions that must be evaluated again, and a worker on standby.
 
 **The states of a worker**
 
@@ -33,8 +33,8 @@ waking     Taken off `parked` and given a permit, but it does not hold the lock 
    that it does not end its next wait.
 
 **The end.** A run may end, and time may jump, only when nothing runs and nothing is ready. The last worker to find
-nothing sees that, under the lock, and decides (`_decide`): it asks the conditions that must be polled, declares a
-deadlock, moves a clock that can be moved, or waits for the next time like any other.
+nothing sees that, under the lock, and decides (`_decide`): it evaluates the conditions that must be polled,
+declares a deadlock, moves a clock that can be moved, or waits for the next time like any other.
 
 `tests/interleavings` runs these lines under every order of threads that small graphs can give, with faults planted
 against each of the four rules.
@@ -71,10 +71,12 @@ class Waiting:
         leaves.
     """
 
-    __slots__ = ("_engine", "waking")
+    __slots__ = ("_engine", "deadlock_at", "waking")
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        # When the run ends unless something runs before; set while it is idle. Changed under the lock.
+        self.deadlock_at: int | None = None
         # A dict, because its order is the same every time.
         self.waking: dict[Parker, None] = {}
 
@@ -143,7 +145,7 @@ class Waiting:
             if own is not None and own.quick is not None and own.standby is not None:
                 return
             until = engine.next_time()
-            if until is not None and not self._is_kept(until):
+            if until is not None and not self._has_timer_worker(until):
                 for ready_queue in engine.ready_queues:
                     if self._wake_one(ready_queue):
                         return
@@ -151,7 +153,7 @@ class Waiting:
     def _is_waking(self, ready_queue: ReadyQueue) -> bool:
         return any(parker.ready_queue is ready_queue for parker in tuple(self.waking))
 
-    def _is_kept(self, until: int) -> bool:
+    def _has_timer_worker(self, until: int) -> bool:
         """Whether a parked worker wakes up by itself no later than at a time."""
         for ready_queue in self._engine.ready_queues:
             for parker in tuple(ready_queue.parked):
@@ -190,12 +192,12 @@ class Waiting:
                     if clock.timestamp() >= until:
                         return True
                 else:
-                    # Who need not keep the next time keeps the end of the run, which costs nothing until then.
-                    deadline = engine.limit if self._is_kept(until) else until
+                    # If there is a timer worker, wait for the end of the run, which costs nothing until then.
+                    deadline = engine.limit if self._has_timer_worker(until) else until
                     if deadline is not None:
                         parker.deadline = deadline
                         seconds = clock.seconds_until(deadline)
-            if engine.polled and not clock.passes:
+            if engine.polling.nodes and not clock.passes:
                 # No time of this clock can be waited for, so users' conditions are polled in real time.
                 polls = True
                 seconds = engine.scheduler.check_recession_period_ms / 1e3
@@ -229,7 +231,7 @@ class Waiting:
             if on_standby and ready_queue.quick is not None:
                 engine.overtake(ready_queue)
             elif polls:
-                engine.poll()
+                engine.polling.poll()
         return True
 
     def _leave(self, parker: Parker) -> None:
@@ -259,30 +261,30 @@ class Waiting:
         clock, scheduler = engine.clock, engine.scheduler
         if engine.progress:
             engine.progress = False
-            engine.deadlock_at = None
-            # Asked once after whatever ran last, and then again after a while.
-            if engine.polled and engine.poll():
+            self.deadlock_at = None
+            # Evaluated once after whatever ran last, and then again after a while.
+            if engine.polling.nodes and engine.polling.poll():
                 return _GO_ON, None
         if not engine.alive:
             engine.end()
             return _OVER, None
         until = engine.timers.next()
-        if until is not None or engine.pending:
-            engine.deadlock_at = None
+        if until is not None or engine.outstanding:
+            self.deadlock_at = None
         elif scheduler.stop_on_deadlock:
             now = clock.timestamp()
-            if engine.deadlock_at is None:
-                engine.deadlock_at = now + scheduler.stop_on_deadlock_timeout * 1_000_000
-            if now >= engine.deadlock_at:
+            if self.deadlock_at is None:
+                self.deadlock_at = now + scheduler.stop_on_deadlock_timeout * 1_000_000
+            if now >= self.deadlock_at:
                 engine.end()
                 return _OVER, None
-            until = engine.deadlock_at
+            until = self.deadlock_at
         # With an event outstanding time must not jump to the end of the run before it comes.
-        can_jump = until is not None or not engine.pending
+        can_jump = until is not None or not engine.outstanding
         if engine.limit is not None and (until is None or engine.limit < until):
             until = engine.limit
-        if engine.polled and (until is not None or clock.passes):
-            until = engine.poll_at if until is None else min(until, engine.poll_at)
+        if engine.polling.nodes and (until is not None or clock.passes):
+            until = engine.polling.at if until is None else min(until, engine.polling.at)
         if until is not None and can_jump and clock.jump_to(until):
             return _GO_ON, None
         return _WAIT, until

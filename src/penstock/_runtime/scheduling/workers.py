@@ -45,7 +45,7 @@ def run_workers(
         places += _places_of(engine, pool)
     if len(places) > 1:
         for node in engine.nodes:
-            node.input.tell_at_once()
+            node.input.announce_room()
     workers = [
         WorkerThread(partial(_work, engine, parker, pinned), engine.clock, f"penstock worker {number}")
         for number, (parker, pinned) in enumerate(places)
@@ -131,18 +131,18 @@ def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
                         return
                     continue
                 engine.running += 1
-                if node.pace < _QUICK:
+                if node.expected_ns < _QUICK:
                     ready_queue.quick = node
                 # While it has the only ready queue to itself, and one stands by, there is nobody to wake.
                 if ready_queue.quick is None or ready_queue.standby is None or several or engine.timed:
                     waiting.wake_others(ready_queue, computes=True)
                 lock.release()
                 # A quick one is timed now and then: looking at the clock twice costs a tenth of the whole step.
-                timed = node.pace >= _QUICK or not node.remaining & 7
+                timed = node.expected_ns >= _QUICK or not node.remaining & 7
                 began = perf_counter_ns() if timed else 0
                 try:
-                    if node.special:
-                        engine.compute_special(node)
+                    if node.has_extra_work:
+                        engine.compute_with_extra_work(node)
                     else:
                         compute = node.compute  # as in `run_single_threaded`
                         compute(node.input, node.output, node.context)
@@ -151,7 +151,7 @@ def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
                     raise
                 finally:
                     if timed:
-                        node.pace = _pace(node.pace, perf_counter_ns() - began)
+                        node.expected_ns = _expect(node.expected_ns, perf_counter_ns() - began)
                     lock.acquire()
                     engine.running -= 1
                     if ready_queue.quick is node:
@@ -164,10 +164,10 @@ def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
         engine.request_stop()
 
 
-def _pace(before: int, took: int) -> int:
-    """Give the nanoseconds that a compute is expected to take, from those expected before and those it took.
+def _expect(before: int, took: int) -> int:
+    """Return the nanoseconds that a compute is expected to take, from those expected before and those it took.
 
-    The least of late is what counts: threads that get into each other's way make each other look slow, and would
-    go on doing so. What took far too long for that is slow.
+    The least of the last few counts: threads that get in each other's way make each other look slow, and would go
+    on doing so. What took far too long for that is slow.
     """
     return took if took > 4 * _QUICK else min(took, before + (before >> 3) + 1_000)

@@ -12,11 +12,11 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.messages.input_port import messages_in
+from penstock._runtime.messages.input import messages_in
 from penstock.core.errors import UnorderedStreamWarning
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.input_port import Inlet
+    from penstock._runtime.messages.input import InputPort
     from penstock._runtime.messages.message import Message
     from penstock._runtime.streams.managed_stream import ManagedStream
 
@@ -41,31 +41,33 @@ class StreamChecker:
         """Take note that a stream was ordered after what was received at a port."""
         self._ordered.update(message for message in messages_in(item) if message is not None)
 
-    def are_ordered(self, inlets: Iterable[Inlet], streams: list[ManagedStream]) -> None:
+    def are_ordered(self, ports: Iterable[InputPort], streams: list[ManagedStream]) -> None:
         """Take note that a stream was ordered after others: those of some messages, it may be."""
-        for inlet in inlets:
-            for message in messages_in(inlet.item):
-                if message is not None and all(mark[0].stream in streams for mark in message.marks()):
+        for port in ports:
+            for message in messages_in(port.item):
+                if message is not None and all(
+                    fences.stream in streams for fences, _, _ in message.all_fences()
+                ):
                     self._ordered.add(message)
 
-    def end_compute(self, inlets: Iterable[Inlet]) -> None:
+    def end_compute(self, ports: Iterable[InputPort]) -> None:
         """Report what the compute should have been ordered after, and begin anew."""
         uses_own, ordered = self._uses_own, self._ordered
         self._uses_own, self._ordered = False, set()
         if not uses_own:
             return
-        for inlet in inlets:
-            if inlet.own is not None:  # ordered as each message was received
+        for port in ports:
+            if port.own is not None:  # ordered as each message was received
                 continue
-            for message in messages_in(inlet.item):
+            for message in messages_in(port.item):
                 if message is None or message in ordered or message.is_done:
                     continue
-                if message.emitted is not None and message.emitted.is_ordered:
+                if message.work is not None and message.work.is_exported:
                     continue
-                port = inlet.name
+                name = port.name
                 warnings.warn(
                     f"operator {self._name!r} finished without being ordered after the work behind what it "
-                    f"received at {port!r}; call receive_cuda_stream({port!r}) after receive({port!r})",
+                    f"received at {name!r}; call receive_cuda_stream({name!r}) after receive({name!r})",
                     UnorderedStreamWarning,
                     stacklevel=3,
                 )

@@ -1,16 +1,16 @@
-"""Keeper: what an operator received, for as long as its streams may read it.
+"""Keeper: the frames that an operator received, and those that the program still holds.
 
-CuPy and PyTorch give a freed block out again at once to the stream it was allocated on. They cannot know that
-another stream still reads it. So the owners of the memory that an operator received (`owners`) are kept here.
+CuPy and PyTorch reuse a freed block at once on the stream that it was allocated on. They cannot know that another
+stream still reads it. So the owners of the memory that an operator received (`owners`) are kept here.
 
-After a compute there are two kinds of them. Those that nobody else refers to were let go in the compute: they
-live until the operator's streams have passed a fence after now (`Trail.keep`). The others are held: by the
-operator, which may read them in a later compute, or by others that they were passed on to. They are watched
-(`watch`), and looked at again after later computes. One that nobody holds any more is treated as if it had been
+After a compute there are two kinds of owners. Those that nobody else refers to were released in the compute. They
+live until the operator's streams have completed a fence after it (`in_flight`). The others are held: by the
+operator, which may read them in a later compute, or by operators that they were passed on to. They are watched
+(`watch`), and checked again after later computes. One that nobody holds any more is treated as if it had been
 received just then.
 
-What is watched is looked through after every compute, or, where it is much, after so many computes that a compute
-pays for some 32 looks. So at most one in 32 of what a program holds is let go later than it could be.
+What is watched is checked after every compute or, where it is much, so seldom that a compute pays for some 32
+checks. So at most one in 32 of the frames that a program holds is released later than it could be.
 """
 
 from __future__ import annotations
@@ -18,47 +18,55 @@ from __future__ import annotations
 from typing import Any
 
 from penstock._runtime.streams.owners import only_kept
-from penstock._runtime.streams.watch import Watch, Watched, let_go
+from penstock._runtime.streams.watch import Watch, Watched, no_longer_held
 
 __all__ = ["Keeper"]
 
-_LOOKS = 32
+_CHECKS = 32
 
 
 class Keeper:
     """What one operator received and somebody may still hold.
 
     All of it is changed in the operator's computes or between two of them, which never happens twice at once.
+
+    Attributes
+    ----------
+    is_on
+        Whether what is received is kept: a stream may read it, or this is the first compute.
+    received
+        The owners of the memory that this compute received; one may be in it more than once.
+    watched
+        What somebody held when a compute was over, by the identity of the owner.
     """
 
-    __slots__ = ("_looks", "_watch", "received", "watched")
+    __slots__ = ("_countdown", "_watch", "is_on", "received", "watched")
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        # The owners of the memory that this compute received; one may be in it more than once.
+        self.is_on = True
         self.received: list[Any] = []
-        # What was held when a compute was over, by the program or by others, by the identity of the owner.
         self.watched: dict[int, Watched] = {}
-        self._looks = 0  # left before `watched` is looked through again
+        self._countdown = 0  # computes left before `watched` is checked again
 
     def end_compute(self) -> list[Any] | None:
-        """Return what must live until the streams have passed this moment, and begin anew."""
+        """Return what must live until the streams have completed their work so far, and begin anew."""
         received = self.received
-        over: list[Any] | None = None
+        released: list[Any] | None = None
         watched = self.watched
         if received:
             if watched and len(received) == 1 and id(received[0]) in watched:
                 received.clear()  # as every time where its maker keeps it, to fill it again
             else:
                 self.received = []
-                over = received if only_kept(received) else self._sort(received)
+                released = received if only_kept(received) else self._sort(received)
         if watched:
-            self._looks -= 1
-            if self._looks < 0:
-                over = self._look(over)
-        return over
+            self._countdown -= 1
+            if self._countdown < 0:
+                released = self._check_watched(released)
+        return released
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Let go of everything."""
         self.received = []
         self.watched.clear()
@@ -81,13 +89,13 @@ class Keeper:
     def _begin(self, owner: Any) -> None:
         self.watched[id(owner)] = self._watch.begin(owner)
 
-    def _look(self, over: list[Any] | None) -> list[Any] | None:
-        """Add what nobody holds any more to what is over."""
+    def _check_watched(self, released: list[Any] | None) -> list[Any] | None:
+        """Add what nobody holds any more to what is released."""
         watched = self.watched
-        found = let_go(watched)
-        self._looks = (len(watched) - len(found)) // _LOOKS
+        found = no_longer_held(watched)
+        self._countdown = (len(watched) - len(found)) // _CHECKS
         if found:
-            if over is None:
-                over = []
-            over += [watched.pop(key) for key in found]
-        return over
+            if released is None:
+                released = []
+            released += [watched.pop(key) for key in found]
+        return released

@@ -1,30 +1,33 @@
-"""Order: the work behind what an operator received that its streams have not been ordered after.
+"""Order: what an operator's streams are ordered after, and what is still to be ordered.
 
-A message carries a mark: the point on a stream behind which the data is there. An operator that asks for its
-stream has it ordered after the marks of what it received. What it did not ask for is remembered here, so that
-what it emits comes after that work all the same: a stream it emits on is made to wait for it, and a message
-that is emitted without a stream carries the marks itself. That holds for what was received in an earlier
-compute, too, since it may be held.
+A message carries a fence: the point on a stream behind which the data is there. An operator that asks for its
+stream has it ordered after the fences of what it received. What it did not ask for is remembered here, so that what
+it emits comes after that work all the same: a stream that it emits on is made to wait, and a message that is
+emitted without a stream carries the fences itself. That holds for what was received in an earlier compute, too,
+since the operator may hold it.
 
-Marks of one trail are passed in order, so the latest from each trail stands for all from it.
+The fences of one timeline complete in order, so the latest from each timeline stands for all of it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock import gpu
+from penstock._runtime.messages.input import messages_in
+from penstock._runtime.streams.fences import Fences
+
 if TYPE_CHECKING:
-    from penstock._runtime.messages.message import Mark, Message
-    from penstock._runtime.streams.fences import Trail
+    from penstock._runtime.messages.message import Fence, Message
     from penstock._runtime.streams.managed_stream import ManagedStream
 
-__all__ = ["Order", "Pending"]
+__all__ = ["Order", "Pending", "note_ordered", "wait_for"]
 
 
 class Pending:
-    """The latest mark received from a trail, and the streams that have been ordered after it.
+    """The latest fence received from a timeline, and the streams that have been ordered after it.
 
-    Where `event` is None, the trail is the operator's own, of a stream that must be joined at each emit.
+    Where `event` is None, the timeline is the operator's own, of a stream that must be joined at each emit.
     """
 
     __slots__ = ("event", "number", "ordered")
@@ -36,74 +39,123 @@ class Pending:
 
 
 class Order:
-    """What an operator received and was not ordered after.
+    """The fences that an operator inserts, and those that it received and was not ordered after.
 
-    All of it is changed in the operator's computes, which never run twice at once.
+    All of it is changed in the operator's computes, or between two of them, which never happens twice at once.
+
+    Attributes
+    ----------
+    pending
+        What was received and some stream of the operator may not be ordered after yet.
+    has_received
+        Whether a message with a fence was ever received and remembered here.
     """
 
-    __slots__ = ("_latest", "_turn", "pending")
+    __slots__ = ("_fences", "_latest", "_turn", "has_received", "pending")
 
     def __init__(self) -> None:
-        self.pending: dict[Trail, Pending] = {}
-        # The trail of the message that was received last, and in which compute.
-        self._latest: Trail | None = None
+        # The operator's own fences, on every stream that it uses or emits.
+        self._fences: dict[ManagedStream, Fences] = {}
+        self.pending: dict[Fences, Pending] = {}
+        self.has_received = False
+        # The timeline of the message that was received last, and in which compute.
+        self._latest: Fences | None = None
         self._turn: int | None = None
 
-    def add(self, trail: Trail, number: int, event: Any) -> None:
-        """Remember a mark, unless a later one of its trail is known."""
-        known = self.pending.get(trail)
+    # The operator's own fences.
+
+    def fences_on(self, stream: ManagedStream) -> Fences:
+        """Return the operator's fences on a stream."""
+        found = self._fences.get(stream)
+        if found is None:
+            found = self._fences[stream] = Fences(stream)
+        return found
+
+    def synchronize(self) -> None:
+        """Wait until the operator's streams are done with all that was submitted."""
+        for managed in list(self._fences):
+            with gpu.on_device(managed.device_id):
+                managed.stream.sync()
+
+    def close(self) -> None:
+        """Mark all of the operator's fences as complete: the device is done."""
+        for fences in self._fences.values():
+            fences.close()
+
+    # The fences of what it received.
+
+    def add(self, fences: Fences, number: int, event: Any) -> None:
+        """Remember a fence, unless a later one of its timeline is known."""
+        known = self.pending.get(fences)
         if known is None or known.number < number:
-            self.pending[trail] = Pending(number, event)
+            self.pending[fences] = Pending(number, event)
 
     def add_message(self, message: Message, turn: int) -> None:
-        """Remember the marks of a message that was received."""
-        trail = message.trail
-        if trail is not None:
-            self.add(trail, message.number, message.event)
-            self._latest, self._turn = trail, turn
-        if message.also is not None:
-            for other, number, event in message.also:
+        """Remember the fences of a message that was received."""
+        self.has_received = True
+        fences = message.fences
+        if fences is not None:
+            self.add(fences, message.number, message.event)
+            self._latest, self._turn = fences, turn
+        if message.more_fences is not None:
+            for other, number, event in message.more_fences:
                 self.add(other, number, event)
 
-    def join(self, trail: Trail) -> None:
-        """Have everything that is emitted come after the work on a stream of the operator."""
-        self.pending[trail] = Pending(0, None)
+    def join(self, fences: Fences) -> None:
+        """Order everything that is emitted after the work on a stream of the operator."""
+        self.pending[fences] = Pending(0, None)
 
     def settle(self, stream: ManagedStream, is_only: bool) -> None:
-        """Have a stream wait for all of it; that is the end of it where no other stream is emitted."""
-        for trail, mark in list(self.pending.items()):
-            if mark.event is None:
-                if trail.stream is not stream:
-                    stream.wait(trail.mark())
+        """Make a stream wait for everything pending, which is then forgotten if no other stream is emitted."""
+        for fences, fence in list(self.pending.items()):
+            if fence.event is None:
+                if fences.stream is not stream:
+                    stream.wait(fences.insert())
                 continue
-            is_ahead = mark.number > trail.passed
-            if is_ahead and trail.stream is not stream and stream not in mark.ordered:
-                stream.wait(mark.event)
-                mark.ordered.append(stream)
+            is_ahead = fence.number > fences.completed
+            if is_ahead and fences.stream is not stream and stream not in fence.ordered:
+                stream.wait(fence.event)
+                fence.ordered.append(stream)
             if is_only or not is_ahead:
-                del self.pending[trail]
+                del self.pending[fences]
 
-    def is_ordered(self, stream: ManagedStream, others: list[ManagedStream]) -> None:
-        """Take note that a stream has been ordered after all that was submitted to others."""
-        for trail, mark in self.pending.items():
-            if mark.event is not None and trail.stream in others and stream not in mark.ordered:
-                mark.ordered.append(stream)
+    def note_ordered(self, stream: ManagedStream, others: list[ManagedStream]) -> None:
+        """Note that a stream has been ordered after all that was submitted to others."""
+        for fences, fence in self.pending.items():
+            if fence.event is not None and fences.stream in others and stream not in fence.ordered:
+                fence.ordered.append(stream)
 
-    def marks(self, turn: int) -> list[Mark]:
-        """Return what a message must carry that is emitted without a stream; what came last is the last.
+    def pending_fences(self, turn: int) -> list[Fence]:
+        """Return what a message that is emitted without a stream must carry; the last is what came last.
 
-        What came in this compute is among them even if it is done: which stream a message carries must not depend
-        on how quick the device was.
+        What came in this compute is included even if it is complete: which stream a message carries must not
+        depend on how quick the device was.
         """
         latest = self._latest if self._turn == turn else None
-        found: list[Mark] = []
-        for trail, mark in list(self.pending.items()):
-            if mark.event is None:
-                event = trail.mark()
-                found.append((trail, trail.marked, event))
-            elif trail is latest or mark.number > trail.passed:
-                found.append((trail, mark.number, mark.event))
+        found: list[Fence] = []
+        for fences, fence in list(self.pending.items()):
+            if fence.event is None:
+                event = fences.insert()
+                found.append((fences, fences.last, event))
+            elif fences is latest or fence.number > fences.completed:
+                found.append((fences, fence.number, fence.event))
             else:
-                del self.pending[trail]
-        found.sort(key=lambda mark: mark[0] is latest)
+                del self.pending[fences]
+        found.sort(key=lambda fence: fence[0] is latest)
         return found
+
+
+def wait_for(item: Any, stream: ManagedStream) -> None:
+    """Make a stream wait for the work behind what was received, except its own."""
+    for message in messages_in(item):
+        if message is not None:
+            for fences, number, event in message.all_fences():
+                if fences.stream is not stream and number > fences.completed:
+                    stream.wait(event)
+
+
+def note_ordered(item: Any, stream: ManagedStream) -> None:
+    """Tell the tensors in what was received that a stream has been ordered after their work."""
+    for message in messages_in(item):
+        if message is not None and message.work is not None:
+            message.work.note_ordered(stream)

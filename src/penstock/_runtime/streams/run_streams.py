@@ -149,7 +149,7 @@ class RunStreams:
                     errors.append(error)
         finally:
             for node in nodes:
-                node.streams.settle()
+                node.streams.release()
         if errors:
             raise errors[0]
 

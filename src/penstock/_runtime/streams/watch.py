@@ -1,13 +1,13 @@
 """Watch: the frames of a run that operators received and that somebody still holds.
 
 An operator may hold what it received: the previous frame, a batch of them, a view. It may pass it on, and then
-others hold it. Such a frame must not be let go when the compute is over, but when nobody holds it any more
-*and* the streams that may read it have passed that moment. Nobody tells when that is; so each operator that
-received the frame looks again after its computes, at the reference count of the owner of the memory.
+others hold it. Such a frame must live until nobody holds it any more *and* the streams that may read it have
+completed their work up to that moment. No event tells when that is. So each operator that received the frame checks
+the reference count of the owner of the memory after its computes.
 
-All operators that keep a frame share one record of it, and only that record refers to the owner: operators that
-wait for the user to let go of a frame never wait for each other. The record goes with the last operator that
-has it.
+All operators that keep a frame share one record of it, and only that record refers to the owner. So operators that
+wait for the program to release a frame never wait for each other. The record goes with the last operator that has
+it.
 
 This module is not compiled: reference counts are read here, and they differ in compiled code.
 """
@@ -21,7 +21,7 @@ from weakref import ref
 
 from penstock._runtime.streams.owners import is_shared_elsewhere
 
-__all__ = ["Watch", "Watched", "let_go"]
+__all__ = ["Watch", "Watched", "no_longer_held"]
 
 _SPARE = 64
 
@@ -35,7 +35,7 @@ class Watched:
         self.owner = owner
 
 
-def let_go(watched: dict[int, Watched]) -> list[int]:
+def no_longer_held(watched: dict[int, Watched]) -> list[int]:
     """Return the keys of the frames that nobody holds any more."""
     return [
         key

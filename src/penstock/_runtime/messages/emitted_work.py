@@ -1,0 +1,101 @@
+"""EmittedWork: the work behind tensors that an operator emitted, as the tensors present it to other libraries.
+
+A receiver that called `receive_cuda_stream` is ordered after that work, and what it exports to a library that works
+on the same stream needs nothing more. A library with streams of its own, as JAX has, names one of them when it
+takes a tensor. That stream is then ordered after the work, and after what receivers have done to the tensor since.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock._runtime.streams.default_stream import is_named
+from penstock.tensor import stream_of
+
+if TYPE_CHECKING:
+    from penstock._runtime.messages.message import Message
+    from penstock._runtime.streams.fences import Fences
+    from penstock._runtime.streams.managed_stream import ManagedStream
+
+__all__ = ["EmittedWork"]
+
+
+class EmittedWork:
+    """The work on a stream up to the fence that an `emit` inserts, once all that it sends has been converted.
+
+    Each of several receivers has one of its own: that one is ordered says nothing about the others. The sender
+    fills it in before the message is queued; from then on it is changed by the receiver, in its computes. Only
+    `_ordered_streams` is shared by several receivers, which append to it.
+
+    Attributes
+    ----------
+    is_exported
+        Whether a stream was ordered after the work through the tensors; for the checker.
+    """
+
+    __slots__ = (
+        "_event",
+        "_fences",
+        "_is_receiver_ordered",
+        "_number",
+        "_ordered_streams",
+        "_stream",
+        "is_exported",
+    )
+
+    def __init__(self, stream: ManagedStream) -> None:
+        self._stream = stream
+        self._fences: Fences | None = None
+        self._number = 0
+        self._event: Any = None
+        # Whether this receiver was ordered after the fence, and the streams of all receivers that were.
+        self._is_receiver_ordered = False
+        self._ordered_streams: list[ManagedStream] = []
+        self.is_exported = False
+
+    def attach(self, message: Message) -> None:
+        """Join the message that carries the tensors; its fence is copied, since the message keeps them alive."""
+        self._fences, self._number, self._event = message.fences, message.number, message.event
+        message.work = self
+
+    def for_other_receiver(self) -> EmittedWork:
+        """Return the same work, for one of several receivers."""
+        other = EmittedWork(self._stream)
+        other._ordered_streams = self._ordered_streams
+        return other
+
+    def note_ordered(self, stream: ManagedStream) -> None:
+        """Note that a stream of the receiver has been ordered after the fence."""
+        self._is_receiver_ordered = True
+        self._ordered_streams.append(stream)
+
+    # What tensors ask (`penstock.tensor`).
+
+    @property
+    def place(self) -> int:
+        """The sender's stream."""
+        return int(self._stream.handle)
+
+    @property
+    def stream(self) -> int | None:
+        """The sender's stream, or None once the receiver is ordered after the fence or the fence is complete."""
+        return None if self._is_receiver_ordered or self._is_complete else self._stream.handle
+
+    def order(self, stream: int) -> None:
+        """Make a stream wait for the work, unless it does already."""
+        self.is_exported = True
+        if self._fences is not None and self._fences.is_over:
+            return
+        ordered = tuple(self._ordered_streams)
+        if any(is_named(other, stream) for other in ordered):
+            return
+        consumer = stream_of(stream)
+        # By events of the stream's own device: the consumer's may be another.
+        if not is_named(self._stream, stream) and not self._is_complete:
+            consumer.wait(self._stream.now() if self._event is None else self._event)
+        for other in ordered:
+            consumer.wait(other.now())
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._fences is not None and self._number <= self._fences.completed

@@ -1,0 +1,86 @@
+"""ExecutionContext: what `compute` may ask about the run that it is part of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from penstock._runtime.messages.output import whole_timestamp
+
+if TYPE_CHECKING:
+    from penstock._runtime.scheduling.node import Node
+    from penstock.core.operator import Operator
+    from penstock.gpu import StreamHandle
+
+__all__ = ["ExecutionContext"]
+
+
+class ExecutionContext:
+    """What `compute` may ask about the run that it is part of; made once and reused."""
+
+    __slots__ = ("_node", "input", "output")
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.input = node.input
+        self.output = node.output
+
+    def find_operator(self, op_name: str = "") -> Operator:
+        """Return an operator of this fragment by name; this one without a name."""
+        operator = self._node.operator
+        return operator.fragment.graph.find(op_name) if op_name else operator
+
+    def get_operator_status(self, op_name: str = "") -> Any:
+        """Return the scheduling status of an operator; of this one without a name."""
+        node = self.find_operator(op_name)._node
+        assert node is not None
+        return node.status()
+
+    def allocate_cuda_stream(self, stream_name: str = "") -> StreamHandle | None:
+        """Return one more stream of the operator's pool, the same for the same name; None if there is none."""
+        handle: StreamHandle | None = self._node.streams.allocate(stream_name)
+        return handle
+
+    def synchronize_streams(
+        self, cuda_streams: Iterable[StreamHandle | int | None], target_cuda_stream: StreamHandle | int | None
+    ) -> None:
+        """Order a stream after others, on the device; None and the target itself are skipped."""
+        self._node.streams.synchronize_streams(cuda_streams, target_cuda_stream)
+
+    def device_from_stream(self, stream: StreamHandle | int) -> int:
+        """Return the number of the device of a stream that penstock manages."""
+        return self._node.streams.device_of(stream)
+
+    @property
+    def is_gpu_available(self) -> bool:
+        """Whether there is a device, real or simulated."""
+        return self._node.streams.is_gpu_available
+
+    @property
+    def acq_timestamp(self) -> Any:
+        """The acquisition timestamp, in nanoseconds, of what this compute emits without naming one.
+
+        It is the oldest of those received so far in this compute, or None. Set it to send another.
+        """
+        return self.output.acq_timestamp
+
+    @acq_timestamp.setter
+    def acq_timestamp(self, timestamp: Any) -> None:
+        node = self._node
+        node.has_extra_work = node.has_details = True
+        self.output.choose(None if timestamp is None else whole_timestamp(timestamp))
+
+    @property
+    def frames_in_flight(self) -> int:
+        """The number of frames that this operator received and that are kept because its streams may read them."""
+        return self._node.streams.lifetimes.frames_in_flight
+
+    @property
+    def frames_held(self) -> int:
+        """The number of frames that this operator received and that somebody still holds: it, or a later one."""
+        return len(self._node.streams.lifetimes.keeper.watched)
+
+    @property
+    def timestamp(self) -> int:
+        """The time of the run's clock in nanoseconds."""
+        return self._node.engine.clock.timestamp()

@@ -1,0 +1,92 @@
+"""EvaluatedConditions: the conditions of a node that cannot be counted as blockers and must be evaluated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.condition import SchedulingStatusType
+
+if TYPE_CHECKING:
+    from penstock._runtime.scheduling.node import Node
+    from penstock.core.condition import Condition
+
+__all__ = ["EvaluatedConditions"]
+
+_NEVER = SchedulingStatusType.NEVER
+_READY = SchedulingStatusType.READY
+_WAIT = SchedulingStatusType.WAIT
+_WAIT_TIME = SchedulingStatusType.WAIT_TIME
+_WAIT_EVENT = SchedulingStatusType.WAIT_EVENT
+
+
+class EvaluatedConditions:
+    """The conditions of one node that are evaluated before each compute, and what the node waits for.
+
+    `conditions` and `are_polled` are set before the run begins. The rest is changed under the engine's lock, where
+    there is one.
+
+    Attributes
+    ----------
+    are_polled
+        Whether any of them can become READY without an announcement: one that a user wrote.
+    awaits_event
+        Whether the node was last found to wait for an announcement.
+    wake_at
+        The time that the node waits for, if it does (`Timers`).
+    """
+
+    __slots__ = ("are_polled", "awaits_event", "conditions", "node", "wake_at")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.conditions: list[Condition] = []
+        self.are_polled = False
+        self.awaits_event = False
+        self.wake_at: int | None = None
+
+    def add(self, condition: Condition) -> None:
+        """Add a condition."""
+        self.conditions.append(condition)
+        self.are_polled = self.are_polled or condition.polled
+
+    def combine(self, timestamp: int, only_look: bool = False) -> tuple[SchedulingStatusType, int | None]:
+        """Evaluate the conditions, and combine their answers with AND; `only_look` changes nothing in them."""
+        combined = _READY
+        until: int | None = None
+        for condition in self.conditions:
+            status, target = condition.check(timestamp) if only_look else condition.ask(timestamp)
+            if status is _READY:
+                continue
+            if status is _NEVER:
+                return _NEVER, None
+            if status is _WAIT_TIME and target is not None and target <= timestamp:
+                # The time it waits for has come.
+                continue
+            if status is _WAIT_TIME:
+                if target is None:
+                    raise ValueError(
+                        f"condition {condition.name!r} of operator {self.node.name!r} returned WAIT_TIME "
+                        "without a time"
+                    )
+                until = target if until is None else max(until, target)
+            if _RANK[status] > _RANK[combined]:
+                combined = status
+        return combined, until
+
+    def must_poll(self, status: SchedulingStatusType) -> bool:
+        """Return whether the conditions must be evaluated again after a while, given what they said together.
+
+        A node that waits for an event or a time is evaluated when that comes; unless any of several conditions will
+        do, and another of them said WAIT.
+        """
+        return status is _WAIT or (
+            status is not _READY and any(condition.is_polled_beside for condition in self.conditions)
+        )
+
+    def on_execute(self, timestamp: int) -> None:
+        """Tell the conditions that compute ran."""
+        for condition in self.conditions:
+            condition.on_execute(timestamp)
+
+
+_RANK = {_READY: 0, _WAIT_TIME: 1, _WAIT: 2, _WAIT_EVENT: 3}

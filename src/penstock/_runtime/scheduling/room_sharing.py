@@ -1,0 +1,102 @@
+"""Room sharing: a queue for whose room several producers wait.
+
+The room is reserved before a compute and given back after it, so that two producers never run for the same place.
+All of this happens under the engine's lock, where there is one. A queue with a single producer needs none of it:
+`Engine.finish` compares its length with one number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock._runtime.messages.queue import Claim, Queue
+    from penstock._runtime.scheduling.engine import Engine
+
+__all__ = ["SharedRoom", "reserve", "share_room", "unreserve", "update_producers"]
+
+
+class SharedRoom:
+    """The part of a node in the sharing of room; set before the run begins.
+
+    Attributes
+    ----------
+    claims
+        What it must reserve before it runs, because other producers wait for room in the same queue.
+    queues
+        The queues at either end of it for which several producers wait.
+    """
+
+    __slots__ = ("claims", "queues")
+
+    def __init__(self) -> None:
+        self.claims: list[Claim] = []
+        self.queues: list[Queue] = []
+
+
+def reserve(engine: Engine, room: SharedRoom) -> None:
+    """Reserve the room that a node may need in the queues that it shares."""
+    for claim in room.claims:
+        claim.running = True
+        claim.queue.reserved += claim.places
+        share_room(engine, claim.queue)
+
+
+def unreserve(room: SharedRoom) -> None:
+    """Give back the room that a node reserved, and let the others go first next time; `finish` tells them."""
+    for claim in room.claims:
+        claim.running = False
+        claims = claim.queue.claims
+        claim.queue.reserved -= claim.places
+        claims.remove(claim)
+        claims.append(claim)
+
+
+def update_producers(engine: Engine, queue: Queue) -> None:
+    """Bring what the producers of a queue were told of its room up to date."""
+    if len(queue.claims) > 1:
+        share_room(engine, queue)
+        return
+    affordable = len(queue) <= queue.room
+    if affordable is queue.affordable:
+        return
+    queue.affordable = affordable
+    queue.producer.blockers += -1 if affordable else 1
+    if affordable:
+        engine.enqueue_if_ready(queue.producer)
+
+
+def share_room(engine: Engine, queue: Queue) -> None:
+    """Tell each of several producers whether there is room for it beside those that run now.
+
+    The one that ran least recently comes first. A producer that needs few places may run before one that needs
+    many and came first, else a batch that only it can complete would never be complete. But it does not do so
+    while the queue is about to be emptied anyway, else the other would never find room.
+    """
+    waiting = len(queue)
+    consumer = queue.consumer
+    is_emptied = waiting >= queue.min_size and not consumer.blockers and consumer.evaluated is None
+    free = queue.limit - waiting - queue.reserved
+    is_closed = False
+    for claim in queue.claims:
+        node = claim.node
+        if claim.running or node.retired:
+            continue
+        affordable = claim.places <= free
+        if affordable is not claim.affordable:
+            claim.affordable = affordable
+            if affordable:
+                node.blockers -= 1
+                engine.enqueue_if_ready(node)
+            else:
+                node.blockers += 1
+                if node.blockers == 1 and node.shared_room is not None:
+                    # It was about to run, and so to empty its inputs, and now is not.
+                    for other in node.shared_room.queues:
+                        if other.consumer is node:
+                            share_room(engine, other)
+        if not affordable:
+            is_closed = True
+            if is_emptied and node.blockers == 1:
+                free = 0
+    queue.close_room(is_closed)
