@@ -123,10 +123,11 @@ def copy_message(message: Message, data: Any) -> Message:
 
 def stamping(fences: Fences) -> Callable[[Any], Message]:
     """Return a function that inserts a fence after the work so far and returns a message that carries it."""
+    insert = fences.insert
 
     def stamp(data: Any) -> Message:
         # A copy of `fenced_message`, without the calls: this is in every step of every operator that uses streams.
-        event = fences.insert()
+        event = insert()
         message = Message()
         message.data = data
         message.fences = fences

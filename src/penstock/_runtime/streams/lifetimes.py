@@ -64,18 +64,19 @@ class Lifetimes:
 
     def end_compute(self) -> None:
         """Keep what the compute received and let go of until the streams have completed its work."""
+        # `NodeStreams._watched_compute` has a copy.
         keeper = self.keeper
         released = keeper.end_compute() if keeper.received or keeper.watched else None
         for reader in self.readers:
             if reader.add(released) >= reader.release_at:
-                self._release_completed(reader)
+                self.release_completed(reader)
 
     def is_still_full(self) -> bool:
         """Release what is complete, and return whether there still are as many unfinished computes as may be."""
         self.full = None
         for reader in self.readers:
             if reader.is_full:
-                self._release_completed(reader)
+                self.release_completed(reader)
         return any(reader.is_full for reader in self.readers)
 
     def call_when_caught_up(self, callback: Callable[[], None]) -> None:
@@ -94,7 +95,8 @@ class Lifetimes:
         for reader in self.readers:
             reader.clear()
 
-    def _release_completed(self, reader: InFlight) -> None:
+    def release_completed(self, reader: InFlight) -> None:
+        """Release what a stream does not read any more, and note where too many computes are unfinished."""
         reader.release_completed()
         if reader.is_full:
             self.full = reader

@@ -137,10 +137,16 @@ class NodeStreams:
             if self.checker is not None:
                 self.checker.end_compute(self._ports)
         finally:
-            # A copy of `_end_compute`, without the call: this is in every step of every operator that uses streams.
+            # A copy of `_end_compute` and `Lifetimes.end_compute`, without the calls: this is in every step of every
+            # operator that uses streams.
             for port in self._ports:
                 port.item = NOTHING
-            self.lifetimes.end_compute()
+            lifetimes = self.lifetimes
+            keeper = lifetimes.keeper
+            released = keeper.end_compute() if keeper.received or keeper.watched else None
+            for reader in lifetimes.readers:
+                if reader.add(released) >= reader.release_at:
+                    lifetimes.release_completed(reader)
             if self._is_undecided:
                 self._decide()
 
