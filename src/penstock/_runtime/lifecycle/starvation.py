@@ -31,28 +31,26 @@ __all__ = ["find_starved"]
 
 def find_starved(engine: Engine) -> tuple[Starved, ...]:
     """Return the operators that wait for what will never come; called when nothing can run any more."""
-    found = []
-    for node in engine.nodes:
-        if node.retired:
-            continue
-        starved = _look_at(node)
-        if starved is not None:
-            found.append(starved)
-    return tuple(found)
+    waiting = [node for node in engine.nodes if not node.retired]
+    loops = _loops(engine.nodes) if waiting else {}
+    found = [_examine(node, loops.get(node, frozenset())) for node in waiting]
+    return tuple(starved for starved in found if starved is not None)
 
 
-def _look_at(node: Node) -> Starved | None:
+def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
+    """Return what a node waits for that will never come; `loop` is the loop that it is part of, if any."""
     empty = _too_short(node)
     conditions = [] if empty else _conditions_waited_for(node)
     if not empty and not conditions:
-        return _look_for_circle(node)
+        return _find_circle(node)
     left = _left(node)
     if not left:
         if node.computes:
             return None
-        if empty and not _is_loop_that_never_ran(node):
+        never_ran = bool(loop) and not any(other.computes for other in loop)
+        if empty and not never_ran:
             return None
-    waits_for = [Waiting(port, tuple(_states(node, queues))) for port, queues in empty.items()]
+    waits_for = [Waiting(port, tuple(_states(queues, loop))) for port, queues in empty.items()]
     waits_for += [Waiting("", reason=f"condition {condition.name!r}") for condition in conditions]
     return Starved(node.name, node.computes, tuple(waits_for), left)
 
@@ -125,17 +123,45 @@ def _downstream_of(node: Node) -> set[Node]:
     return found
 
 
-def _loop_of(node: Node) -> set[Node]:
-    """Return the nodes of the loops that a node is part of, itself included; empty if it is in none."""
-    return {other for other in _downstream_of(node) if node in _downstream_of(other)}
+def _loops(nodes: list[Node]) -> dict[Node, frozenset[Node]]:
+    """Return the loop that each node is part of; nodes in no loop are left out.
+
+    Kosaraju's algorithm, without recursion, so that the cost grows with the graph and not with its square.
+    """
+    finished: list[Node] = []
+    seen: set[Node] = set()
+    for root in nodes:
+        if root in seen:
+            continue
+        seen.add(root)
+        path = [(root, iter(root.outputs))]
+        while path:
+            node, outputs = path[-1]
+            for queue in outputs:
+                if queue.consumer not in seen:
+                    seen.add(queue.consumer)
+                    path.append((queue.consumer, iter(queue.consumer.outputs)))
+                    break
+            else:
+                finished.append(node)
+                path.pop()
+    loops: dict[Node, frozenset[Node]] = {}
+    for root in reversed(finished):
+        if root not in seen:
+            continue
+        seen.remove(root)
+        members = [root]
+        for node in members:  # which grows on the way
+            for feeder in (feeder for queue in node.inputs for feeder in queue.feeders):
+                if feeder in seen:
+                    seen.remove(feeder)
+                    members.append(feeder)
+        if len(members) > 1 or any(queue.consumer is root for queue in root.outputs):
+            loops.update(dict.fromkeys(members, frozenset(members)))
+    return loops
 
 
-def _is_loop_that_never_ran(node: Node) -> bool:
-    loop = _loop_of(node)
-    return bool(loop) and not any(other.computes for other in loop)
-
-
-def _look_for_circle(node: Node) -> Starved | None:
+def _find_circle(node: Node) -> Starved | None:
     """Return what a node waits for that waits for room, if in the end it waits for itself."""
     full = _full_behind(node)
     seen: set[Node] = set()
@@ -172,14 +198,13 @@ def _counts(node: Node) -> dict[str, int]:
     return {port: count for port, count in counts.items() if count}
 
 
-def _states(node: Node, queues: list[Queue]) -> list[str]:
-    """Say of each operator that feeds some queues of a node why it does not."""
-    loop = _loop_of(node)
+def _states(queues: list[Queue], loop: frozenset[Node]) -> list[str]:
+    """Return, for each operator that feeds some queues, why it does not."""
     feeders = {feeder: queue for queue in queues for feeder in queue.feeders}
     return [f"{feeder.name!r} ({_state(feeder, queue, loop)})" for feeder, queue in feeders.items()]
 
 
-def _state(node: Node, queue: Queue, loop: set[Node]) -> str:
+def _state(node: Node, queue: Queue, loop: frozenset[Node]) -> str:
     computes = f"{node.computes} compute{'' if node.computes == 1 else 's'}"
     if node.retired:
         return f"ended after {computes}"

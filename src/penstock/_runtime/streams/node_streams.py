@@ -137,8 +137,8 @@ class NodeStreams:
             if self.checker is not None:
                 self.checker.end_compute(self._ports)
         finally:
-            # A copy of `_end_compute` and `Lifetimes.end_compute`, without the calls: this is in every step of every
-            # operator that uses streams.
+            # A copy of `_end_compute` and `Lifetimes.end_compute`, without the calls: this is in every step of
+            # every operator that uses streams.
             for port in self._ports:
                 port.item = NOTHING
             lifetimes = self.lifetimes
