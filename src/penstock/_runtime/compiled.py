@@ -1,4 +1,4 @@
-"""Whether the hot path runs as extension modules, which a build may have put beside its files."""
+"""Whether the hot path runs as extension modules, which a build may have put beside the source files."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["is_compiled"]
 
 
 def is_compiled() -> bool:
-    """Say whether the modules that every step runs through are compiled."""
+    """Return whether the modules that every step runs through are compiled."""
     return not engine.__file__.endswith(".py")

@@ -1,8 +1,8 @@
 """Accounts: what each operator of a run did, from what the run knows anyway.
 
-The computes come from the count of those left (`Node.granted`), what was dropped and what was left from the
-queues. Counting every message would cost: one counter in `emit` slowed the step of `benchmarks.chain` by 4 to 6 %.
-So messages are counted only where a program asks (`Application.count_messages`), by queues that stand in front of
+The computes follow from the count of those left (`Node.granted`). The queues know what was dropped and what was
+left. Counting every message has a cost: one counter in `emit` slowed the step of `benchmarks.chain` by 4 to 6 %. So
+messages are counted only where a program asks for it (`Application.count_messages`), by queues placed in front of
 the real ones.
 """
 
@@ -75,7 +75,7 @@ def _first(node: Node, port: str) -> _Tally:
 
 
 def count_messages(engine: Engine) -> None:
-    """Have every message of a run counted."""
+    """Count every message of a run."""
     for node in engine.nodes:
         for name in node.output_queues:
             port = node.output.ports[name]

@@ -64,7 +64,7 @@ def assemble(fragment: Fragment) -> Engine:
 
 
 def _complete(fragment: Fragment, engine: Engine) -> None:
-    """Give every node its contexts and its streams, now that the queues are known."""
+    """Make the contexts and the streams of every node, now that the queues are known."""
     for node in engine.nodes:
         for queue in node.inputs:
             if len(queue.feeders) > 1:
@@ -169,7 +169,7 @@ def _terms(condition: Condition) -> list[Condition]:
 
 
 def _give_conditions_back(engine: Engine) -> None:
-    """Let go of the conditions of a run that will not be."""
+    """Release the conditions of a run that will not take place."""
     for node in engine.nodes:
         for condition in node.operator.conditions.values():
             for each in (condition, *_terms(condition)):
@@ -178,7 +178,7 @@ def _give_conditions_back(engine: Engine) -> None:
 
 
 def _attach_conditions(node: Node) -> None:
-    """Give a node the conditions of its ports and of its operator.
+    """Attach the conditions of its ports and of its operator to a node.
 
     A port has its default condition unless `setup` put another on it, or a condition that was given to the
     operator, or one over several ports, is about it. All the others hold together.
@@ -238,7 +238,7 @@ def _check_given(node: Node, given: list[Condition]) -> None:
     for condition in given:
         for term in _terms(condition) or (condition,):
             if term.terms:
-                continue  # its terms are looked at
+                continue  # its terms are checked
             ports = node.output_queues if term.port_role == "transmitter" else node.input_queues
             for name in term.port_names:
                 if name not in ports:
@@ -257,7 +257,7 @@ def _combine(operator: Operator, ports: list[IOSpec], terms: list[Condition]) ->
 
 
 def _make(operator: Operator, wanted: PortCondition) -> Condition:
-    """Make a condition that `setup` asked for by its kind."""
+    """Make a condition that `setup` declared by its kind."""
     import penstock.conditions  # noqa: F401  (the catalogue registers its kinds)
 
     kind = Condition.kinds[wanted.kind]
@@ -277,7 +277,7 @@ def _make(operator: Operator, wanted: PortCondition) -> Condition:
 
 
 def _default(operator: Operator, port: IOSpec, node: Node) -> Condition:
-    """Make the condition that a port has without being asked for, to be combined with others."""
+    """Make the default condition of a port, to be combined with others."""
     from penstock.conditions.downstream import DownstreamMessageAffordableCondition
 
     if port.io_type is IOSpec.IOType.OUTPUT:

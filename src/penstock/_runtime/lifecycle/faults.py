@@ -1,12 +1,12 @@
 """Faults: an operator whose errors do not stop the run (`Operator.on_error`).
 
-The operator's own compute is wrapped, and only that of an operator that asked for it: the others cost nothing.
-What stands around it (streams, the engine) sees a compute that returned, so that what was received is kept for the
-device and flags are brought up to date as after any other.
+Only the compute of an operator that asked for it is wrapped; the others cost nothing. The layers around it
+(streams, the engine) see a compute that returned. So what was received is kept for the device, and flags are
+brought up to date as after any other compute.
 
-What is skipped is what the failed compute was given. What it received is gone. What it had not received yet, at
-inputs that it waits for, is discarded and counted: otherwise the operator would be ready at once with half a frame,
-or fail for ever at the same message. What it had emitted was sent.
+The messages that the failed compute was given are skipped. What it received is gone. What it had not received yet,
+at inputs that it waits for, is discarded and counted: otherwise the operator would be ready at once with half a
+frame, or fail for ever at the same message. What it had emitted was sent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Interrupts: signals that ask the process to end while a run has the main thread.
 
-Python runs a signal's handler between any two steps of the main thread, and Ctrl-C's raises there. In the middle of
-stopping the operators that would leave some of them unstopped, and the application "running" for ever. So for the
-length of a run its own handlers stand in front of those that were there. They call them, and what those raise is
+Python runs the handler of a signal between any two steps of the main thread, and that of Ctrl-C raises there. In
+the middle of stopping the operators that would leave some of them unstopped, and the application "running" for
+ever. So during a run its own handlers stand in front of those that were there. They call them, and what those raise
+is
 
 - raised at once where it may be: while the application is composed and started, and where operators run on this
   thread, inside whatever `compute` is doing. Once in a run;
@@ -13,7 +14,7 @@ SIGTERM ends a process at once, unless the program handles it. Here it does what
 ``SystemExit(143)``: the exit status by which a shell knows a process that SIGTERM ended. Decided against: sending
 the signal once more after the run, which would skip the program's own `finally` blocks and exit functions.
 
-Only what was installed in Python is stood in front of, and what the program installs during the run stays.
+Only handlers that were installed in Python are replaced, and those that the program installs during the run stay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said on an exception about where it was raised."""
+"""Notes on exceptions: where they were raised, and their text for the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["message_of", "note", "traceback_of"]
 
 
 def note(error: BaseException, phase: str, component: Operator | Resource) -> None:
-    """Say on an exception which operator or resource raised it, and in which phase."""
+    """Add a note to an exception: which operator or resource raised it, and in which phase."""
     from penstock.core.resource import Resource
 
     kind = "resource" if isinstance(component, Resource) else "operator"
@@ -20,7 +20,7 @@ def note(error: BaseException, phase: str, component: Operator | Resource) -> No
 
 
 def message_of(error: BaseException) -> str:
-    """Return what an exception says; a class whose ``__str__`` raises must not disturb who tells of it."""
+    """Return the text of an exception; a class whose ``__str__`` raises must not disturb the report."""
     try:
         return str(error)
     except Exception:
@@ -28,9 +28,9 @@ def message_of(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return an exception and where it was raised as text, for the log.
+    """Return the text of an exception and its traceback, for the log.
 
-    The log is not given the exception: a handler that keeps its records would keep the frames, and with them
+    The exception itself is not logged: a handler that keeps its records would keep the frames, and with them
     whatever the operator worked on.
     """
     import traceback

@@ -1,9 +1,9 @@
 """The life of a run: compose, assemble, initialize, start, execute, stop, whatever happens on the way.
 
 Every step of the tear-down is carried out, whatever the ones before it raised, and no interrupt is raised in it
-(`interrupts`). What comes out of `run` is the first error as itself. Those that came after it are told in its
-notes, are its ``other_errors``, and are in the outcome. An interrupt comes out before any error of an operator: a
-program that goes on after errors must not go on after Ctrl-C.
+(`interrupts`). `run` raises the first error itself. Later errors are in its notes, in its ``other_errors`` and in
+the outcome. An interrupt takes precedence over any error of an operator: a program that goes on after errors must
+not go on after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["run", "run_async"]
 
 
 def run(fragment: Fragment, claim: Claim) -> Outcome:
-    """Run a fragment to its end and return its outcome; an exception of an operator comes out as itself."""
+    """Run a fragment to its end and return its outcome; an exception of an operator is raised as itself."""
     life = _Life(fragment, claim)
     interrupts = life.interrupts
     try:
@@ -106,7 +106,7 @@ class _Life:
         self._operators: dict[str, OperatorOutcome] = {}
 
     def live(self) -> None:
-        """Run from beginning to end; what goes wrong is in `errors`."""
+        """Run from beginning to end; collect what goes wrong in `errors`."""
         fragment = self.fragment
         fragment._outcome = None
         try:
@@ -123,7 +123,7 @@ class _Life:
                 self._start(engine)
                 self._execute(engine)
             finally:
-                # Before anything else, and before whatever was raised is looked at.
+                # Before anything else, and before whatever was raised is handled.
                 self.interrupts.held = True
         except BaseException as error:
             self.errors.append(error)
@@ -131,7 +131,7 @@ class _Life:
             self._tear_down(self._engine)
 
     def _start(self, engine: Engine) -> None:
-        """Initialize and start; a stop that comes meanwhile leaves the rest alone."""
+        """Initialize and start; a stop that comes meanwhile skips the rest."""
         fragment = self.fragment
         if not engine.stopping:
             self._initialize(engine)
@@ -183,7 +183,7 @@ class _Life:
             self._starved = find_starved(engine)
 
     def _waits_for(self) -> str:
-        """Say what the run is at, for the log."""
+        """Return what the run is doing, for the log."""
         if self._doing or self._engine is None:
             return self._doing
         try:
@@ -241,13 +241,13 @@ class _Life:
             self._add(error, "and while stopping")
 
     def _add(self, error: BaseException, when: str) -> None:
-        """Take note of an error: the first, or one that is told in the first one's notes."""
+        """Add an error: the first, or one that goes into the notes of the first."""
         if self.errors:
             self.errors[0].add_note(f"{when}: {type(error).__name__}: {message_of(error)}")
         self.errors.append(error)
 
     def _report(self, engine: Engine) -> None:
-        """Draw up the outcome and log it, and each error that will not come out of `run`."""
+        """Make the outcome and log it, with each error that `run` will not raise."""
         import logging
 
         outcome = self.outcome = self.fragment._outcome = Outcome(

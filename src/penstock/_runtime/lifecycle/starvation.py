@@ -87,7 +87,7 @@ def _is_ready(condition: Condition) -> bool:
         assert condition._node is not None
         return condition.check(condition._node.engine.clock.timestamp())[0] is SchedulingStatusType.READY
     except Exception:
-        # The run is over: a condition that cannot say it any more is not what it failed for.
+        # The run is over: it did not fail because a condition cannot be evaluated any more.
         return False
 
 
@@ -105,7 +105,7 @@ def _left(node: Node) -> dict[str, int]:
             if downstream is None:
                 downstream = _downstream_of(node)
             if node.computes and not downstream.isdisjoint(queue.feeders):
-                continue  # its own, as far as can be told
+                continue  # its own, as far as can be known
             if not downstream.issuperset(queue.feeders):
                 left[port] = left.get(port, 0) + len(queue)
     return left

@@ -1,10 +1,9 @@
 """Operators that compute again and again and leave their messages where they are.
 
-An input that `compute` never receives from keeps its operator ready for ever: it spins, nothing is wrong that could
-be raised, and the run does not end. That is looked for once in so many sweeps of a ready queue, and not at every
-receive, which would cost more than all else there. An input is then given a `take` that puts the usual one back at
-the first message taken; where it is still in place the next time, and the operator has computed since, nothing was
-taken.
+An input that `compute` never receives from keeps its operator ready for ever: it spins, there is nothing to raise,
+and the run does not end. The check runs once in so many sweeps of a ready queue, not at every receive, which would
+cost more than all else there. It replaces the `take` of an input by one that puts the usual one back at the first
+message taken. If that is still in place the next time, and the operator has computed since, nothing was taken.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["SWEEPS", "look_for_unreceived"]
 
 SWEEPS = 1023
-"""One less than a power of two: how many sweeps go by between two looks."""
+"""How many sweeps go by between two checks, less one: a power of two less one."""
 
 # So many computes in a row that leave a message waiting are no accident.
 _COMPUTES = 1_000

@@ -90,7 +90,7 @@ class InputContext:
         self._is_watched = True
 
     def watch(self, streams: NodeStreams | None) -> None:
-        """Tell `streams` of everything that is received; None ends it."""
+        """Hand everything that is received to `streams`; None ends it."""
         self._streams = streams
         if streams is not None:
             self._keeper = streams.lifetimes.keeper
@@ -151,7 +151,7 @@ class InputContext:
         return _own_map(item)
 
     def _receive_nothing(self, port: InputPort) -> None:
-        """Note that an input was asked and had nothing."""
+        """Note that `receive` found nothing at an input."""
         if self._streams is None:
             port.empty_in = self._node.remaining
         elif port.item is NOTHING:

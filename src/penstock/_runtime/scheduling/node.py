@@ -209,7 +209,7 @@ class Node:
         self.has_extra_work = self.is_guarded or self.has_details or self.shared_room is not None
 
     def clear_details(self) -> None:
-        """Let go of what came with the messages of one compute: metadata, timestamps."""
+        """Clear what came with the messages of one compute: metadata, timestamps."""
         self.operator.metadata.clear()
         self.input.details.clear()
         self.output.clear()

@@ -51,5 +51,5 @@ class Parker:
         return self._permit.acquire(blocking=False)
 
     def unpark(self) -> None:
-        """Give the permit; may be called from any thread."""
+        """Release the permit; may be called from any thread."""
         self._permit.release()

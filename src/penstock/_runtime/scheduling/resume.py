@@ -1,16 +1,16 @@
 """Resume: an operator that has more to emit for what it received than fits in one compute.
 
-A function that yields emits one value in each step, so that no queue behind it need hold more than one, and a
-slow receiver slows it down like any other operator. Between two steps its node must be ready without a new message.
-That takes no part of the engine: the node's input queues ask for no message (`Queue.min_size` is 0) from the step
-with the first value until the one in which there is no other. A condition about inputs that is asked, not counted,
-answers READY for so long.
+A function that yields emits one value in each step, so that no queue behind it must hold more than one, and a slow
+receiver slows it down like any other operator. Between two steps its node must be ready without a new message. The
+engine takes no part in that: from the step with the first value to the one in which there is no other, the node's
+input queues require no message (`Queue.min_size` is 0). A condition about inputs that is evaluated, not counted,
+returns READY meanwhile.
 
 `min_size` is written in the compute of the node, without a lock. Others read it only for a queue that has not
 enough messages (`Queue.available` is False), and only the end of a compute of this node makes it so.
 
 What came with the messages comes again with each step: their metadata and timestamp go out with every value, and
-the messages are kept alive until the streams have passed the work of the last step.
+the messages are kept alive until the streams have completed the work of the last step.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ class Resume:
         self._items: list[Any] = []
 
     def note(self) -> None:
-        """Take note of what came with the messages that were just received."""
+        """Remember what came with the messages that were just received."""
         self.received = True
         self._metadata = dict(self.node.operator.metadata)
         self._acq_timestamp = self.node.output.acq_timestamp
         self._items = self.node.streams.items_received()
 
     def go_on(self) -> None:
-        """Have the node run again without a new message."""
+        """Let the node run again without a new message."""
         if not self.is_on:
             self.is_on = True
             for queue, _ in self._sizes:
                 queue.min_size = 0
 
     def begin_step(self) -> None:
-        """Have a step that goes on be one that received what the first received."""
+        """Treat a step that goes on as one that received what the first received."""
         self.received = False
         if self.is_on:
             if self._metadata:
@@ -76,7 +76,7 @@ class Resume:
             self.node.streams.receive_again(self._items)
 
     def end(self) -> None:
-        """Have the node wait for messages again."""
+        """Let the node wait for messages again."""
         if self.is_on:
             self.is_on = False
             for queue, size in self._sizes:

@@ -43,7 +43,7 @@ def reserve(engine: Engine, room: SharedRoom) -> None:
 
 
 def unreserve(room: SharedRoom) -> None:
-    """Give back the room that a node reserved, and let the others go first next time; `finish` tells them."""
+    """Release the room that a node reserved, and let the others go first next time; `finish` tells them."""
     for claim in room.claims:
         claim.running = False
         claims = claim.queue.claims

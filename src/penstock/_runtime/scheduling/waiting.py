@@ -83,7 +83,7 @@ class Waiting:
     # Waking. From any thread, with or without the lock.
 
     def announced(self, ready_queue: ReadyQueue | None) -> None:
-        """See to it that somebody looks at the inbox; called after something was put there."""
+        """Make sure that a worker looks at the inbox; called after something was put there."""
         if self.waking:
             return
         if ready_queue is not None:

@@ -1,9 +1,9 @@
-"""StreamChecker: tells of operators whose streams are not ordered after what they received.
+"""StreamChecker: reports operators whose streams are not ordered after what they received.
 
-What an operator emits comes after what it received, in any case. What it launches itself is another matter: a
-kernel on a stream that was not ordered reads a frame that is not there yet. The checker cannot see kernels. It
-sees which streams a compute asked for. A compute that asked for a stream of the operator's, received something
-that the device is still working on, and ordered none of its streams after it, is reported.
+What an operator emits comes after what it received, in any case. What it launches itself may not: a kernel on a
+stream that was not ordered reads a frame that is not there yet. The checker cannot see kernels, but it sees which
+streams a compute asked for. It reports a compute that asked for a stream of the operator's, received something that
+the device is still working on, and ordered none of its streams after it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class StreamChecker:
         self._ordered: set[Message] = set()
 
     def uses_own_stream(self) -> None:
-        """Take note that the compute asked for a stream of the operator's."""
+        """Note that the compute asked for a stream of the operator's."""
         self._uses_own = True
 
     def is_ordered(self, item: Any) -> None:
-        """Take note that a stream was ordered after what was received at a port."""
+        """Note that a stream was ordered after what was received at a port."""
         self._ordered.update(message for message in messages_in(item) if message is not None)
 
     def are_ordered(self, ports: Iterable[InputPort], streams: list[ManagedStream]) -> None:
-        """Take note that a stream was ordered after others: those of some messages, it may be."""
+        """Note that a stream was ordered after others, which may be those of some messages."""
         for port in ports:
             for message in messages_in(port.item):
                 if message is not None and all(

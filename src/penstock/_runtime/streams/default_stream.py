@@ -1,4 +1,4 @@
-"""The default streams: what an operator has that has no stream of its own and received none.
+"""The default streams, for operators that have no stream of their own and received none.
 
 CUDA names the default stream of every device by one handle, and means the device that is current on the thread. So
 the handle alone does not tell which stream it is. The handles here know their device. A library that is given one
@@ -30,7 +30,7 @@ _NULL, _LEGACY = 0, 1
 class DefaultStreamHandle(gpu.StreamHandle):
     """The default stream of a device.
 
-    It may be made before a device is chosen, so it finds the stream behind it when that is asked for.
+    It may be made before a device is chosen, so it finds the stream behind it when that is first needed.
 
     Attributes
     ----------

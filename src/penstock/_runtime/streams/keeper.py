@@ -67,7 +67,7 @@ class Keeper:
         return released
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self.received = []
         self.watched.clear()
 

@@ -151,7 +151,7 @@ class NodeStreams:
                 self._decide()
 
     def _end_compute(self) -> None:
-        """Let go of the messages of a compute, and keep what is in them."""
+        """Release the messages of a compute, and keep what is in them."""
         # `_watched_compute` has a copy.
         for port in self._ports:
             port.item = NOTHING
@@ -287,7 +287,7 @@ class NodeStreams:
         return own.handle
 
     def _receive(self, port: InputPort, allocate: bool, sync_to_default: bool) -> Any:
-        """Do the same where nothing was prepared."""
+        """Order the operator's stream where that was not prepared, and return its handle."""
         self._must_have_received(port, "receive_cuda_stream")
         if not self.is_gpu_available:
             return DEFAULT_STREAM

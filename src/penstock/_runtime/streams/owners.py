@@ -48,7 +48,7 @@ PLAIN: set[type] = {
 """The types known to contain no memory that a device could read: there is nothing to keep."""
 
 _Walk = Callable[[Any, "list[Any]"], Any]
-# What each type is: a function that adds the owner of an object and returns what else to look at in it.
+# How each type is handled: a function that adds the owner of an object and returns what else to walk in it.
 _kinds: dict[type, _Walk] = {}
 
 
@@ -73,7 +73,7 @@ def _walk_inside(root: Any, inside: Any, owners: list[Any], most: int) -> None:
         if kind in PLAIN or id(data) in seen:
             continue
         if most == 0:
-            owners.append(data)  # not looked into: kept as it is
+            owners.append(data)  # not walked: kept as it is
             continue
         most -= 1
         seen.add(id(data))
@@ -87,7 +87,7 @@ def _kind_of(kind: type) -> _Walk:
     """Find out what to do with objects of a type, and remember it."""
     try:
         walk = _find_kind(kind)
-    except Exception:  # a class that will not tell what it is
+    except Exception:  # a class whose attributes cannot be read
         walk = _opaque
     if len(_kinds) + len(PLAIN) > _FORGET:
         _kinds.clear()
@@ -214,7 +214,7 @@ def _device_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
     """Handle CuPy's arrays, and others that speak of CUDA memory."""
     try:
         owners.append(data.data.mem)
-    except Exception:  # it has none, or will not tell
+    except Exception:  # it has none, or reading it failed
         return _opaque(data, owners) if _is_written_in_python(type(data)) else _leaf(data, owners)
     return ()
 

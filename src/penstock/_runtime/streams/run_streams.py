@@ -90,7 +90,7 @@ class RunStreams:
         return 0 if source is None else source.dev_id
 
     def manage(self, managed: ManagedStream) -> None:
-        """Take care of a stream: it can be named by its handle, and the run does not end before its work."""
+        """Manage a stream: it can be named by its handle, and the run does not end before its work."""
         if is_default(managed.handle):
             self._managed_defaults[managed.device_id] = managed
         else:
@@ -117,7 +117,7 @@ class RunStreams:
         return ManagedStream(stream, device_id, partial(create_event, device_id))
 
     def make_current(self, device_id: int) -> bool:
-        """Make a device current on this thread, and say whether it will stay so: there is no other."""
+        """Make a device current on this thread, and return whether it will stay so: there is no other."""
         self._remember_caller()
         gpu.Device(device_id).set_current()
         return not self.several_devices
@@ -134,9 +134,9 @@ class RunStreams:
             self._put_back = gpu.remember_current()
 
     def finish(self, nodes: Iterable[Node]) -> None:
-        """Wait until every managed stream is done, then let go of what was kept for them.
+        """Wait until every managed stream is done, then release what was kept for them.
 
-        A stream that fails does not keep the others from being waited for; the first error is raised at the end.
+        If a stream fails, the others are waited for all the same; the first error is raised at the end.
         """
         errors: list[Exception] = []
         try:
@@ -154,7 +154,7 @@ class RunStreams:
             raise errors[0]
 
     def close(self) -> None:
-        """Give the streams back, then the partitions they were on; the caller's thread has its device again."""
+        """Return the streams, then the partitions they were on, and restore the device of the caller's thread."""
         self._managed.clear()
         self._managed_defaults.clear()
         if self._put_back is not None and threading.get_ident() == self._caller:

@@ -1,11 +1,11 @@
 """What can be known to be wrong with the streams and slices of a graph before it runs.
 
-Nothing is made on a device here. Where there is one it is asked what it could give; with ``PENSTOCK_DEVICE=none``
-nothing is asked.
+Nothing is made on a device here. The device, where there is one, is only queried for what it could provide; with
+``PENSTOCK_DEVICE=none`` not even that.
 
 **Two pools that divide one device.** The driver splits a device from the first SM on, each time anew. Two splits
-are given the same SMs, and contexts on the same SMs share them: the driver does not notice. So one pool divides a
-device for the whole application.
+get the same SMs, and contexts on the same SMs share them without any error. So one pool divides a device for the
+whole application.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["check_sources"]
 
 
 def check_sources(fragment: Fragment) -> None:
-    """Raise for the first operator whose streams or slice of a device could not be had."""
+    """Raise for the first operator whose streams or slice of a device could not be provided."""
     default = fragment.get_default_green_context_pool()
     dividing: dict[int, tuple[StreamSource, str]] = {}
     checked: set[StreamSource] = set()
@@ -71,7 +71,7 @@ def _check_division(
 
 
 def _check_device(source: StreamSource, used_by: str, checked: set[StreamSource]) -> None:
-    """Raise if there is no such device, or it cannot give what is asked for."""
+    """Raise if there is no such device, or it cannot provide what is requested."""
     for part in (source, *foundations(source)):
         if part not in checked:
             try:

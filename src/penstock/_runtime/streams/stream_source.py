@@ -67,7 +67,7 @@ class StreamSource(Resource):
         check_sources(fragment)
 
     def _open(self) -> None:
-        """Get ready, for the first lease."""
+        """Prepare for the first lease."""
 
     def _take(self) -> ManagedStream | None:
         """Return a stream that nobody has, or None if there may be no more."""
@@ -78,7 +78,7 @@ class StreamSource(Resource):
         managed.stream.close()
 
     def _close(self) -> None:
-        """Give up what is left: nobody holds a lease, or `_open` failed half-way."""
+        """Release what is left: nobody holds a lease, or `_open` failed half-way."""
 
 
 class StreamLease:
@@ -107,7 +107,7 @@ class StreamLease:
             return managed
 
     def close(self) -> None:
-        """Give the streams back; the last lease of a source closes it."""
+        """Return the streams to the source; the last lease closes it."""
         source = self._source
         errors: list[BaseException] = []
         with source._lock:

@@ -1,8 +1,8 @@
 """What a compute has in its variables, for an operator that asks for its first stream late (`NodeStreams`).
 
-It is read from the frames of the functions that led here, from the innermost out. Those of `penstock._runtime` are
-passed over, as many as there are: compiled, they have none. The walk ends where a run calls down into them: those
-modules are never compiled, so that the end is there in either build, and whatever a compute is written in.
+It is read from the frames of the functions that led here, from the innermost out. The frames of `penstock._runtime`
+are skipped; in the compiled build there are none. The walk ends at the modules from which a run calls a compute.
+Those are never compiled, so that the end is found in either build.
 """
 
 from __future__ import annotations

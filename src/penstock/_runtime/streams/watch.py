@@ -57,7 +57,7 @@ class Watch:
     def __init__(self) -> None:
         # Guards the rest: operators on several threads may begin to watch the same frame.
         self._lock = threading.Lock()
-        # A record that is gone may still have its place here, for a while.
+        # The entry of a record that is gone may stay for a while.
         self._watched: dict[int, ref[Watched]] = {}
         self._most = _SPARE
 
@@ -75,6 +75,6 @@ class Watch:
             return found
 
     def _clear(self) -> None:
-        """Give up the places of records that are gone."""
+        """Remove the entries of records that are gone."""
         self._watched = {key: record for key, record in self._watched.items() if record() is not None}
         self._most = 2 * len(self._watched) + _SPARE
