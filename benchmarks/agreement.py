@@ -7,12 +7,14 @@ with other grids, block sizes, delays and splits, and nothing was fitted to them
     python -m benchmarks.agreement [--save]        needs a GPU; without one it shows the simulation alone
 """
 
+from __future__ import annotations
+
 import sys
 
 import numpy as np
 
+from benchmarks.isolation import ISOLATION, Bench, Scenario, Work, measure, run
 from benchmarks.report import circumstances, publish, table
-from examples.isolation import ISOLATION, Bench, Scenario, Work, measure, run
 from penstock.gpu import sim
 from penstock.gpu.backends import driver_version, why_not_cuda
 

@@ -5,6 +5,8 @@
     python -m benchmarks.completion [--save]       needs a GPU
 """
 
+from __future__ import annotations
+
 import sys
 import threading
 import time
@@ -13,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.isolation import SPIN
 from benchmarks.report import circumstances, publish, table
-from examples.isolation import SPIN
 from penstock import gpu
 from penstock.gpu import cuda
 

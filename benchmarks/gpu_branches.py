@@ -8,13 +8,15 @@ is not what the GPU takes, so a small kernel goes before them and holds the stre
 Without it (`--no-hold`) the host's time counts too.
 """
 
+from __future__ import annotations
+
 import sys
 from typing import Any
 
 import numpy as np
 
+from benchmarks.isolation import SPIN
 from benchmarks.report import circumstances, publish, table
-from examples.isolation import SPIN
 from penstock import Application, CountCondition, EventBasedScheduler, Operator, gpu
 from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 

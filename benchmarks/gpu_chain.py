@@ -6,6 +6,8 @@ By hand: a stream for each stage, an event recorded after each kernel, a wait be
 kernel adds one to 4,096 floats, into a buffer made once, so that what is measured is the system around it.
 """
 
+from __future__ import annotations
+
 import itertools
 import sys
 import time

@@ -9,6 +9,8 @@ passing the libraries' own arrays, which agree among themselves about the order 
 one that takes tensors without having asked for a stream.
 """
 
+from __future__ import annotations
+
 import itertools
 import sys
 from collections import Counter

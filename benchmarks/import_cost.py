@@ -3,6 +3,8 @@
 python -m benchmarks.import_cost [--save]
 """
 
+from __future__ import annotations
+
 import statistics
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """How results are written down: a table, and what they were measured on."""
 
+from __future__ import annotations
+
 import os
 import platform
 import subprocess

@@ -3,6 +3,8 @@
 python -m benchmarks.simulate [--save]
 """
 
+from __future__ import annotations
+
 import sys
 import time
 

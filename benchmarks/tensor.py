@@ -3,6 +3,8 @@
 python -m benchmarks.tensor [--save]        with CuPy and PyTorch on a GPU where there are, else NumPy alone
 """
 
+from __future__ import annotations
+
 import sys
 import timeit
 from collections.abc import Callable

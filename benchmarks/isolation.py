@@ -1,4 +1,4 @@
-"""How long does a small, urgent kernel take beside a big one?
+"""The latency of a small, urgent kernel beside a big one, without a pipeline.
 
 A load fills the GPU: two launches, one after the other, of blocks that run for 2 ms each. In the middle of
 the first, a critical kernel of 16 blocks of 100 µs arrives: with nothing beside it, beside the load on plain
@@ -6,6 +6,8 @@ streams, on a stream of high priority, and with the GPU partitioned, 16 SMs for 
 rest for the load. Runs on a GPU, or simulated where there is none; it says which. Simulated figures, those of
 the host too, are in virtual time, where the host takes none.
 """
+
+from __future__ import annotations
 
 import argparse
 import time
@@ -16,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from examples.shared.needs import needs
 from penstock import gpu
 from penstock.gpu import sim
 
@@ -79,11 +82,11 @@ class Bench:
     sleep: Callable[[float], None]
 
     @classmethod
-    def simulated(cls, machine: sim.Machine) -> "Bench":
+    def simulated(cls, machine: sim.Machine) -> Bench:
         return cls(sim.Device(0), sim, lambda: machine.now, machine.sleep)
 
     @classmethod
-    def real(cls) -> "Bench":
+    def real(cls) -> Bench:
         from penstock.gpu import cuda
 
         return cls(cuda.Device(0), cuda, time.perf_counter, _spin_for)
@@ -191,8 +194,6 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=0, help="repetitions (400 measured, 20 simulated)")
     parser.add_argument("--out", type=Path, default=Path("out/isolation.png"), help="where the plot goes")
     options = parser.parse_args()
-    from needs import needs
-
     needs("rich", "matplotlib", remedy="pip install 'penstock[demo]'")
     if gpu.backend() == "cuda":
         bench, kind, times = Bench.real(), "measured", options.times or 400
