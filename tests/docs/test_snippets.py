@@ -43,9 +43,15 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent == DOCS], ids=lambda page: page.name)
 def test_a_reader_can_find_a_page(page: Path) -> None:
-    """Those of the reference are in its table of contents: building the site fails for one that is in none."""
+    """A page of the reference is in its table of contents: building the site fails for one that is in none."""
     if page.name != "index.md":
-        assert f"docs/{page.name}" in (ROOT / "README.md").read_text()
+        assert f"]({page.name})" in (DOCS / "index.md").read_text()
+
+
+def test_the_streams_tutorial_shows_the_program_that_other_pages_import() -> None:
+    shown = {block.code for block in blocks((DOCS / "streams.md").read_text())}
+    program = (DOCS / "programs" / "pictures.py").read_text()
+    assert program.partition("import annotations\n\n")[2] in shown
 
 
 def test_a_page_is_read_as_meant() -> None:
