@@ -1,4 +1,4 @@
-"""Every page in docs/ does what it says: its python blocks run, in order, as one program.
+"""Every page in docs/, and the README, does what it says: its python blocks run, in order, as one program.
 
 Blocks that need a library run where it is installed; those that need a GPU, in tests/gpu/test_docs.py.
 """
@@ -16,7 +16,7 @@ NAMES = [str(page.relative_to(DOCS)) for page in PAGES]
 LIBRARIES = [(page, need) for page in PAGES for need in sorted(needs_of(page))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=[*NAMES, "README"])
 def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     run_page(page, tmp_path, gpu=False)
 
