@@ -1,6 +1,6 @@
-"""Ways to learn that a stream has passed a point, measured on a GPU.
+"""Compare ways to learn that a stream has passed a point, on a GPU.
 
-``penstock.gpu.when_done`` is one of them; its file says why that one was chosen.
+``penstock.gpu.when_done`` is one of them; its file explains why it was chosen.
 
     python -m benchmarks.completion [--save]       needs a GPU
 """
@@ -99,7 +99,7 @@ def main() -> int:
 
 
 def call_cost(stream: Any, kernel: Any, ask: Callable[[], object]) -> float:
-    """Microseconds that asking takes the caller, when it asks again and again."""
+    """Return the microseconds that a request takes the caller, over many requests in a row."""
     config = cuda.LaunchConfig(grid=1, block=32)
     found = []
     for _ in range(20):
@@ -113,7 +113,7 @@ def call_cost(stream: Any, kernel: Any, ask: Callable[[], object]) -> float:
 
 
 def gap(device: Any, stream: Any, kernel: Any, between: Callable[[], object]) -> float:
-    """Microseconds by which something put between two kernels delays the second."""
+    """Return the microseconds by which a request between two kernels delays the second."""
     timed, config = cuda.EventOptions(timing_enabled=True), cuda.LaunchConfig(grid=1, block=32)
     first, second = device.create_event(timed), device.create_event(timed)
     found = []

@@ -1,4 +1,4 @@
-"""What simulating costs: it grows with kernels, not with blocks, and more where streams contend for SMs.
+"""Measure the cost of simulating, which grows with kernels, not blocks, and is higher if streams contend for SMs.
 
 python -m benchmarks.simulate [--save]
 """

@@ -1,6 +1,6 @@
-"""What it costs to make a tensor of an array, and to hand it to a library.
+"""Measure the cost of making a tensor of an array, and of passing it to a library.
 
-python -m benchmarks.tensor [--save]        with CuPy and PyTorch on a GPU where there are, else NumPy alone
+python -m benchmarks.tensor [--save]        with CuPy and PyTorch on a GPU if available, otherwise only NumPy
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIMIT = 3.0  # µs
 
 
 def cost(call: Callable[[], Any]) -> float:
-    """Microseconds of one call, the least of several rounds."""
+    """Return the microseconds of one call, the least of several rounds."""
     call()
     return min(timeit.repeat(call, number=NUMBER, repeat=ROUNDS)) * 1e6 / NUMBER
 
