@@ -48,7 +48,7 @@ THOROUGH: dict[str, Any] = {
     "greedy": lambda app: GreedyScheduler(app),
     "event-based, 4 workers": lambda app: EventBasedScheduler(app, worker_thread_number=4),
 }
-# Waits, then counts elements with wrong values.
+# Waits, then marks the frame if an element has a wrong value.
 LATE_CHECK = r"""
 extern "C" __global__ void late_check(
     const int* data, int size, int expected, int* wrong, int slot, long long nanoseconds

@@ -38,9 +38,10 @@ def pair(messages: int, idle: int) -> float:
 
     class Pair(Application):
         def compose(self) -> None:
-            silent = Source(self, CountCondition(self, 0), name="silent")
-            for number in range(idle):
-                self.add_flow(silent, Sink(self, name=f"idle{number}"))
+            if idle:
+                silent = Source(self, CountCondition(self, 0), name="silent")
+                for number in range(idle):
+                    self.add_flow(silent, Sink(self, name=f"idle{number}"))
             self.add_flow(First(self, CountCondition(self, messages), name="busy"), Sink(self, name="sink"))
 
     Pair([]).run()
