@@ -71,11 +71,11 @@ def main() -> int:
                 rows.append([name, case, f"{truth:.0f}", f"{model:.0f}", f"{off:+.1%}"])
             else:
                 rows.append([name, case, "-", f"{model:.0f}", "-"])
-    lines = ["# The simulated H200 beside a real one", ""]
+    lines = ["# The simulated H200 compared with a real one", ""]
     if real:
         version = ".".join(map(str, driver_version()))
         lines += [circumstances(f"{real.device.name}, driver {version}"), ""]
-    how = f"({times} times measured; the simulation is deterministic). `python -m benchmarks.agreement`."
+    how = f"({times} measurements; the simulation is deterministic). `python -m benchmarks.agreement`."
     lines += [
         f"GPU latency of the critical kernel, p50 in µs {how}",
         "",
@@ -86,7 +86,7 @@ def main() -> int:
         overhead = launch_overhead(real)
         profile = sim.PROFILES["h200"].launch_overhead
         lines.append(
-            f"Launch overhead measured {overhead * 1e6:.1f} µs, in the profile {profile * 1e6:.1f} µs. "
+            f"Launch overhead: {overhead * 1e6:.1f} µs measured, {profile * 1e6:.1f} µs in the profile. "
             f"Largest difference {worst:.1%}, {TOLERANCE:.0%} allowed."
         )
     publish("agreement", "\n".join(lines))

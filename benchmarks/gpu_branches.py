@@ -138,7 +138,7 @@ def main() -> int:
         ),
         "",
         "GPU latency of a critical operator's 100 µs kernel, µs, beside a branch that fills the GPU"
-        + (":" if hold else ", with what the host takes to launch it:"),
+        + (":" if hold else ", including the host's time to launch it:"),
         "",
         table(
             ["", "p50", "p99"],

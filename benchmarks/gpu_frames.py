@@ -456,17 +456,17 @@ def main() -> int:
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     header = [f"{name}, {scheduler}" for name in libraries for scheduler in THOROUGH]
     text = [
-        "# Frames that arrive wrong",
+        "# Wrong frames",
         "",
         circumstances(device),
         "",
         f"`python -m benchmarks.gpu_frames`, {time.perf_counter() - began:.0f} s. Frames of {SIZE * 4 >> 20} MiB.",
         "",
-        "Wrong frames of 400, read 1 ms late, by how the reader lets go of them:",
+        "Wrong frames of 400, read 1 ms late, by how the reader releases them:",
         "",
         table(["", *header], ways),
         "",
-        f"Random programs, {options.programs} of each kind, that do all of that, read 200 µs late:",
+        f"Random programs, {options.programs} of each kind, that do all of this, read 200 µs late:",
         "",
         table(["scheduler", "library", "wrong", "of"], programs),
         "",

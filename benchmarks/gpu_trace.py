@@ -170,11 +170,11 @@ def main() -> int:
     rows = [[name, *(found[way][name] for way in found)] for name in names]
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     text = [
-        "# What five stages of CuPy and PyTorch make the driver do",
+        "# Driver calls of five CuPy and PyTorch stages",
         "",
         circumstances(device),
         "",
-        f"Records of CUPTI over {FRAMES} frames, {WARM} having gone before. `python -m benchmarks.gpu_trace`.",
+        f"CUPTI records over {FRAMES} frames, after {WARM} warm-up frames. `python -m benchmarks.gpu_trace`.",
         "",
         table(["", *found], rows),
     ]

@@ -38,7 +38,7 @@ def main() -> int:
         "",
         circumstances("no GPU"),
         "",
-        f"Median and least of {RUNS} fresh interpreters. `python -m benchmarks.import_cost`.",
+        f"Median and minimum of {RUNS} new interpreters. `python -m benchmarks.import_cost`.",
         "",
         table(["", "ms", "least"], rows),
     ]

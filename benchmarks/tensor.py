@@ -60,12 +60,12 @@ def main() -> int:
         failed |= limit is not None and found > limit
         lines.append([name, f"{found:.2f}", "" if limit is None else f"{limit:.1f}"])
     text = [
-        "# Making tensors, and handing them on",
+        "# The cost of making and passing tensors",
         "",
         circumstances(device),
         "",
-        f"Best of {ROUNDS} rounds of {NUMBER:,} calls. `python -m benchmarks.tensor`. The limit is for what",
-        "penstock does; a library's own work, in the rows that name it, comes on top.",
+        f"Best of {ROUNDS} rounds of {NUMBER:,} calls. `python -m benchmarks.tensor`. The limit is for the work",
+        "of penstock; in rows that name a library, the library's own work is added.",
         "",
         table(["", "µs", "allowed"], lines),
     ]
