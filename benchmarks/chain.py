@@ -1,10 +1,10 @@
-"""The cost of one compute in a chain of five: a source with a count, three that pass on, a sink.
+"""Measure the cost of one compute in a chain of five: a source, three operators that pass on, a sink.
 
     python -m benchmarks.chain                                penstock
-    python -m benchmarks.chain --holoscan PYTHON                and Holoscan, on an interpreter that has it
+    python -m benchmarks.chain --holoscan PYTHON              also the Holoscan SDK, on an interpreter that has it
 
-Time is taken from the first compute of the source to the last of the sink, so that starting up counts on
-neither side. An int per message, no work in the operators: what is left is what the system costs.
+The time runs from the first compute of the source to the last of the sink, so that it includes no start-up. A
+message is an int and the operators do no work, so the time is the cost of the system.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.common import elsewhere, load, machine, result, table
 
 
 def chain(package: str, scheduler: str, messages: int, length: int = 5) -> float:
-    """Give the microseconds per compute."""
+    """Return the microseconds per compute."""
     sdk = load(package)
     times: list[int] = []
 
@@ -71,7 +71,7 @@ def chain(package: str, scheduler: str, messages: int, length: int = 5) -> float
 
 
 def bare_loop(messages: int, length: int = 5) -> float:
-    """The floor: plain functions and deques with the same readiness rules, and nothing else."""
+    """Return the same for plain functions and deques with the same readiness rules, the lower bound."""
     queues: list[deque[int]] = [deque() for _ in range(length - 1)]
     sent = 0
     done = False

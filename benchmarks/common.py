@@ -1,4 +1,4 @@
-"""What the benchmarks share: the machine in words, tables, and running on another interpreter."""
+"""Shared by the benchmarks: a description of the machine, tables, and runs on another interpreter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
 
 
 def load(package: str) -> SimpleNamespace:
-    """Gather from `penstock` or `holoscan` the names both have."""
+    """Return the public names of `penstock` or `holoscan` in one namespace."""
     names: dict[str, Any] = {}
     for part in ("core", "conditions", "schedulers", "resources"):
         module = importlib.import_module(f"{package}.{part}")
@@ -39,7 +39,7 @@ def load(package: str) -> SimpleNamespace:
 
 
 def elsewhere(interpreter: str, benchmark: str, arguments: list[str]) -> Any:
-    """Run a benchmark on another interpreter and give the JSON in the last line that begins with RESULT."""
+    """Run a benchmark on another interpreter; return the JSON of the last line that begins with RESULT."""
     command = [interpreter, "-m", f"benchmarks.{benchmark}", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     for line in reversed(done.stdout.splitlines()):

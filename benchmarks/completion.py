@@ -1,9 +1,11 @@
-"""Ways to learn that a stream has passed a point, measured on a GPU.
+"""Compare ways to learn that a stream has passed a point, on a GPU.
 
-``penstock.gpu.when_done`` is one of them; its file says why that one was chosen.
+``penstock.gpu.when_done`` is one of them; its file explains why it was chosen.
 
     python -m benchmarks.completion [--save]       needs a GPU
 """
+
+from __future__ import annotations
 
 import sys
 import threading
@@ -13,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.isolation import SPIN
 from benchmarks.report import circumstances, publish, table
-from examples.isolation import SPIN
 from penstock import gpu
 from penstock.gpu import cuda
 
@@ -82,8 +84,8 @@ def main() -> int:
         "",
         circumstances(device.name),
         "",
-        f"From launching a {KERNEL_NS // 1000} µs kernel to the host knowing, µs; what asking costs the",
-        "caller; the gap it leaves in the stream; processor time over wall time.",
+        f"µs from the launch of a {KERNEL_NS // 1000} µs kernel to the notification of the host; the cost of",
+        "a request; the gap that it leaves in the stream; CPU time over wall time.",
         "`python -m benchmarks.completion`.",
         "",
         table(["way", "p50", "p99", "call µs", "gap µs", "cores busy"], rows),
@@ -97,7 +99,7 @@ def main() -> int:
 
 
 def call_cost(stream: Any, kernel: Any, ask: Callable[[], object]) -> float:
-    """Microseconds that asking takes the caller, when it asks again and again."""
+    """Return the microseconds that a request takes the caller, over many requests in a row."""
     config = cuda.LaunchConfig(grid=1, block=32)
     found = []
     for _ in range(20):
@@ -111,7 +113,7 @@ def call_cost(stream: Any, kernel: Any, ask: Callable[[], object]) -> float:
 
 
 def gap(device: Any, stream: Any, kernel: Any, between: Callable[[], object]) -> float:
-    """Microseconds by which something put between two kernels delays the second."""
+    """Return the microseconds by which a request between two kernels delays the second."""
     timed, config = cuda.EventOptions(timing_enabled=True), cuda.LaunchConfig(grid=1, block=32)
     first, second = device.create_event(timed), device.create_event(timed)
     found = []

@@ -1,4 +1,4 @@
-"""How long until it runs: composing and starting 1,000 operators, and importing penstock."""
+"""Measure the time to compose and start 1,000 operators, and to import penstock."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Long(Application):
 
 
 def first_compute(operators: int) -> float:
-    """Milliseconds from calling run to the first compute."""
+    """Return the milliseconds from the call of run to the first compute."""
     app = Long(operators)
     began = time.perf_counter_ns()
     app.run()
@@ -64,7 +64,7 @@ print((time.perf_counter() - began) * 1e3)
 
 
 def importing() -> float:
-    """Milliseconds to import penstock once NumPy is imported and both are compiled."""
+    """Return the milliseconds to import penstock after NumPy, with the bytecode of both cached."""
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -73,7 +73,7 @@ def importing() -> float:
             float(subprocess.run(command, capture_output=True, check=True, env=environment).stdout)
             for _ in range(6)
         ]
-    # The first one compiles.
+    # The first import writes the bytecode.
     return min(times[1:])
 
 

@@ -1,20 +1,22 @@
-"""Branches of a pipeline on their own slices of the GPU: do they overlap, and are they left in peace?
+"""Measure whether branches on their own slices of the GPU overlap, and whether they disturb each other.
 
     python -m benchmarks.gpu_branches [--save]     needs a GPU
 
-The latency of the critical kernel is the time between two events around it. The host takes some microseconds from
-recording the first to launching the kernel, and many more when another thread has the interpreter in between. That
-is not what the GPU takes, so a small kernel goes before them and holds the stream until all three are submitted.
-Without it (`--no-hold`) the host's time counts too.
+The latency of the critical kernel is the time between two events around it. The host needs some microseconds
+between recording the first event and launching the kernel, and many more if another thread holds the interpreter
+then. To exclude that time, a small kernel is launched first and holds the stream until all three are submitted.
+Without it (`--no-hold`) the host's time is included.
 """
+
+from __future__ import annotations
 
 import sys
 from typing import Any
 
 import numpy as np
 
+from benchmarks.isolation import SPIN
 from benchmarks.report import circumstances, publish, table
-from examples.isolation import SPIN
 from penstock import Application, CountCondition, EventBasedScheduler, Operator, gpu
 from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 
@@ -23,7 +25,7 @@ HOLD = 200_000  # nanoseconds
 
 
 class Spinner(Operator):
-    """Launches blocks that spin, on its own stream, and keeps how long each launch took on the GPU."""
+    """Launches blocks that spin, on its own stream, and records how long each launch took on the GPU."""
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class Spinner(Operator):
         self.config = gpu.LaunchConfig(grid=self.blocks, block=1024)
         self.one_warp = gpu.LaunchConfig(grid=1, block=32)
         self.duration = np.int64(self.nanoseconds)
-        # Made in advance: what the host does between the two records of a launch would count as its latency.
+        # Created in advance: host time between the two records of a launch would count as latency.
         options = gpu.EventOptions(timing_enabled=True)
         self.spare = [(device.create_event(options), device.create_event(options)) for _ in range(self.count)]
         self.events: list[tuple[Any, Any]] = []
@@ -136,7 +138,7 @@ def main() -> int:
         ),
         "",
         "GPU latency of a critical operator's 100 µs kernel, µs, beside a branch that fills the GPU"
-        + (":" if hold else ", with what the host takes to launch it:"),
+        + (":" if hold else ", including the host's time to launch it:"),
         "",
         table(
             ["", "p50", "p99"],

@@ -1,10 +1,13 @@
-"""The chain of five with a CuPy kernel in each operator and a stream each, beside the same written by hand.
+"""Compare a chain of five operators, each with a stream and a CuPy kernel, with the same written by hand.
 
     python -m benchmarks.gpu_chain [--save]        needs a GPU and CuPy
 
-By hand: a stream for each stage, an event recorded after each kernel, a wait before the next; nothing else. The
-kernel adds one to 4,096 floats, into a buffer made once, so that what is measured is the system around it.
+The version by hand has a stream for each stage, records an event after each kernel and waits for it before the
+next; nothing else. The kernel adds one to 4,096 floats, into a buffer allocated once, so that the time is the cost
+of the system around it.
 """
+
+from __future__ import annotations
 
 import itertools
 import sys
@@ -23,7 +26,7 @@ times: list[float] = []
 
 
 def by_hand() -> float:
-    """Microseconds per stage."""
+    """Return the microseconds per stage."""
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(LENGTH)]
     events = [cupy.cuda.Event(disable_timing=True) for _ in range(LENGTH)]
     buffers = [cupy.zeros(SIZE, cupy.float32) for _ in range(LENGTH + 1)]
@@ -119,7 +122,7 @@ def with_penstock(kind: str) -> float:
 
 def main() -> int:
     found: dict[str, list[float]] = {"by hand": [], **{kind: [] for kind in LIMITS}}
-    for _ in range(ROUNDS):  # in turn, since the machine is not equally fast all the time
+    for _ in range(ROUNDS):  # in turn, because the speed of the machine varies
         found["by hand"].append(by_hand())
         for kind in LIMITS:
             found[kind].append(with_penstock(kind))

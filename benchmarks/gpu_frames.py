@@ -1,15 +1,15 @@
-"""Frames that arrive wrong, and what it costs that none do.
+"""Count frames that arrive wrong, and measure what it costs to prevent them.
 
     python -m benchmarks.gpu_frames [--save] [--frames N] [--programs N]      needs a GPU, CuPy and PyTorch
-    python -m benchmarks.gpu_frames --dry                                     tries the programs without a GPU
+    python -m benchmarks.gpu_frames --dry                                     runs the programs without a GPU
 
-A producer fills a fresh array with the frame's number on its stream. A consumer reads it on a stream of its own, a
-while later, and lets go of it in one of many ways: it drops it, keeps it for the next compute, takes it out of
-what it came in, keeps a view or an export, passes it on. The array's memory is given out again as soon as it is
-freed, to the producer. So each frame that is let go too early, or is read too soon, shows as a wrong one. Then come
-random programs that do all of that at once (`tests/random_frames.py`).
+A producer fills a new array with the frame's number on its stream. A consumer reads it on its own stream, some
+time later, and releases it in one of many ways: it drops it, keeps it for the next compute, takes it out of its
+container, keeps a view or an export, or passes it on. The allocator reuses the memory as soon as it is freed, for
+the producer's next frame. So a frame that is released too early or read too soon has wrong contents. Then follow
+random programs that do all of this at once (`tests/random_frames.py`).
 
-The same by hand uses a ring of buffers that are ordered with events both ways, as an expert would write it.
+The version by hand uses a ring of buffers, ordered with events both ways, as an expert would write it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ SCHEDULERS: dict[str, Any] = {
     "multi-thread": lambda app: MultiThreadScheduler(app, worker_thread_number=2),
     "event-based": lambda app: EventBasedScheduler(app, worker_thread_number=2),
 }
-# Those under which frames are let go in every way.
+# The schedulers under which every way of releasing frames is tried.
 THOROUGH: dict[str, Any] = {
     "greedy": lambda app: GreedyScheduler(app),
     "event-based, 4 workers": lambda app: EventBasedScheduler(app, worker_thread_number=4),
 }
-# Waits, then looks for elements that are not what they should be.
+# Waits, then marks the frame if an element has a wrong value.
 LATE_CHECK = r"""
 extern "C" __global__ void late_check(
     const int* data, int size, int expected, int* wrong, int slot, long long nanoseconds
@@ -64,11 +64,11 @@ extern "C" __global__ void late_check(
 """
 
 
-# Where frames come from, and what looks at them late.
+# The sources of frames, and the kernels that check them late.
 
 
 class GpuFrames:
-    """Frames of a library on a GPU, which a kernel looks at after some nanoseconds."""
+    """Frames of a library on a GPU, which a kernel checks after some nanoseconds."""
 
     def __init__(self, delay: int = LATE) -> None:
         import cupy
@@ -138,7 +138,7 @@ class TorchFrames(GpuFrames):
 
 
 class TorchOnHost:
-    """PyTorch's tensors without a GPU, so that this program can be tried anywhere: all work is done at once."""
+    """PyTorch tensors without a GPU, for a dry run on any machine: all work is done at once."""
 
     def __init__(self, delay: int = LATE) -> None:
         self.wrong = 0
@@ -164,7 +164,7 @@ class TorchOnHost:
 
 
 class OnSimulatedDevice:
-    """Buffers of the simulated device, which is a good deal of what a GPU would show."""
+    """Buffers of the simulated device, which shows many of the errors that a GPU would show."""
 
     def __new__(cls, delay: int = LATE) -> Any:
         from tests.sim_frames import SimulatedFrames
@@ -189,7 +189,7 @@ def where(frame: Any) -> tuple[int, int]:
     return frame.data.ptr, frame.size
 
 
-# The ways of letting go.
+# The ways of releasing a frame.
 
 
 @dataclass
@@ -217,7 +217,7 @@ class Source(Operator):
 
 
 class Reader(Operator):
-    """Takes a frame out of what it received, and reads it on its own stream."""
+    """Takes a frame out of the message that it received, and reads it on its own stream."""
 
     def __init__(
         self, fragment: Any, *args: Any, library: Any, take: Callable[..., Any], **kwargs: Any
@@ -268,7 +268,7 @@ class GathersFour(Reader):
 
 
 class PassesOn(Operator):
-    """Has no stream of its own, and may hold a few before it passes them on."""
+    """Passes frames on without a stream of its own, and may hold a few of them first."""
 
     def __init__(
         self, fragment: Any, *args: Any, library: Any, hold: int, reads: bool, **kwargs: Any
@@ -310,7 +310,7 @@ def replace_value(message: dict[str, Any]) -> Any:
 
 @dataclass
 class Way:
-    """A way of letting go of frames."""
+    """A way of releasing frames."""
 
     name: str
     wrap: Callable[..., Any] = as_pair
@@ -336,7 +336,7 @@ WAYS = [
 
 
 class Frames(Application):
-    """A source, what frames go through, and a reader."""
+    """A source, the operators between, and a reader."""
 
     def __init__(self, scheduler: Callable[[Any], Any], way: Way, library: Any, frames: int) -> None:
         super().__init__()
@@ -355,7 +355,7 @@ class Frames(Application):
 
 
 def with_penstock(scheduler: str, make: Any, frames: int, delay: int) -> tuple[int, float]:
-    """Wrong frames, and frames per second."""
+    """Return the number of wrong frames, and the frames per second."""
     library = make(delay)
     app = Frames(SCHEDULERS[scheduler], WAYS[0], library, frames)
     start = time.perf_counter()
@@ -365,7 +365,7 @@ def with_penstock(scheduler: str, make: Any, frames: int, delay: int) -> tuple[i
 
 
 def by_hand(frames: int, delay: int, ring: int = 8) -> tuple[int, float]:
-    """The same with a ring of buffers, ordered both ways by events."""
+    """Return the same for a ring of buffers, ordered both ways by events."""
     import cupy
 
     library = CupyFrames(delay)
@@ -456,17 +456,17 @@ def main() -> int:
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     header = [f"{name}, {scheduler}" for name in libraries for scheduler in THOROUGH]
     text = [
-        "# Frames that arrive wrong",
+        "# Wrong frames",
         "",
         circumstances(device),
         "",
         f"`python -m benchmarks.gpu_frames`, {time.perf_counter() - began:.0f} s. Frames of {SIZE * 4 >> 20} MiB.",
         "",
-        "Wrong frames of 400, read 1 ms late, by how the reader lets go of them:",
+        "Wrong frames of 400, read 1 ms late, by how the reader releases them:",
         "",
         table(["", *header], ways),
         "",
-        f"Random programs, {options.programs} of each kind, that do all of that, read 200 µs late:",
+        f"Random programs, {options.programs} of each kind, that do all of this, read 200 µs late:",
         "",
         table(["scheduler", "library", "wrong", "of"], programs),
         "",
@@ -483,7 +483,7 @@ def main() -> int:
 
 
 def dry_run() -> int:
-    """Try every program on the simulated device and with PyTorch's tensors on the host, in virtual time."""
+    """Run every program on the simulated device and with PyTorch tensors on the host, in virtual time."""
     from penstock import gpu
 
     simulated = gpu.backend() == "sim"

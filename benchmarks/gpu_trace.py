@@ -1,13 +1,15 @@
-"""What a pipeline of CuPy and PyTorch stages makes the driver do, as CUPTI saw it.
+"""Trace with CUPTI which driver calls a pipeline of CuPy and PyTorch stages makes.
 
     python -m benchmarks.gpu_trace [--save]        needs a GPU, CuPy, PyTorch and cupti-python
 
-Five stages, CuPy and PyTorch in turn, pass one array on as a tensor. Counted while frames flow: calls that make the
-host wait (for a stream, an event, the context), and whatever has to do with the default stream (it waits, or an
-event is recorded on it to be waited for). Beside it, to show that the trace sees what it should: the same pipeline
-passing the libraries' own arrays, which agree among themselves about the order by way of their current streams, and
-one that takes tensors without having asked for a stream.
+Five stages, CuPy and PyTorch in turn, pass one array on as a tensor. While frames flow, the trace counts calls
+that make the host wait (for a stream, an event, the context), and operations on the default stream (it waits, or
+an event is recorded on it for a wait). Two other pipelines show that the trace works: one passes the libraries'
+own arrays, which are ordered through the libraries' current streams; the other takes tensors without having asked
+for a stream.
 """
+
+from __future__ import annotations
 
 import itertools
 import sys
@@ -30,7 +32,7 @@ BETWEEN = "waits between other streams"
 
 
 class Trace:
-    """What CUPTI recorded: calls by name, with their time, and what streams waited for, with the stream."""
+    """The records of CUPTI: calls by name, with their time, and the waits of streams, with the stream."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, str]] = []
@@ -54,7 +56,7 @@ class Trace:
                     self.events.append(record.stream_id)
 
     def between(self, start: int, end: int, default: int) -> Counter[str]:
-        """Count what happened; records of events have no time, so those are counted over the whole run."""
+        """Count the records; those of events have no time, so they are counted over the whole run."""
         found: Counter[str] = Counter({ON_DEFAULT: self.events.count(default)})
         for when, name in self.calls:
             if start <= when <= end:
@@ -73,7 +75,7 @@ class Trace:
 
 
 class Stage(Operator):
-    """Adds one with CuPy or with PyTorch; the first makes the array, the last passes nothing on."""
+    """Adds one with CuPy or with PyTorch; the first stage makes the array, the last passes nothing on."""
 
     def __init__(self, *args: Any, place: int, last: int, way: str, **kwargs: Any) -> None:
         self.place, self.last, self.way = place, last, way
@@ -135,7 +137,7 @@ class Chain(Application):
 
 
 def default_stream_id(trace: Trace) -> int:
-    """Give the number under which CUPTI knows the default stream: where a wait on it shows up."""
+    """Return CUPTI's number of the default stream: the one where a wait on it is recorded."""
     trace.clear()
     event = cupy.cuda.Stream(non_blocking=True).record()
     cupy.cuda.Stream.null.wait_event(event)
@@ -145,7 +147,7 @@ def default_stream_id(trace: Trace) -> int:
 
 
 def traced() -> dict[str, Counter[str]]:
-    """Run the pipeline each way under CUPTI, and count."""
+    """Run the pipeline in each way under CUPTI; return the counts."""
     global FIRST
     trace = Trace()
     FIRST = cupy.zeros(4096, cupy.float32)
@@ -153,7 +155,7 @@ def traced() -> dict[str, Counter[str]]:
     default = default_stream_id(trace)
     found = {}
     for way in ("tensors", "arrays", "no stream asked for"):
-        Chain(way).run()  # whatever is made once is made here
+        Chain(way).run()  # warm-up: creates everything that is created once
         trace.clear()
         TIMES.clear()
         Chain(way).run()
@@ -168,11 +170,11 @@ def main() -> int:
     rows = [[name, *(found[way][name] for way in found)] for name in names]
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     text = [
-        "# What five stages of CuPy and PyTorch make the driver do",
+        "# Driver calls of five CuPy and PyTorch stages",
         "",
         circumstances(device),
         "",
-        f"Records of CUPTI over {FRAMES} frames, {WARM} having gone before. `python -m benchmarks.gpu_trace`.",
+        f"CUPTI records over {FRAMES} frames, after {WARM} warm-up frames. `python -m benchmarks.gpu_trace`.",
         "",
         table(["", *found], rows),
     ]

@@ -1,9 +1,9 @@
-"""What an idle application costs: CPU seconds per minute, by workers and by what it waits for.
+"""Measure the CPU seconds per minute of an idle application, by workers and by what it waits for.
 
     python -m benchmarks.idle [--seconds 10] [--holoscan PYTHON] [--save]
 
-Each program runs for so many seconds of real time and computes next to nothing. What the process used of the CPU
-in that time is scaled to a minute. Starting up and ending are measured by a run of no length and subtracted.
+Each program runs for the given seconds of real time and computes next to nothing. The CPU time of the process is
+scaled to a minute. The cost of starting and ending is measured with a run of zero seconds and subtracted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROGRAMS = {
 
 
 def cpu_seconds(package: str, waits_for: str, workers: int, seconds: float) -> float:
-    """Return the CPU seconds that a program uses which waits for so many seconds."""
+    """Return the CPU seconds of a program that waits for the given number of seconds."""
     sdk = load(package)
 
     class Nothing(sdk.Operator):  # type: ignore[name-defined]
@@ -57,7 +57,7 @@ def cpu_seconds(package: str, waits_for: str, workers: int, seconds: float) -> f
 
 
 def per_minute(package: str, waits_for: str, workers: int, seconds: float) -> float:
-    """Return the CPU seconds per idle minute, without what starting and ending costs."""
+    """Return the CPU seconds per idle minute, without the cost of starting and ending."""
     cpu_seconds(package, waits_for, workers, 0.05)
     overhead = cpu_seconds(package, waits_for, workers, 0.05)
     used = cpu_seconds(package, waits_for, workers, seconds)

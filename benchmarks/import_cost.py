@@ -1,7 +1,9 @@
-"""What importing costs beyond NumPy, which every program that uses arrays pays for anyway.
+"""Measure the time to import penstock beyond NumPy, which every program with arrays imports anyway.
 
 python -m benchmarks.import_cost [--save]
 """
+
+from __future__ import annotations
 
 import statistics
 import subprocess
@@ -20,7 +22,7 @@ print((time.perf_counter() - start) * 1e3)
 
 
 def cost(module: str) -> float:
-    """Return the milliseconds of the import in a fresh interpreter, once NumPy is there."""
+    """Return the milliseconds of the import in a new interpreter that has imported NumPy."""
     code = CODE.format(module=module)
     return float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
 
@@ -36,7 +38,7 @@ def main() -> int:
         "",
         circumstances("no GPU"),
         "",
-        f"Median and least of {RUNS} fresh interpreters. `python -m benchmarks.import_cost`.",
+        f"Median and minimum of {RUNS} new interpreters. `python -m benchmarks.import_cost`.",
         "",
         table(["", "ms", "least"], rows),
     ]

@@ -1,4 +1,4 @@
-"""Does a long run keep anything? Resident memory after ten thousand messages and after a million."""
+"""Measure whether memory grows in a long run: resident memory after ten thousand to a million messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARKS = (10_000, 100_000, 300_000, 1_000_000)
 
 
 def resident() -> float:
-    """Resident memory in MiB."""
+    """Return the resident memory in MiB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -23,7 +23,7 @@ def resident() -> float:
 
 
 class Source(Operator):
-    """Emits fresh objects; every tenth with a timestamp and metadata, so that those paths are in it too."""
+    """Emits new objects, every tenth with a timestamp and metadata, so that those paths are measured too."""
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.output("out")

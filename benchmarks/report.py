@@ -1,4 +1,6 @@
-"""How results are written down: a table, and what they were measured on."""
+"""Write a report of results: tables, and the circumstances of the measurement."""
+
+from __future__ import annotations
 
 import os
 import platform
@@ -18,7 +20,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def circumstances(device: str) -> str:
-    """Return a line that says when, on what and from which commit the figures come."""
+    """Return a line with the date, the machine and the commit of the figures."""
     found = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     )
@@ -30,15 +32,15 @@ def circumstances(device: str) -> str:
 
 
 def build() -> str:
-    """Return words to add where penstock's hot path is compiled."""
-    # Not at the top: what is measured beside penstock may run where there is none.
+    """Return a suffix for the version of Python if penstock's hot path is compiled."""
+    # Imported here because the Holoscan SDK is measured on an interpreter that may lack penstock.
     from penstock._runtime.compiled import is_compiled
 
     return ", compiled" if is_compiled() else ""
 
 
 def publish(name: str, text: str) -> None:
-    """Print a report, and write it down if ``--save`` was given."""
+    """Print a report, and write it to a file if ``--save`` was given."""
     print(text)
     if "--save" in sys.argv:
         folder = Path(os.environ.get("PENSTOCK_RESULTS", RESULTS))

@@ -1,4 +1,4 @@
-"""Does a step cost more in a larger graph? A chain of 5 and of 300; a busy pair among idle operators."""
+"""Measure whether a step costs more in a larger graph: chains of 5 and 300, a busy pair beside idle operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sink(Operator):
 
 
 def pair(messages: int, idle: int) -> float:
-    """The microseconds per compute of a busy pair beside operators that wait for ever."""
+    """Return the microseconds per compute of a busy pair beside operators that wait forever."""
     marks: list[int] = []
 
     class First(Source):
@@ -38,9 +38,10 @@ def pair(messages: int, idle: int) -> float:
 
     class Pair(Application):
         def compose(self) -> None:
-            silent = Source(self, CountCondition(self, 0), name="silent")
-            for number in range(idle):
-                self.add_flow(silent, Sink(self, name=f"idle{number}"))
+            if idle:
+                silent = Source(self, CountCondition(self, 0), name="silent")
+                for number in range(idle):
+                    self.add_flow(silent, Sink(self, name=f"idle{number}"))
             self.add_flow(First(self, CountCondition(self, messages), name="busy"), Sink(self, name="sink"))
 
     Pair([]).run()
@@ -52,7 +53,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     print(f"machine: {machine()}")
-    # Taken in turns, so that what else the machine does falls on both.
+    # Measured in turn, so that other load on the machine affects both.
     chains = {5: [], 300: []}
     pairs = {0: [], 1000: []}
     for _ in range(repeats):

@@ -1,7 +1,9 @@
-"""What simulating costs: it grows with kernels, not with blocks, and more where streams contend for SMs.
+"""Measure the cost of simulating, which grows with kernels, not blocks, and is higher if streams contend for SMs.
 
 python -m benchmarks.simulate [--save]
 """
+
+from __future__ import annotations
 
 import sys
 import time
@@ -20,10 +22,10 @@ CASES = {  # kernels, blocks of each, threads of a block, streams
 }
 
 LIMIT = """\
-The goal of 100,000 kernels of 1,000 blocks in 10 s is met where streams do not contend for SMs: on one
-stream, or on partitions of their own. Streams that fill the same SMs with blocks of different lengths break
-each other's grids into cohorts that end at different times, and each end is a step of the simulation: there a
-kernel costs several times as much, and the goal is missed by as much as the last rows show."""
+The goal of 100,000 kernels of 1,000 blocks in 10 s is met if streams do not contend for SMs: on one stream, or
+on separate partitions. Streams that fill the same SMs with blocks of different lengths split each other's grids
+into cohorts that end at different times, and each end is a step of the simulation. A kernel then costs
+several times as much, and the last rows show by how much the goal is missed."""
 
 
 def main() -> int:

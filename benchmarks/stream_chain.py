@@ -1,10 +1,10 @@
-"""The cost of one compute in a chain of five whose operators each have a stream.
+"""Measure the cost of one compute in a chain of five operators that each have a stream.
 
     python -m benchmarks.stream_chain
 
-The streams do nothing and their events are done at once: what is left is what penstock itself does to order streams
-and to keep frames alive, without the driver. `benchmarks.gpu_chain` has the driver, too. What travels is a number,
-of which nothing need be kept; or a frame, made anew by each operator, or made once and passed on by all.
+The streams do nothing and their events are done at once, so the time is the cost of ordering streams and keeping
+frames alive in penstock, without the driver. `benchmarks.gpu_chain` includes the driver. A message is a number, of
+which nothing needs to be kept, or a frame, which is made by each operator or made once and passed on by all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock import Application, CountCondition, EventBasedScheduler, GreedySch
 from penstock._runtime.streams.managed_stream import ManagedStream
 from penstock._runtime.streams.stream_source import StreamSource
 
-_HANDLES = count(16)  # the first few stand for default streams
+_HANDLES = count(16)  # the lowest handles denote default streams
 
 
 class IdleEvent:
@@ -68,7 +68,7 @@ class Pointer:
 
 
 class Frame:
-    """An array as CuPy has it, as far as penstock looks: an object that owns its memory."""
+    """An array with the attributes of a CuPy array that penstock reads: an object owns its memory."""
 
     __slots__ = ("data",)
 
@@ -165,7 +165,7 @@ class Chain(Application):
 
 
 def stream_chain(scheduler: str, messages: int, carries: str = "") -> float:
-    """Return the microseconds per compute; what it carries is a number, or a frame by its way."""
+    """Return the microseconds per compute; messages are numbers, or frames made in the given way."""
     chain = Chain(scheduler, messages, carries)
     chain.run()
     return (chain.sink.ended - chain.source.began) / 1e3 / (messages * 5)

@@ -1,7 +1,9 @@
-"""What it costs to make a tensor of an array, and to hand it to a library.
+"""Measure the cost of making a tensor of an array, and of passing it to a library.
 
-python -m benchmarks.tensor [--save]        with CuPy and PyTorch on a GPU where there are, else NumPy alone
+python -m benchmarks.tensor [--save]        with CuPy and PyTorch on a GPU if available, otherwise only NumPy
 """
+
+from __future__ import annotations
 
 import sys
 import timeit
@@ -18,7 +20,7 @@ LIMIT = 3.0  # µs
 
 
 def cost(call: Callable[[], Any]) -> float:
-    """Microseconds of one call, the least of several rounds."""
+    """Return the microseconds of one call, the least of several rounds."""
     call()
     return min(timeit.repeat(call, number=NUMBER, repeat=ROUNDS)) * 1e6 / NUMBER
 
@@ -58,12 +60,12 @@ def main() -> int:
         failed |= limit is not None and found > limit
         lines.append([name, f"{found:.2f}", "" if limit is None else f"{limit:.1f}"])
     text = [
-        "# Making tensors, and handing them on",
+        "# The cost of making and passing tensors",
         "",
         circumstances(device),
         "",
-        f"Best of {ROUNDS} rounds of {NUMBER:,} calls. `python -m benchmarks.tensor`. The limit is for what",
-        "penstock does; a library's own work, in the rows that name it, comes on top.",
+        f"Best of {ROUNDS} rounds of {NUMBER:,} calls. `python -m benchmarks.tensor`. The limit is for the work",
+        "of penstock; in rows that name a library, the library's own work is added.",
         "",
         table(["", "µs", "allowed"], lines),
     ]

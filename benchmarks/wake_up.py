@@ -1,9 +1,9 @@
-"""From `emit` on one thread to the start of `compute` on an idle worker: p50 and p99.
+"""Measure the time from `emit` on one thread to the start of `compute` on an idle worker: p50 and p99.
 
     python -m benchmarks.wake_up [--holoscan PYTHON]
 
-The source and the sink have a pinned thread each; the source emits every two milliseconds, so that the
-sink's thread is asleep each time.
+The source and the sink have a pinned thread each. The source emits every two milliseconds, so that the thread of
+the sink is asleep each time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.common import elsewhere, load, machine, result, table
 
 
 def latencies(package: str, ticks: int) -> list[float]:
-    """Give the microseconds from emit to compute, sorted."""
+    """Return the microseconds from emit to compute, sorted."""
     sdk = load(package)
     seen: list[float] = []
 

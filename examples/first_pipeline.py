@@ -1,5 +1,7 @@
 """A first pipeline: three functions, two flows."""
 
+from __future__ import annotations
+
 import math
 
 from penstock import Application, op
@@ -7,14 +9,14 @@ from penstock import Application, op
 
 @op
 def sensor(*, samples: int):
-    """A source: what it yields goes out, one value per step, and when it ends the source ends."""
+    """A source: it emits each value that it yields, one per step, and ends when the function ends."""
     for n in range(samples):
         yield math.sin(n / 3)
 
 
 @op
 def amplify(value, *, gain: float = 1.0):
-    """Its argument is its input, its keyword is its parameter, what it returns goes out."""
+    """An argument is an input, a keyword argument is a parameter, the return value is the output."""
     return gain * value
 
 

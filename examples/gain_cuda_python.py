@@ -1,14 +1,16 @@
-"""The gain pipeline with CUDA Python: a kernel and buffers of our own, by cuda.core. Needs a GPU and CuPy.
+"""The gain pipeline with CUDA Python: its own kernel and buffers, through cuda.core. Needs a GPU and CuPy.
 
---hand-over names the way in which the receiver passes frames on; the two with NumPy wait for a copy to the host.
+--hand-over chooses how the receiver passes frames on. The two ways with NumPy wait for a copy to the host.
 """
+
+from __future__ import annotations
 
 import numpy as np
 
-from example import Example
-from frames import Transmit, to_host
-from needs import needs
 from penstock import CountCondition, gpu, op
+from shared.example import Example
+from shared.frames import Transmit, to_host
+from shared.needs import needs
 
 needs("cupy", a_gpu=True)
 import cupy
@@ -26,7 +28,7 @@ KERNEL = gpu.Program(SOURCE, "c++", OPTIONS).compile("cubin").get_kernel("apply_
 
 @op
 def apply_gain(message, *, gain: int):
-    """Runs with the device current and on a stream of its own, in whose order the buffer comes and goes."""
+    """Runs with the device current and on its own stream; the buffer is allocated and freed in stream order."""
     frame, stream = message["frame"], gpu.current_stream().stream
     louder = gpu.Device(0).allocate(frame.nbytes, stream=stream)
     config = gpu.LaunchConfig(grid=-(-frame.size // 256), block=256)
@@ -40,16 +42,16 @@ def receive(message, *, hand_over: str):
 
 
 class CudaArray:
-    """Memory, and all that a library has to know of it: where it is, and on which stream it is being made."""
+    """Memory with the interface that libraries read: its address, its layout and the stream that writes it."""
 
     def __init__(self, frame, stream):
-        self.frame = frame  # keeps the memory
+        self.frame = frame  # keeps the memory alive
         self.__cuda_array_interface__ = {
             "version": 3,
             "shape": frame.shape,
             "typestr": frame.dtype.str,
-            "data": (frame.data, False),  # the address, and whether it is read-only
-            "stream": int(stream),  # the handle, not the address of some object for the stream
+            "data": (frame.data, False),  # address, read-only
+            "stream": int(stream),  # the CUDA handle, not the address of a Python object
         }
 
 

@@ -1,13 +1,15 @@
 """The gain pipeline with CuPy: transmit, apply a gain, receive, probe and view. Needs a GPU.
 
-No step mentions a stream. Since CuPy has been imported, each of these functions runs with a stream of its own as
-CuPy's current one, ordered after the step before it; nothing waits on the host until the probe reads a frame.
+No step mentions a stream. Because CuPy is imported, each function runs with its own stream as CuPy's current
+stream, ordered after the step before it. The host waits for nothing until the probe reads a frame.
 """
 
-from example import Example
-from frames import picture
-from needs import needs
+from __future__ import annotations
+
 from penstock import op
+from shared.example import Example
+from shared.frames import picture
+from shared.needs import needs
 
 needs("cupy", a_gpu=True)
 import cupy

@@ -1,14 +1,17 @@
 """The gain pipeline with NumPy: transmit, apply a gain, receive, probe and view. Needs no GPU.
 
-The same pipeline is in gain_cupy.py, gain_torch.py and gain_cuda_python.py; only the steps differ. What they
-emit is a dict of arrays; what arrives is a TensorMap, whose tensors every array library takes without a copy.
+gain_cupy.py, gain_torch.py and gain_cuda_python.py hold the same pipeline with other libraries; only the steps
+differ. A step emits a dict of arrays. It arrives as a TensorMap, whose tensors every array library takes without
+a copy.
 """
+
+from __future__ import annotations
 
 import numpy as np
 
-from example import Example
-from frames import picture
 from penstock import op
+from shared.example import Example
+from shared.frames import picture
 
 
 @op

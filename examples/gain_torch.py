@@ -1,13 +1,15 @@
 """The gain pipeline with PyTorch: transmit, apply a gain, receive, probe and view.
 
-On a GPU each step runs with a stream of its own as PyTorch's current one; without a GPU the same steps run on the
-CPU, and there are no streams.
+On a GPU each step runs with its own stream as PyTorch's current stream. Without a GPU the same steps run on the
+CPU, without streams.
 """
 
-from example import Example
-from frames import picture
-from needs import needs
+from __future__ import annotations
+
 from penstock import gpu, op
+from shared.example import Example
+from shared.frames import picture
+from shared.needs import needs
 
 needs("torch")
 import torch

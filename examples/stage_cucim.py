@@ -1,9 +1,11 @@
-"""A stage with cuCIM: adaptive histogram equalisation on the operator's stream. Needs a GPU, CuPy and cuCIM."""
+"""A cuCIM stage: adaptive histogram equalisation on the operator's stream. Needs a GPU, CuPy and cuCIM."""
 
-from example import Example
-from frames import Transmit
-from needs import needs
+from __future__ import annotations
+
 from penstock import CountCondition, op
+from shared.example import Example
+from shared.frames import Transmit
+from shared.needs import needs
 
 needs("cupy", "cucim.skimage.exposure", a_gpu=True)
 import cupy
@@ -13,9 +15,9 @@ from cucim.skimage.util import img_as_float, img_as_ubyte
 
 @op
 def equalize(message):
-    """Brings out local contrast. cuCIM works with CuPy, whose current stream is the operator's own in here."""
+    """Enhances local contrast. cuCIM uses CuPy, whose current stream is the operator's own here."""
     frame = img_as_float(cupy.asarray(message["frame"]))
-    # This one reads its histograms back to the host, so it waits; other functions of cuCIM do not.
+    # equalize_adapthist reads its histograms back to the host and waits; most functions of cuCIM do not.
     return {"frame": img_as_ubyte(equalize_adapthist(frame))}
 
 

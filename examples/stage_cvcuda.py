@@ -1,18 +1,20 @@
-"""A stage with CV-CUDA: frames are resized on the operator's stream. Needs a GPU and CV-CUDA."""
+"""A CV-CUDA stage that resizes frames on the operator's stream. Needs a GPU and CV-CUDA."""
+
+from __future__ import annotations
 
 from typing import Any
 
-from example import Example
-from frames import Transmit
-from needs import needs
 from penstock import CountCondition, Operator, OperatorSpec, as_tensor
+from shared.example import Example
+from shared.frames import Transmit
+from shared.needs import needs
 
 needs("cvcuda", a_gpu=True)
 import cvcuda
 
 
 class Resize(Operator):
-    """Makes frames larger."""
+    """Enlarges frames by a factor."""
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
@@ -21,10 +23,10 @@ class Resize(Operator):
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         frame = op_input.receive("in")["frame"]
-        stream = op_input.receive_cuda_stream("in")  # ordered after whatever made the frame
+        stream = op_input.receive_cuda_stream("in")  # ordered after the work that made the frame
         height, width, channels = frame.shape
-        # CV-CUDA takes an array that names no stream for work of the default stream, and waits for that; so ours
-        # names the stream it has just been ordered on.
+        # CV-CUDA waits for the default stream if an array names no stream, so this tensor names the operator's
+        # stream, which is already ordered after the frame.
         small = cvcuda.as_tensor(as_tensor(frame, stream=stream), "HWC")
         shape = (self.factor * height, self.factor * width, channels)
         large = cvcuda.resize(small, shape, cvcuda.Interp.LINEAR, stream=stream.cvcuda())

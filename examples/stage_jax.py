@@ -1,15 +1,17 @@
-"""A stage with JAX: frames are blurred by a jitted function, on the GPU if JAX and penstock both find one.
+"""A JAX stage that blurs frames with a jitted function, on the GPU if both JAX and penstock find one.
 
-JAX takes no stream from outside; it has streams of its own. So the frame goes into JAX's order and the result
-comes back into the operator's, each by a wait on the device that DLPack arranges; the host waits for neither.
+JAX accepts no stream from outside and uses its own. JAX's stream therefore waits for the frame, and the operator's
+stream for the result. DLPack arranges both waits on the device; the host does not wait.
 """
+
+from __future__ import annotations
 
 from typing import Any
 
-from example import Example
-from frames import Transmit
-from needs import needs
 from penstock import CountCondition, Operator, OperatorSpec, as_tensor, gpu
+from shared.example import Example
+from shared.frames import Transmit
+from shared.needs import needs
 
 needs("jax")
 import jax
@@ -27,7 +29,7 @@ def mean_of_neighbours(frame: jax.Array) -> jax.Array:
 
 
 class Blur(Operator):
-    """Blurs frames a little."""
+    """Replaces each pixel by the mean of itself and its four neighbours."""
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
@@ -37,7 +39,8 @@ class Blur(Operator):
         frame = op_input.receive("in")["frame"]
         stream = op_input.receive_cuda_stream("in") if frame.device.is_cuda else None
         blurred = mean_of_neighbours(jnp.from_dlpack(frame))  # JAX's stream waits for the frame
-        op_output.emit({"frame": as_tensor(blurred, stream=stream)}, "out")  # ours waits for JAX's
+        result = as_tensor(blurred, stream=stream)  # the operator's stream waits for JAX's
+        op_output.emit({"frame": result}, "out")
 
 
 class Blurring(Example):

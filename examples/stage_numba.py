@@ -1,17 +1,19 @@
-"""A stage with Numba: frames are inverted by a kernel that is written in Python, on the operator's stream.
+"""A Numba stage that inverts frames with a kernel written in Python, on the operator's stream.
 
 Needs a GPU and Numba, or Numba alone with NUMBA_ENABLE_CUDASIM=1, which runs kernels in Python.
 """
+
+from __future__ import annotations
 
 import os
 from typing import Any
 
 import numpy as np
 
-from example import Example
-from frames import Transmit, device_frame
-from needs import needs
 from penstock import CountCondition, Operator, OperatorSpec, as_tensor
+from shared.example import Example
+from shared.frames import Transmit, device_frame
+from shared.needs import needs
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 needs("numba.cuda", a_gpu=not SIMULATED)
@@ -27,7 +29,7 @@ def invert(frame, inverted):
 
 
 class Invert(Operator):
-    """Makes the bright dark and the dark bright."""
+    """Inverts the brightness of frames."""
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
@@ -41,9 +43,9 @@ class Invert(Operator):
             invert[blocks, (16, 16)](np.asarray(frame), inverted)
         else:
             stream = op_input.receive_cuda_stream("in")
-            # Not by Numba, which frees memory in no stream's order and halts the whole GPU for it.
+            # Memory from Numba is not freed in stream order: freeing it stops the whole GPU.
             inverted = as_tensor(device_frame(frame.shape, frame.dtype, stream), stream=stream)
-            # Both are in the order of this stream already: `sync` would have the host wait for it.
+            # Both arrays are already ordered on this stream; with `sync` the host would wait for it.
             arrays = (cuda.as_cuda_array(array, sync=False) for array in (frame, inverted))
             invert[blocks, (16, 16), stream.numba()](*arrays)
         op_output.emit({"frame": inverted}, "out")

@@ -1,17 +1,19 @@
-"""A stage with OpenCV: frames are mirrored, on the GPU by an OpenCV that was built with CUDA, otherwise on the CPU.
+"""An OpenCV stage that mirrors frames, on the GPU if OpenCV was built with CUDA, otherwise on the CPU.
 
 OpenCV's packages on PyPI are built without CUDA.
 """
+
+from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
 
-from example import Example
-from frames import Transmit
-from needs import needs
 from penstock import CountCondition, Operator, OperatorSpec, Tensor, gpu
 from penstock.tensor import gpumat_to_tensor, tensor_to_gpumat
+from shared.example import Example
+from shared.frames import Transmit
+from shared.needs import needs
 
 needs("cv2")
 import cv2
@@ -32,12 +34,12 @@ class Mirror(Operator):
         if frame.device.is_cuda:
             mirrored = mirror_on_gpu(frame, op_input.receive_cuda_stream("in"))
         else:
-            mirrored = cv2.flip(np.asarray(frame), LEFT_TO_RIGHT)  # the same memory, not a copy
+            mirrored = cv2.flip(np.asarray(frame), LEFT_TO_RIGHT)  # reads the frame in place
         op_output.emit({"frame": mirrored}, "out")
 
 
 def mirror_on_gpu(frame: Tensor, stream: gpu.StreamHandle) -> Tensor:
-    """Mirror a frame on a stream; OpenCV's GpuMat speaks no protocol, so there is a function each way."""
+    """Mirror a frame on a stream. GpuMat supports no array protocol, so penstock has a function each way."""
     wrapped = cv2.cuda.wrapStream(int(stream))
     mirrored = cv2.cuda.flip(tensor_to_gpumat(frame), LEFT_TO_RIGHT, stream=wrapped)
     return gpumat_to_tensor(mirrored, stream=stream)

@@ -1,11 +1,13 @@
 """Two CuPy jobs, each on its own SMs: the small one does not wait for the big one. Needs a GPU and CuPy."""
 
+from __future__ import annotations
+
 import time
 
 from penstock import gpu
 
 if gpu.backend() != "cuda":
-    raise SystemExit("two_jobs.py needs a GPU: it times CuPy's real work, which nothing simulates")
+    raise SystemExit("two_jobs.py needs a GPU: it times CuPy's work, which is not simulated")
 
 import cupy
 
@@ -18,7 +20,7 @@ with gpu.partition(device, {"control": 16, "bulk": 100}) as parts:
         heavy = cupy.random.random((4096, 4096), dtype=cupy.float32)
     with control:
         small = cupy.arange(1_000_000, dtype=cupy.float64)
-        small.sum()  # compiles, so that what is timed below is the work
+        small.sum()  # compiles the kernel, so that the timing below does not include it
     device.sync()
     with bulk:
         for _ in range(100):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.frames import picture
+from examples.shared.frames import picture
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -68,4 +68,4 @@ def test_they_are_all_here_and_short_enough_to_be_read_at_once() -> None:
     found = sorted(path.name for path in array_examples.EXAMPLES.glob("[gs]*_*.py"))
     assert [name for name in found if name.startswith(("gain_", "stage_"))] == [*GAINS, *STAGES]
     for name in (*GAINS, *STAGES):
-        assert len((array_examples.EXAMPLES / name).read_text().splitlines()) < 80, name
+        assert len((array_examples.EXAMPLES / name).read_text().splitlines()) < 85, name

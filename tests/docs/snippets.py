@@ -1,4 +1,4 @@
-"""Running the python blocks of a page, in order, as one program.
+"""Run the python blocks of a page, in order, as one program. Blocks may import the modules in docs/programs.
 
 A block fenced as ``output`` right after a python block is what that block prints, word for word. A block fenced as
 ``python skip`` is shown and not run. One fenced as ``python needs=cupy,gpu`` is run where those can be had: each is
@@ -35,7 +35,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """Give the python blocks of a page that are to be run."""
+    """Return the python blocks of a page that are to be run."""
     found: list[Block] = []
     shown = False  # whether the last python block was one that is only shown
     for match in FENCE.finditer(text):
@@ -56,7 +56,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def needs_of(page: Path) -> dict[str, int]:
-    """Give what the blocks of a page need, and how many of them do."""
+    """Return what the blocks of a page need, and how many blocks need it."""
     counted: dict[str, int] = {}
     for block in blocks(page.read_text()):
         for need in block.needs:
@@ -112,5 +112,6 @@ def run_page(page: Path, folder: Path, gpu: bool) -> None:
 
 
 def _environment(gpu: bool) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
+    paths = [str(ROOT / "src"), str(DOCS / "programs"), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(filter(None, paths))
     return {**os.environ, "PYTHONPATH": path, "PENSTOCK_DEVICE": "cuda" if gpu else "sim"}

@@ -1,4 +1,4 @@
-"""Every page in docs/ does what it says: its python blocks run, in order, as one program.
+"""Every page in docs/, and the README, does what it says: its python blocks run, in order, as one program.
 
 Blocks that need a library run where it is installed; those that need a GPU, in tests/gpu/test_docs.py.
 """
@@ -16,7 +16,7 @@ NAMES = [str(page.relative_to(DOCS)) for page in PAGES]
 LIBRARIES = [(page, need) for page in PAGES for need in sorted(needs_of(page))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=[*NAMES, "README"])
 def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     run_page(page, tmp_path, gpu=False)
 
@@ -43,9 +43,15 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent == DOCS], ids=lambda page: page.name)
 def test_a_reader_can_find_a_page(page: Path) -> None:
-    """Those of the reference are in its table of contents: building the site fails for one that is in none."""
+    """A page of the reference is in its table of contents: building the site fails for one that is in none."""
     if page.name != "index.md":
-        assert f"docs/{page.name}" in (ROOT / "README.md").read_text()
+        assert f"]({page.name})" in (DOCS / "index.md").read_text()
+
+
+def test_the_streams_tutorial_shows_the_program_that_other_pages_import() -> None:
+    shown = {block.code for block in blocks((DOCS / "streams.md").read_text())}
+    program = (DOCS / "programs" / "pictures.py").read_text()
+    assert program.partition("import annotations\n\n")[2] in shown
 
 
 def test_a_page_is_read_as_meant() -> None:

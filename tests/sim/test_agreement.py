@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.agreement import SCENARIOS, TOLERANCE
-from examples.isolation import Bench, run
+from benchmarks.isolation import Bench, run
 from penstock.gpu import sim
 
 REPORT = Path(__file__).parents[2] / "benchmarks" / "results" / "agreement.md"

@@ -1,4 +1,6 @@
-"""The frames of the examples with arrays: what they show, and how they get to the GPU and back."""
+"""The frames of the array examples: a picture, and its way to the GPU and back."""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -8,13 +10,13 @@ from penstock import Operator, OperatorSpec, Tensor, as_tensor, gpu
 
 
 def picture(number: int) -> np.ndarray:
-    """Give a small picture in colour, dim enough for a gain of 2; the number brightens its red."""
+    """Return a small colour picture, dim enough for a gain of 2; `number` brightens its red channel."""
     rows, columns = np.indices((64, 64))
     return np.stack([rows + number, columns, rows ^ columns], axis=-1).astype(np.uint8)
 
 
 class Transmit(Operator):
-    """Emits pictures; on the GPU, if asked, each copied there on the operator's own stream."""
+    """Emits pictures; with `on_gpu`, copies each one to the GPU on the operator's own stream."""
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.output("out")
@@ -26,7 +28,7 @@ class Transmit(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         frame: Any = picture(self.number)
         if self.on_gpu:
-            stream = context.allocate_cuda_stream("transmit")  # the same one every time
+            stream = context.allocate_cuda_stream("transmit")  # the same stream in every compute
             op_output.set_cuda_stream(stream, "out")
             frame = to_device(frame, stream)
         op_output.emit({"frame": frame}, "out")
@@ -34,8 +36,8 @@ class Transmit(Operator):
 
 
 def device_frame(shape: tuple[int, ...], dtype: np.dtype, stream: gpu.StreamHandle) -> Any:
-    """Allocate a frame on the GPU, in a stream's order: a buffer of cuda.core, and its shape."""
-    from cuda.core.utils import StridedMemoryView  # only where there is a GPU
+    """Allocate a frame on the GPU in stream order: a cuda.core buffer with a shape and a dtype."""
+    from cuda.core.utils import StridedMemoryView  # installed only where there is a GPU
 
     size = int(np.prod(shape)) * dtype.itemsize
     buffer = gpu.Device(0).allocate(size, stream=stream.stream)
@@ -45,7 +47,7 @@ def device_frame(shape: tuple[int, ...], dtype: np.dtype, stream: gpu.StreamHand
 def to_device(frame: np.ndarray, stream: gpu.StreamHandle) -> Any:
     """Copy a frame to the GPU on a stream."""
     copied = device_frame(frame.shape, frame.dtype, stream)
-    # From pageable memory the copy has been read when this returns; the frame need not be kept.
+    # A copy from pageable memory has read its source when the call returns, so `frame` may go.
     source = gpu.Buffer.from_handle(frame.ctypes.data, frame.nbytes, owner=frame)
     copied.exporting_obj.copy_from(source, stream=stream.stream)
     return copied
@@ -53,7 +55,7 @@ def to_device(frame: np.ndarray, stream: gpu.StreamHandle) -> Any:
 
 def to_host(tensor: Tensor, stream: gpu.StreamHandle) -> np.ndarray:
     """Copy a tensor from the GPU on a stream, and wait for the copy."""
-    tensor = as_tensor(tensor, stream=stream)  # the stream waits for whatever still writes to it
+    tensor = as_tensor(tensor, stream=stream)  # the stream waits for the work that still writes the tensor
     steps = zip(tensor.shape, tensor.strides, strict=True)
     span = tensor.itemsize + sum((extent - 1) * stride for extent, stride in steps)
     host = gpu.LegacyPinnedMemoryResource().allocate(span)

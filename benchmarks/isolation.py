@@ -1,11 +1,17 @@
-"""How long does a small, urgent kernel take beside a big one?
+"""Measure the latency of a small, urgent kernel beside a big one, without a pipeline.
 
-A load fills the GPU: two launches, one after the other, of blocks that run for 2 ms each. In the middle of
-the first, a critical kernel of 16 blocks of 100 µs arrives: with nothing beside it, beside the load on plain
-streams, on a stream of high priority, and with the GPU partitioned, 16 SMs for the critical kernel and the
-rest for the load. Runs on a GPU, or simulated where there is none; it says which. Simulated figures, those of
-the host too, are in virtual time, where the host takes none.
+    python -m benchmarks.isolation [--times N] [--out PNG]
+
+A load fills the GPU with two launches, one after the other, of blocks that run for 2 ms each. During the first, a
+critical kernel of 16 blocks of 100 µs arrives. It is measured without the load, beside the load on plain streams,
+on a stream of high priority, and with the GPU partitioned: 16 SMs for the critical kernel and the rest for the
+load.
+
+The program runs on a GPU, or on a simulated one where there is none, and says which. Simulated figures, including
+those of the host, are in virtual time, where the host takes no time.
 """
+
+from __future__ import annotations
 
 import argparse
 import time
@@ -16,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from examples.shared.needs import needs
 from penstock import gpu
 from penstock.gpu import sim
 
@@ -34,7 +41,7 @@ extern "C" __global__ void spin(long long nanoseconds) {
 
 @dataclass(frozen=True)
 class Work:
-    """So many blocks of so many threads that each run for so long, launched so many times."""
+    """A number of blocks of a number of threads, how long each block runs, and how often they are launched."""
 
     blocks: int
     threads: int
@@ -44,7 +51,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A load, and a critical kernel that arrives a while after it; and how to partition the GPU for them."""
+    """A load, a critical kernel, the delay between them, and the SMs of the critical kernel's partition."""
 
     load: Work
     critical: Work
@@ -63,7 +70,7 @@ ISOLATION = Scenario(
 
 @dataclass
 class Latencies:
-    """What the critical kernel took, in µs: by the host's clock, and between two events on the GPU."""
+    """The latencies of the critical kernel in µs: by the host's clock, and between two events on the GPU."""
 
     host: list[float] = field(default_factory=list)
     gpu: list[float] = field(default_factory=list)
@@ -71,7 +78,7 @@ class Latencies:
 
 @dataclass
 class Bench:
-    """A device, the classes that go with it, and the host's clock, which is virtual for a simulated one."""
+    """A device, its classes, and the host's clock, which is virtual for a simulated device."""
 
     device: Any
     names: Any
@@ -79,24 +86,24 @@ class Bench:
     sleep: Callable[[float], None]
 
     @classmethod
-    def simulated(cls, machine: sim.Machine) -> "Bench":
+    def simulated(cls, machine: sim.Machine) -> Bench:
         return cls(sim.Device(0), sim, lambda: machine.now, machine.sleep)
 
     @classmethod
-    def real(cls) -> "Bench":
+    def real(cls) -> Bench:
         from penstock.gpu import cuda
 
         return cls(cuda.Device(0), cuda, time.perf_counter, _spin_for)
 
 
 def _spin_for(seconds: float) -> None:
-    end = time.perf_counter() + seconds  # sleeping would come back late, and differently late each time
+    end = time.perf_counter() + seconds  # a sleep would end late by a varying time
     while time.perf_counter() < end:
         pass
 
 
 def launcher(bench: Bench, stream: Any, work: Work) -> Callable[[], None]:
-    """Return a function that launches some work: made ready, since the host's time would count as latency."""
+    """Return a function that launches the work; it is prepared here, because host time counts as latency."""
     launch, kernel = bench.names.launch, SPIN.on(bench.device)
     config = bench.names.LaunchConfig(grid=work.blocks, block=work.threads)
     duration = np.int64(round(work.seconds * 1e9))
@@ -109,7 +116,7 @@ def launcher(bench: Bench, stream: Any, work: Work) -> Callable[[], None]:
 
 
 def measure(bench: Bench, scenario: Scenario, critical: Any, load: Any, times: int) -> Latencies:
-    """Run a scenario so many times, with the load on a stream or (None) without it."""
+    """Run a scenario `times` times, with the load on a stream or (None) without it; return the latencies."""
     result = Latencies()
     timed = bench.names.EventOptions(timing_enabled=True)
     begin, end = bench.device.create_event(timed), bench.device.create_event(timed)
@@ -188,11 +195,9 @@ def plot(title: str, clock: str, results: dict[str, Latencies], path: Path) -> N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--times", type=int, default=0, help="repetitions (400 measured, 20 simulated)")
-    parser.add_argument("--out", type=Path, default=Path("out/isolation.png"), help="where the plot goes")
+    parser.add_argument("--times", type=int, default=0, help="repetitions (400 on a GPU, 20 simulated)")
+    parser.add_argument("--out", type=Path, default=Path("out/isolation.png"), help="file for the plot")
     options = parser.parse_args()
-    from needs import needs
-
     needs("rich", "matplotlib", remedy="pip install 'penstock[demo]'")
     if gpu.backend() == "cuda":
         bench, kind, times = Bench.real(), "measured", options.times or 400

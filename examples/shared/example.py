@@ -1,4 +1,6 @@
-"""How the examples with arrays end: what arrives is probed and viewed. And the command line they share."""
+"""What every array example ends with: a probe, a viewer and the same command line."""
+
+from __future__ import annotations
 
 import argparse
 import sys
@@ -8,26 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from frames import to_host
 from penstock import Application, Operator, OperatorSpec, Tensor
 from penstock.conditions import CudaStreamCondition
 
+from .frames import to_host
+
 
 class Example(Application):
-    """An application that ends in a probe and a viewer; `options` are what its command line said."""
+    """An application that ends in a probe and a viewer; `options` holds the parsed command line."""
 
     def __init__(self, **choices: list[str]) -> None:
         super().__init__()
         self.options = command_line(choices)
 
     def end_with(self, step: Operator) -> None:
-        """Connect a probe and a viewer; both copy to the host, and run when there is nothing to wait for."""
+        """Connect a probe and a viewer to a step.
+
+        Both copy the frame to the host. The condition lets them run only when the GPU is done with the frame, so
+        that no worker thread waits in the copy.
+        """
         for name, kind in (("probe", Probe), ("view", View)):
             self.add_flow(step, kind(self, CudaStreamCondition(self, receiver="in"), name=name))
 
 
 class Probe(Operator):
-    """Prints what arrives."""
+    """Prints the shape, dtype, device and checksum of each frame."""
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
@@ -38,7 +45,7 @@ class Probe(Operator):
 
 
 class View(Operator):
-    """Keeps the last frame, and writes it when the run ends, in a form that any picture viewer opens."""
+    """Keeps the last frame and writes it at the end of the run as a PPM file, which any picture viewer opens."""
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
@@ -59,7 +66,7 @@ class View(Operator):
 
 
 def receive_on_host(op_input: Any) -> tuple[Tensor, np.ndarray]:
-    """Receive a frame, and give it both as it came and where NumPy can read it."""
+    """Receive a frame; return the tensor that arrived and a NumPy array with its contents."""
     tensor = op_input.receive("in")["frame"]
     if tensor.device.is_cuda:
         return tensor, to_host(tensor, op_input.receive_cuda_stream("in"))
@@ -67,11 +74,13 @@ def receive_on_host(op_input: Any) -> tuple[Tensor, np.ndarray]:
 
 
 def command_line(choices: dict[str, list[str]]) -> argparse.Namespace:
-    """Read the options that all these examples have, and those with a choice of words."""
+    """Parse the options that all array examples have, and one more option for each entry of `choices`."""
     program = Path(sys.argv[0])
     parser = argparse.ArgumentParser()
-    parser.add_argument("--frames", type=int, default=5, help="how many to send (5)")
-    parser.add_argument("--out", type=Path, default=Path("out", f"{program.stem}.ppm"), help="the picture")
+    parser.add_argument("--frames", type=int, default=5, help="number of frames to send (5)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out", f"{program.stem}.ppm"), help="file for the last frame"
+    )
     for name, words in choices.items():
         parser.add_argument(f"--{name.replace('_', '-')}", choices=words, default=words[0])
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""The same shape written with operator classes: ports, parameters, conditions, a scheduler with threads."""
+"""Operator classes: ports, parameters, conditions, and a scheduler with two threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock import (
 
 
 class Camera(Operator):
-    """Emits a numbered frame each time it runs; conditions say when that is."""
+    """Emits a numbered frame each time it runs; its conditions decide when."""
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.output("frame")
@@ -33,7 +33,7 @@ class Camera(Operator):
 
 
 class Scale(Operator):
-    """Multiplies what it receives."""
+    """Multiplies each value of a frame by a factor."""
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("frame")
@@ -46,7 +46,7 @@ class Scale(Operator):
 
 
 class Preview(Operator):
-    """Shows the newest frame and lets older ones go: its queue holds one and pops the oldest."""
+    """Shows the newest frame; its queue holds one frame and drops the oldest."""
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("frame", policy=IOSpec.QueuePolicy.POP)
@@ -56,7 +56,7 @@ class Preview(Operator):
 
 
 class Archive(Operator):
-    """Takes frames in batches of up to four."""
+    """Takes frames in batches of two to four."""
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("frames", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=2)

@@ -1,0 +1,145 @@
+"""Two sources, a combiner whose stream is ordered after both, and a receiver.
+
+    python examples/combine_streams.py                      every operator on its own stream
+    python examples/combine_streams.py --green-context      the streams on two slices of the GPU
+    python examples/combine_streams.py --default-stream     every operator on the default stream
+
+Frames are CuPy arrays on a GPU, and buffers of a simulated device where there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from penstock import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, gpu
+from penstock.conditions import CudaStreamCondition
+from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from shared.numbered_frames import Frames, open_frames, sms_of
+
+
+class Source(Operator):
+    """Emits frames filled with 0, 1, 2, ... times a factor."""
+
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.output("out")
+        spec.param("frames")
+        spec.param("factor", 1)
+        spec.param("own_stream", True)
+
+    def start(self) -> None:
+        self.number = self.sms = 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        stream = None
+        if self.own_stream:
+            stream = context.allocate_cuda_stream("source")  # the same stream in every compute
+            op_output.set_cuda_stream(stream, "out")
+        self.sms = sms_of(stream)
+        op_output.emit(self.frames.full(self.factor * self.number, stream), "out")
+        self.number += 1
+
+
+class Combiner(Operator):
+    """Adds two frames on its own stream, which is ordered after both."""
+
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.input("in1")
+        spec.input("in2")
+        spec.output("out")
+        spec.param("frames")
+        spec.param("own_stream", True)
+
+    def start(self) -> None:
+        self.sms = 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        one = op_input.receive("in1")
+        stream = op_input.receive_cuda_stream("in1", allocate=self.own_stream)
+        other = op_input.receive("in2")
+        op_input.receive_cuda_stream("in2", allocate=self.own_stream)  # the same stream, now after "in2" too
+        self.sms = sms_of(stream)
+        op_output.emit(self.frames.add(one, other, stream), "out")  # the message carries the stream
+
+
+class Receiver(Operator):
+    """Reads frames back and counts those with the right contents."""
+
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.input("in")
+        spec.param("frames")
+        spec.param("factor", 1)
+        spec.param("own_stream", True)
+
+    def start(self) -> None:
+        self.received = self.right = self.sms = 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in", allocate=self.own_stream)
+        self.sms = sms_of(stream)
+        values = self.frames.read(frame, stream)
+        self.right += bool((values == self.factor * self.received).all())
+        self.received += 1
+
+
+class Combine(Application):
+    def __init__(
+        self, frames: Frames, count: int, sms: list[int], *, own_stream: bool, green_context: bool
+    ) -> None:
+        super().__init__()
+        self.frames, self.count, self.sms = frames, count, sms
+        self.own_stream, self.green_context = own_stream, green_context
+
+    def compose(self) -> None:
+        self.scheduler(EventBasedScheduler(self, worker_thread_number=2))
+        if self.green_context:
+            slices = CudaGreenContextPool(self, dev_id=0, sms_per_partition=self.sms)
+            making, using = (
+                CudaStreamPool(self, max_size=5, cuda_green_context=CudaGreenContext(self, slices, n))
+                for n in range(2)
+            )
+        else:
+            making = using = CudaStreamPool(self, max_size=5)
+        shared = {"frames": self.frames, "own_stream": self.own_stream}
+        one, other = (
+            Source(self, making, CountCondition(self, self.count), factor=factor, name=name, **shared)
+            for name, factor in (("source1", 1), ("source2", 10))
+        )
+        combiner = Combiner(self, using, name="combiner", **shared)
+        # The receiver waits for its copy to the host. With this condition it runs only when the frame is finished.
+        ready = CudaStreamCondition(self, receiver="in")
+        receiver = Receiver(self, using, ready, factor=11, name="receiver", **shared)
+        self.add_flow(one, combiner, {("out", "in1")})
+        self.add_flow(other, combiner, {("out", "in2")})
+        self.add_flow(combiner, receiver)
+        self.steps = one, other, combiner, receiver
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=10, metavar="N", help="frames of each source (10)")
+    parser.add_argument("--sms", type=int, nargs=2, default=[16, 40], help="SMs of the two slices (16 40)")
+    parser.add_argument("--default-stream", action="store_true", help="use the default stream everywhere")
+    parser.add_argument("--green-context", action="store_true", help="put the stream pools on two slices")
+    options = parser.parse_args()
+    with open_frames() as frames:
+        app = Combine(
+            frames,
+            options.count,
+            options.sms,
+            own_stream=not options.default_stream,
+            green_context=options.green_context,
+        )
+        app.run()
+        print(f"{gpu.Device(0).name}: {sms_of(None)} SMs")
+    kind = "the default stream" if options.default_stream else "a stream of its own"
+    for step in app.steps:
+        print(f"{step.name}: {kind}, {step.sms} SMs")
+    right = app.steps[-1].right
+    print(f"{right} of {options.count} results right")
+    return right != options.count
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

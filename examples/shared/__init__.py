@@ -1,0 +1,1 @@
+"""What several examples share; the programs to read are in the folder above."""
