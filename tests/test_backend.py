@@ -133,7 +133,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 def test_the_names_are_the_backends_own_objects():
     code = (
         "from penstock import gpu; from penstock.gpu import sim\n"
-        "print(all(getattr(gpu, name) is getattr(sim, name) for name in gpu._OF_THE_DEVICE))\n"
+        "print(all(getattr(gpu, name) is getattr(sim, name) for name in gpu._DEVICE_NAMES))\n"
         "print(all(hasattr(gpu, name) for name in gpu.__all__) and set(gpu.__all__) == set(dir(gpu)))"
     )
     assert run(code, device="sim").stdout.split() == ["True", "True"]

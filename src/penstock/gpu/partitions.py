@@ -9,6 +9,8 @@ Whatever is left over is a partition too. Nothing is cut twice: the driver does 
 are built from the same group, which then share its SMs.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -156,7 +158,7 @@ class Partitions(Sequence[Partition]):
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def __enter__(self) -> "Partitions":
+    def __enter__(self) -> Partitions:
         return self
 
     def __exit__(self, *_: object) -> None:

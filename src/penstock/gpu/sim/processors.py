@@ -30,6 +30,8 @@ end together. It makes fewer cohorts, but a block that ends late by a nanosecond
 grid, and then everything after it differs.
 """
 
+from __future__ import annotations
+
 from bisect import insort
 from collections.abc import Callable, Iterable
 
@@ -79,7 +81,7 @@ class Grid:
         period: int,
         sms: SMs,
         priority: int,
-        on_end: "Callable[[Grid], None]",
+        on_end: Callable[[Grid], None],
     ) -> None:
         self.left = blocks  # not yet placed
         self.resident = 0  # on SMs
@@ -108,7 +110,7 @@ class Grid:
             self.left -= rounds * cohort.blocks
         self.cohorts.sort(key=_end)
 
-    def add(self, blocks: int, shares: "list[_Share]", sms: SMs, now: int) -> None:
+    def add(self, blocks: int, shares: list[_Share], sms: SMs, now: int) -> None:
         """Begin blocks that were not yet placed, now."""
         self.left -= blocks
         self.resident += blocks
@@ -150,7 +152,7 @@ class Processors:
         self._waiting: list[Grid] = []
         self._running: dict[Grid, None] = {}  # grids with blocks on SMs, in a stable order
         self._arrivals = 0
-        self._visits: list[int] = []  # when this looks again, the earliest last
+        self._updates: list[int] = []  # when this looks again, the earliest last
 
     def submit(self, grid: Grid) -> None:
         """Add a grid to the line, now. Blocks that end now make room for it, too."""
@@ -159,14 +161,14 @@ class Processors:
         now = self._timeline.now
         self._run_to(now - 1)
         self._rearrange(now, grid)
-        self._schedule_visit()
+        self._schedule_update()
 
-    def _visit(self) -> None:
-        self._visits.pop()
+    def _update(self) -> None:
+        self._updates.pop()
         self._run_to(self._timeline.now)
-        self._schedule_visit()
+        self._schedule_update()
 
-    def _schedule_visit(self) -> None:
+    def _schedule_update(self) -> None:
         """Look again no later than a grid may end, unless that is to happen by then anyway."""
         if not self._running:
             return
@@ -180,9 +182,9 @@ class Processors:
             soonest = change + min([grid.period for grid in self._waiting])
             if soonest < when or not when:
                 when = soonest
-        if not self._visits or when < self._visits[-1]:
-            self._visits.append(when)
-            self._timeline.at(when, self._visit, last=True)
+        if not self._updates or when < self._updates[-1]:
+            self._updates.append(when)
+            self._timeline.call_at(when, self._update, last=True)
 
     def _run_to(self, moment: int) -> None:
         """Make every change up to and including a moment, one after the other."""
@@ -261,7 +263,7 @@ class Processors:
         for grid in ended:
             self._leave(grid, now)
         if arrived is not None:
-            insort(self._waiting, arrived, key=_place_in_line)
+            insort(self._waiting, arrived, key=_service_order)
         if self._waiting:
             for grid in self._waiting:
                 self._place(grid, grid.sms if grid is arrived else grid.sms & freed, now)
@@ -297,7 +299,7 @@ class Processors:
             return
         if total > grid.left:
             total = grid.left
-            fits = _emptiest_first(fits, total)
+            fits = _emptiest_lowest(fits, total)
         shares: list[_Share] = []
         used = 0
         for blocks, sms, room in fits:
@@ -345,7 +347,7 @@ class Processors:
         return any(cohort.sms & wanted for cohort in grid.cohorts)
 
 
-def _emptiest_first(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tuple[int, SMs, _Room]]:
+def _emptiest_lowest(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tuple[int, SMs, _Room]]:
     """Spread fewer blocks than there is room for: the SMs with most room get theirs first."""
     low, high = 0, max(fit[0] for fit in fits)
     while low < high:  # find the lowest level to which the blocks can fill every SM
@@ -359,7 +361,7 @@ def _emptiest_first(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tup
     for fit, sms, _ in fits:
         if fit >= low:
             level_sms |= sms
-    below = _first(level_sms, over)  # these take one more than the level
+    below = _lowest(level_sms, over)  # these take one more than the level
     spread: list[tuple[int, SMs, _Room]] = []
     for fit, sms, room in fits:
         if sms & below:
@@ -369,7 +371,7 @@ def _emptiest_first(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tup
     return spread
 
 
-def _first(sms: SMs, count: int) -> SMs:
+def _lowest(sms: SMs, count: int) -> SMs:
     """Return the first so many SMs of a set, or all if there are fewer."""
     if count >= sms.bit_count():
         return sms
@@ -383,7 +385,7 @@ def _first(sms: SMs, count: int) -> SMs:
     return sms & ((1 << low) - 1)
 
 
-def _place_in_line(grid: Grid) -> tuple[int, int]:
+def _service_order(grid: Grid) -> tuple[int, int]:
     return grid.key
 
 
