@@ -56,7 +56,7 @@ class Emitted:
         self._followers.append(stream)
 
     @property
-    def place(self) -> int:
+    def stream_handle(self) -> int:
         """The sender's stream."""
         return int(self._stream.handle)
 

@@ -209,7 +209,7 @@ class Processors:
                 self._rearrange(when)
 
     def _hand_over(self, grid: Grid, now: int) -> bool:
-        """Pass the slots of a grid's next cohort to another grid unchanged; return False if that is not possible."""
+        """Pass the slots of a grid's next cohort to another grid unchanged; return False if that fails."""
         cohorts = grid.cohorts
         grid.catch_up(now)
         cohort = cohorts[0]

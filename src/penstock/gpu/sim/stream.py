@@ -216,7 +216,7 @@ class _DefaultStream(Stream):
         return (context or current_machine().devices[0].primary_context).default_queue
 
 
-LEGACY_DEFAULT_STREAM = _DefaultStream.__new__(_DefaultStream)
+LEGACY_DEFAULT_STREAM: Stream = _DefaultStream.__new__(_DefaultStream)
 LEGACY_DEFAULT_STREAM._closed = False
 
 
