@@ -53,22 +53,22 @@ def module() -> ModuleType:
 
 @cache
 def _choose() -> Backend:
-    asked = os.environ.get("PENSTOCK_DEVICE", "auto")
-    if asked not in CHOICES:
-        raise ValueError(f"PENSTOCK_DEVICE={asked!r}: must be one of {', '.join(CHOICES)}")
-    if asked == "cuda":
+    setting = os.environ.get("PENSTOCK_DEVICE", "auto")
+    if setting not in CHOICES:
+        raise ValueError(f"PENSTOCK_DEVICE={setting!r}: must be one of {', '.join(CHOICES)}")
+    if setting == "cuda":
         reason = why_not_cuda()
         if reason is not None:
             raise DeviceUnavailable(f"PENSTOCK_DEVICE=cuda, but {reason}")
         return "cuda"
-    if asked == "auto":
+    if setting == "auto":
         reason = why_not_cuda()
         if reason is None:
             return "cuda"
         time = os.environ.get("PENSTOCK_SIM_TIME", SIMULATED_TIME)
         print(f"penstock: {reason}; running on a simulated device, in {time} time", file=sys.stderr)
         return "sim"
-    return "sim" if asked == "sim" else "none"
+    return "sim" if setting == "sim" else "none"
 
 
 def why_not_cuda() -> str | None:

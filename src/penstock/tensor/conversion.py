@@ -144,11 +144,11 @@ def _from_cuda_array_interface(
     description, exporter = _locate(interfaces.read(interface, _SOME_GPU), obj)
     stream = interface.get("stream")
     if stream is not None and _interface_streams_count():
-        made = StreamWork(_check_stream_entry(stream))
+        named_work = StreamWork(_check_stream_entry(stream))
         if pending_work is None:
-            pending_work = made
+            pending_work = named_work
         else:
-            made.order(pending_work.stream_handle)
+            named_work.order(pending_work.stream_handle)
     return Tensor._create(description, obj, exporter, pending_work)
 
 

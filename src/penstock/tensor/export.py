@@ -64,13 +64,13 @@ def request_copy(
 ) -> Any:
     """Return a capsule of an array or of a copy of it, as its owner decides."""
     stream = library_of(type(array)).stream_argument(stream)
-    asked: dict[str, Any] = {"stream": stream, "max_version": max_version}
+    arguments: dict[str, Any] = {"stream": stream, "max_version": max_version}
     if dl_device is not None:
-        asked["dl_device"] = dl_device
+        arguments["dl_device"] = dl_device
     if copy is not None:
-        asked["copy"] = copy
+        arguments["copy"] = copy
     try:
-        return array.__dlpack__(**asked)
+        return array.__dlpack__(**arguments)
     except TypeError as error:
         raise BufferError(
             f"{type_name(array)} does not support copying or another device in DLPack"
