@@ -41,7 +41,7 @@ def main() -> int:
         device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
         array, torch_array = cupy.zeros((4, 5), np.float32), torch.zeros(4, 5, device="cuda")
         ours, of_torch = as_tensor(array), as_tensor(torch_array)
-        ready = as_tensor(array)._after(None)  # as a received tensor is
+        ready = as_tensor(array)._with_pending_work(None)  # as a received tensor is
         rows += [
             ("`as_tensor` of a CuPy array", lambda: as_tensor(array), LIMIT),
             ("its export: a capsule", lambda: ours.__dlpack__(stream=1, max_version=(1, 0)), LIMIT),

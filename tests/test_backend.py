@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock import gpu
+from penstock.gpu import sim
+from penstock.gpu.device_names import DEVICE_NAMES
+from penstock.gpu.sim import cuda_core
+
 ROOT = Path(__file__).parents[1]
 
 FAKE_CUDA = """
@@ -130,10 +135,52 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
     assert "AttributeError: module 'penstock.gpu' has no attribute 'Devcie'" in result.stderr
 
 
+def test_the_simulation_binds_exactly_the_listed_device_names():
+    public = {name for name in vars(cuda_core) if not name.startswith("_")} - {"annotations"}
+    assert public == set(DEVICE_NAMES)
+    assert set(DEVICE_NAMES) <= set(sim.__all__)
+    assert set(DEVICE_NAMES) <= set(gpu.__all__)
+
+
+def test_cuda_takes_exactly_the_listed_device_names_from_cuda_core():
+    code = (
+        fake()
+        + "from penstock.gpu.device_names import DEVICE_NAMES\n"
+        + "core = sys.modules['cuda.core']\n"
+        + "for name in set(DEVICE_NAMES) - {'Device', 'CUDAError'}: setattr(core, name, object())\n"
+        + "class CUDAError(Exception): pass\n"
+        + "module('cuda.core._utils'); module('cuda.core._utils.cuda_utils', CUDAError=CUDAError)\n"
+        + "sys.modules['cuda'].core = core\n"
+        + "from penstock import gpu; from penstock.gpu import cuda\n"
+        + "print(set(cuda.__all__) == set(DEVICE_NAMES) and gpu.CUDAError is CUDAError)\n"
+        + "print(all(getattr(cuda, name) is getattr(core, name, CUDAError) for name in DEVICE_NAMES))\n"
+        + "print(all(getattr(gpu, name) is getattr(cuda, name) for name in DEVICE_NAMES))"
+    )
+    result = run(code, device="cuda")
+    assert (result.stdout.split(), result.stderr) == (["True"] * 3, "")
+
+
+def test_a_star_import_brings_every_public_name():
+    code = (
+        "from penstock.gpu import *\n"
+        "from penstock import gpu\n"
+        "print(set(gpu.__all__) <= globals().keys() and Device is gpu.Device)"
+    )
+    assert run(code, device="sim").stdout.split() == ["True"]
+
+
+def test_listing_the_names_chooses_no_device():
+    code = (
+        "import sys; from penstock import gpu; from penstock.gpu import backends\n"
+        "print('Device' in dir(gpu), backends.chosen(), 'penstock.gpu.sim' in sys.modules)"
+    )
+    assert run(code).stdout.split() == ["True", "None", "False"]
+
+
 def test_the_names_are_the_backends_own_objects():
     code = (
         "from penstock import gpu; from penstock.gpu import sim\n"
-        "print(all(getattr(gpu, name) is getattr(sim, name) for name in gpu._OF_THE_DEVICE))\n"
+        "print(all(getattr(gpu, name) is getattr(sim, name) for name in gpu._DEVICE_NAMES))\n"
         "print(all(hasattr(gpu, name) for name in gpu.__all__) and set(gpu.__all__) == set(dir(gpu)))"
     )
     assert run(code, device="sim").stdout.split() == ["True", "True"]

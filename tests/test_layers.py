@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "penstock"
 MAY_IMPORT = {
     "gpu": {"gpu"},
-    "tensor": {"tensor"},
+    "tensor": {"gpu", "tensor"},
     "core": {"core"},
     "_runtime": {"core", "_runtime", "tensor"},
     "conditions": {"core", "_runtime", "conditions"},

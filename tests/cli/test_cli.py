@@ -128,7 +128,7 @@ def test_info_tells_which_time_figures_are_in(capsys, monkeypatch):
         ("PROFILE", "PENSTOCK_SIM_PROFILE must be one of h200, orin, l4, got 'h999'"),
         ("TIME", "PENSTOCK_SIM_TIME must be one of virtual, paced, real, got 'h999'"),
         ("DRIVER", "PENSTOCK_SIM_DRIVER must be a version such as 13.0, got 'h999'"),
-        ("DEVICES", "PENSTOCK_SIM_DEVICES must be a whole number from 1 on, got 'h999'"),
+        ("DEVICES", "PENSTOCK_SIM_DEVICES must be an integer of at least 1, got 'h999'"),
     ],
 )
 @pytest.mark.parametrize("command", [["info"], ["partition", "16"]], ids=["info", "partition"])

@@ -181,7 +181,7 @@ def test_a_callback_that_exits_ends_no_thread_that_others_wait_for(monkeypatch):
     def leave(error):
         raise SystemExit
 
-    waiters = completion._Waiters()
+    waiters = completion._WaiterThreads()
     waiters.add(1, PassedEvent(), leave)
     waiters.add(1, PassedEvent(), lambda error: told.set())
     assert told.wait(10)
@@ -192,7 +192,7 @@ def test_a_thread_that_does_not_start_leaves_no_queue_that_nobody_serves(monkeyp
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
-    waiters = completion._Waiters()
+    waiters = completion._WaiterThreads()
     told = threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)

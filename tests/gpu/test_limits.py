@@ -102,13 +102,13 @@ def test_a_kernel_may_ask_for_the_devices_shared_memory(stream):
     greedy = sim.Kernel("greedy", 1e-6, max_dynamic_shared_size_bytes=1000 * KIB)
     config = sim.LaunchConfig(grid=1, block=32, shmem_size=227 * KIB)
     sim.launch(stream, config, greedy)
-    with pytest.raises(sim.CUDAError, match=r"'plain': 232448 bytes .* 49152 is the most, or 232448 with"):
+    with pytest.raises(sim.CUDAError, match=r"'plain': 232448 bytes .* the maximum is 49152, or 232448 with"):
         sim.launch(stream, config, sim.Kernel("plain", 1e-6))
-    with pytest.raises(sim.CUDAError, match="232448 is the most"):
+    with pytest.raises(sim.CUDAError, match="the maximum is 232448"):
         sim.launch(stream, sim.LaunchConfig(grid=1, block=32, shmem_size=227 * KIB + 1), greedy)
     modest = sim.Kernel("modest", 1e-6, max_dynamic_shared_size_bytes=64 * KIB)
     sim.launch(stream, sim.LaunchConfig(grid=1, block=32, shmem_size=64 * KIB), modest)
-    with pytest.raises(sim.CUDAError, match="65536 is the most"):
+    with pytest.raises(sim.CUDAError, match="the maximum is 65536"):
         sim.launch(stream, sim.LaunchConfig(grid=1, block=32, shmem_size=64 * KIB + 1), modest)
 
 
@@ -122,9 +122,11 @@ def test_shared_memory_is_a_whole_number_of_bytes(stream):
 def test_a_kernel_may_ask_for_clusters_of_16(stream):
     big = sim.Kernel("big", 1e-6, non_portable_cluster_size_allowed=True)
     sim.launch(stream, sim.LaunchConfig(grid=2, cluster=16, block=32), big)
-    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_INVALID_CLUSTER_SIZE.*a cluster of 17 blocks; 16 is"):
+    with pytest.raises(
+        sim.CUDAError, match="CUDA_ERROR_INVALID_CLUSTER_SIZE.*a cluster of 17 blocks; the maximum is 16"
+    ):
         sim.launch(stream, sim.LaunchConfig(grid=2, cluster=17, block=32), big)
-    with pytest.raises(sim.CUDAError, match="a cluster of 9 blocks; 8 is the most, or 16 with"):
+    with pytest.raises(sim.CUDAError, match="a cluster of 9 blocks; the maximum is 8, or 16 with"):
         sim.launch(stream, sim.LaunchConfig(grid=2, cluster=9, block=32), sim.Kernel("plain", 1e-6))
 
 
@@ -140,6 +142,6 @@ def test_a_chip_before_hopper_has_no_clusters():
 
 def test_an_error_says_which_kernel_and_what_the_most_is(stream):
     with pytest.raises(
-        sim.CUDAError, match=r"'k': a grid of 1 x 65536 x 1; 2147483647 x 65535 x 65535 is the"
+        sim.CUDAError, match=r"'k': a grid of 1 x 65536 x 1; the maximum is 2147483647 x 65535 x 65535"
     ):
         sim.launch(stream, sim.LaunchConfig(grid=(1, 65_536), block=32), sim.Kernel("k", 1e-6))

@@ -67,8 +67,8 @@ def test_more_than_there_is_says_what_was_asked_what_there_is_and_what_is_left(b
         ([], gpu.PartitionError, "at least one"),
         ([0], gpu.PartitionError, "at least 1 SM"),
         ([-8], gpu.PartitionError, "at least 1 SM"),
-        ([8.0], TypeError, "an SM count is an int"),
-        ([True], TypeError, "an SM count is an int"),
+        ([8.0], TypeError, "the SM count must be an int"),
+        ([True], TypeError, "the SM count must be an int"),
         ("16,40", TypeError, "got str"),
         (16, TypeError, "got int"),
         ({"leftover": 8}, gpu.PartitionError, "cannot be called 'leftover'"),
@@ -164,7 +164,7 @@ def test_a_failure_half_way_leaves_nothing_behind(bench, monkeypatch):
             made.append(bench.device.create_context(options))
             return made[-1]
 
-    monkeypatch.setattr("penstock.gpu.partitions._names", lambda device: bench.names)
+    monkeypatch.setattr("penstock.gpu.partitions._module_of", lambda device: bench.names)
     with pytest.raises(bench.names.CUDAError, match="out of contexts"):
         gpu.partition(Device(), [16, 40])
     assert made[0].is_closed
@@ -221,7 +221,7 @@ def test_an_error_that_is_not_about_splitting_is_not_taken_for_one(bench, monkey
         raise bench.names.CUDAError("CUDA_ERROR_LAUNCH_FAILED: an earlier kernel")
 
     resources = Proxy(bench.device.resources, sm=Proxy(bench.device.resources.sm, split=split))
-    monkeypatch.setattr("penstock.gpu.partitions._names", lambda device: bench.names)
+    monkeypatch.setattr("penstock.gpu.partitions._module_of", lambda device: bench.names)
     with pytest.raises(bench.names.CUDAError, match="LAUNCH_FAILED"):
         gpu.partition(Proxy(bench.device, resources=resources), [16])
 
@@ -236,7 +236,7 @@ def test_a_context_that_cannot_be_asked_is_not_left_behind(bench, monkeypatch):
     def refuse(*_):
         raise RuntimeError("no answer")
 
-    monkeypatch.setattr("penstock.gpu.partitions._names", lambda device: bench.names)
+    monkeypatch.setattr("penstock.gpu.partitions._module_of", lambda device: bench.names)
     monkeypatch.setattr("penstock.gpu.partitions.Partition.__init__", refuse)
     with pytest.raises(RuntimeError, match="no answer"):
         gpu.partition(Proxy(bench.device, create_context=create_context), [16])

@@ -73,7 +73,7 @@ def test_every_library_takes_the_tensors_of_every_other_without_a_copy(source: s
     elif target == "torch":
         torch = pytest.importorskip("torch")
         if source == "jax":  # which never changes, and PyTorch has no such memory
-            with pytest.warns(UserWarning, match="PyTorch writes to memory that must not be written to"):
+            with pytest.warns(UserWarning, match="PyTorch ignores that this memory is read-only"):
                 taken = [torch.from_dlpack(tensor)]
         else:
             taken = [torch.as_tensor(tensor, device="cuda"), torch.from_dlpack(tensor)]
@@ -98,7 +98,7 @@ def test_what_jax_made_is_read_only_on_every_way() -> None:
     told = as_tensor(tensor.__dlpack__(stream=-1, max_version=(1, 0)))
     for name in ("data", "shape", "strides", "dl_dtype", "device", "is_readonly"):
         assert getattr(told, name) == getattr(tensor, name)
-    with pytest.raises(BufferError, match="it must not be written to, and the old form"):
+    with pytest.raises(BufferError, match="it is read-only, and the old form"):
         tensor.__dlpack__(stream=1)
     with pytest.raises(TypeError, match="read only flag is not supported"):
         torch.as_tensor(tensor, device="cuda")
@@ -113,7 +113,7 @@ def test_what_lies_backwards_on_the_gpu_is_refused_before_a_library_ends_the_pro
     tensor = as_tensor(array)
     for library in ("cupy", "torch"):
         module = pytest.importorskip(library)
-        with pytest.raises(BufferError, match=r"lies backwards in memory.*cupy\.ascontiguousarray\(array\)"):
+        with pytest.raises(BufferError, match=r"has a negative stride.*cupy\.ascontiguousarray\(array\)"):
             module.from_dlpack(tensor)
     with pytest.raises(TypeError, match="read only flag is not supported"):
         pytest.importorskip("torch").as_tensor(tensor, device="cuda")

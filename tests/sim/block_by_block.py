@@ -107,7 +107,7 @@ def run_model(schedule: Schedule, watch=None) -> list[int]:
             priority=job.priority,
             on_end=ended,
         )
-        timeline.at(job.arrival, lambda grid=grid: processors.submit(grid))
+        timeline.call_at(job.arrival, lambda grid=grid: processors.submit(grid))
     if watch is not None:
         processors.on_place = lambda grid, now, shares: watch(processors, grid, now, shares)
     timeline.wait(lambda: all(end >= 0 for end in ends))

@@ -60,7 +60,7 @@ def test_a_thread_that_waits_gets_an_error(kind, how, attached, in_time):
 
 @pytest.mark.parametrize("kind", ["paced", "real"])
 def test_closing_does_not_wait_for_the_programs_code_for_ever(kind, in_time, monkeypatch):
-    monkeypatch.setattr(wall_timeline, "_PATIENCE", 0.01)
+    monkeypatch.setattr(wall_timeline, "_JOIN_TIMEOUT", 0.01)
     inside, go = threading.Event(), threading.Event()
 
     def program():

@@ -14,16 +14,16 @@ from penstock.gpu import sim
 def test_profiles_are_found_by_name():
     assert sim.PROFILES["h200"].sm_count == 132
     assert sim.PROFILES["orin"].sm_count == 16
-    with pytest.raises(ValueError, match="'h999'; there are h200, orin, l4"):
+    with pytest.raises(ValueError, match="'h999'; the profiles are h200, orin, l4"):
         sim.Machine("h999")
 
 
 def test_a_profile_of_ones_own():
-    mine = sim.PROFILES["orin"].but(name="mine", clusters=(4, 4), launch_overhead=0.0)
+    mine = sim.PROFILES["orin"].replace(name="mine", clusters=(4, 4), launch_overhead=0.0)
     with sim.Machine(mine):
         assert sim.Device(0).resources.sm.sm_count == 8
-    with pytest.raises(TypeError, match="no 'sms'; it has name"):
-        sim.PROFILES["orin"].but(sms=8)
+    with pytest.raises(TypeError, match="no attribute 'sms'; it has name"):
+        sim.PROFILES["orin"].replace(sms=8)
     for wrong in (
         {"clusters": ()},
         {"clusters": (0,)},
@@ -36,7 +36,7 @@ def test_a_profile_of_ones_own():
         {"threads_per_sm": 512},  # less than a block may have
     ):
         with pytest.raises(ValueError, match="Profile 'orin'"):
-            sim.PROFILES["orin"].but(**wrong)
+            sim.PROFILES["orin"].replace(**wrong)
 
 
 def test_a_machine_may_have_several_devices():
@@ -78,7 +78,7 @@ def test_the_machine_before_is_current_again_afterwards():
 
 @pytest.mark.parametrize(
     ("options", "text"),
-    [({"devices": 0}, "at least one device"), ({"time": "fast"}, "'virtual', 'paced', 'real'")],
+    [({"devices": 0}, "devices must be at least 1"), ({"time": "fast"}, "'virtual', 'paced', 'real'")],
 )
 def test_a_machine_that_makes_no_sense_is_refused(options, text):
     with pytest.raises(ValueError, match=text):
@@ -154,12 +154,12 @@ def test_an_environment_that_makes_no_sense_is_an_error(name):
 
 
 def test_memory_runs_out_and_comes_back():
-    with sim.Machine(sim.PROFILES["orin"].but(memory=1000)):
+    with sim.Machine(sim.PROFILES["orin"].replace(memory=1000)):
         small = sim.Device(0)
         small.set_current()
         stream = small.create_stream()
         most = small.allocate(800, stream=stream)
-        with pytest.raises(sim.CUDAError, match="OUT_OF_MEMORY: 300 bytes asked for, 200 left"):
+        with pytest.raises(sim.CUDAError, match="OUT_OF_MEMORY: 300 bytes requested, 200 available"):
             small.allocate(300, stream=stream)
         most.close()
         assert small.allocate(1000, stream=stream).size == 1000
@@ -233,7 +233,7 @@ def test_only_an_effect_may_ask_about_its_launch(machine):
     assert seen[0].config == config
     assert len(seen[0].sms) == 4
     assert seen[0].end - seen[0].start == pytest.approx(1e-3)
-    with pytest.raises(RuntimeError, match="no simulated kernel"):
+    with pytest.raises(RuntimeError, match="outside the effect of a simulated kernel"):
         sim.launched()
 
 

@@ -30,8 +30,8 @@ def machine() -> Iterator[sim.Machine]:
 @pytest.fixture
 def nobody_is_away(monkeypatch):
     """However slow this computer is, the program is not taken to wait for something else."""
-    monkeypatch.setattr(wall_timeline, "AWAY", 10**15)
-    monkeypatch.setattr(wall_timeline, "RESTLESS", 10**15)
+    monkeypatch.setattr(wall_timeline, "AWAY_NS", 10**15)
+    monkeypatch.setattr(wall_timeline, "STANDSTILL_NS", 10**15)
 
 
 def spin(seconds: float) -> None:
@@ -73,9 +73,9 @@ def test_a_sleep_of_the_machines_time_is_no_shorter_by_the_wall_clock(machine, n
 def test_time_that_the_program_spends_elsewhere_counts_all_of_it(machine):
     machine.sleep(1e-6)
     before, began = machine.now, time.perf_counter()
-    spin(10 * wall_timeline.AWAY / 1e9)
+    spin(10 * wall_timeline.AWAY_NS / 1e9)
     after, ended = machine.now, time.perf_counter()
-    assert 0.9 * 10 * wall_timeline.AWAY / 1e9 <= after - before <= ended - began + 1e-3
+    assert 0.9 * 10 * wall_timeline.AWAY_NS / 1e9 <= after - before <= ended - began + 1e-3
 
 
 def test_work_ends_while_the_program_is_elsewhere(machine):
@@ -134,13 +134,13 @@ def test_asking_in_a_loop_gets_there(machine, in_time, nobody_is_away, attached)
 
 
 def test_a_program_that_never_waits_does_not_stop_the_clock(machine, in_time, monkeypatch):
-    monkeypatch.setattr(wall_timeline, "AWAY", 10**15)
+    monkeypatch.setattr(wall_timeline, "AWAY_NS", 10**15)
 
     def work():
         stream = sim.Device(0).create_stream()
         sim.launch(stream, ONE_BLOCK, MS)
         event = stream.record()
-        while not event._mark.passed:
+        while not event._fence.is_signaled:
             other = sim.Device(0).create_stream()
             sim.launch(other, ONE_BLOCK, MS)
 
@@ -148,8 +148,10 @@ def test_a_program_that_never_waits_does_not_stop_the_clock(machine, in_time, mo
 
 
 def test_looking_at_the_clock_in_a_loop_gets_there(machine, in_time, monkeypatch):
-    monkeypatch.setattr(wall_timeline, "RESTLESS", 10**15)
-    monkeypatch.setattr(wall_timeline, "AWAY", 50_000_000)  # longer than this thread is likely to be held up
+    monkeypatch.setattr(wall_timeline, "STANDSTILL_NS", 10**15)
+    monkeypatch.setattr(
+        wall_timeline, "AWAY_NS", 50_000_000
+    )  # longer than this thread is likely to be held up
 
     def work():
         while machine.now < 0.5:

@@ -119,8 +119,8 @@ def test_a_launch_is_in_line_for_room_that_comes_free_as_it_arrives_however_late
         processors.submit(grid)
 
     for name in ("first", "second"):
-        timeline.at(0, lambda name=name: submit(name, 0))
-    timeline.at(50, lambda: timeline.at(100, lambda: submit("urgent", -1)))
+        timeline.call_at(0, lambda name=name: submit(name, 0))
+    timeline.call_at(50, lambda: timeline.call_at(100, lambda: submit("urgent", -1)))
     timeline.wait(lambda: len(ends) == 3)
     assert ends == {"first": 100, "urgent": 200, "second": 300}
 

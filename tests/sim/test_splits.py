@@ -36,7 +36,7 @@ def test_a_count_that_is_no_multiple_needs_backfill(sm):
 
 
 def test_more_sets_than_there_are_need_backfill(sm):
-    with pytest.raises(sim.CUDAError, match="128 SMs asked for, 120 of the 132 left"):
+    with pytest.raises(sim.CUDAError, match="128 SMs requested, only 120 of the remaining 132"):
         counts(sm, count=128)
     assert counts(sm, count=128, backfill=True) == ([128], 4)
     with pytest.raises(sim.CUDAError, match="INVALID_RESOURCE"):
@@ -59,7 +59,7 @@ def test_a_remainder_can_be_split_again(sm):
 def test_a_dry_run_may_discover_that_nothing_is_left(sm):
     groups, _ = sm.split(sim.SMResourceOptions(count=(120, None)), dry_run=True)
     assert [group.sm_count for group in groups] == [120, 0]
-    with pytest.raises(sim.CUDAError, match="some SMs asked for, 0 of the 12 left"):
+    with pytest.raises(sim.CUDAError, match="some SMs requested, only 0 of the remaining 12"):
         sm.split(sim.SMResourceOptions(count=(120, None)))
 
 

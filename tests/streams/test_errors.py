@@ -170,7 +170,7 @@ def test_a_point_that_a_closed_machine_never_passes_is_told_once_with_the_error(
         event = stream.record()
         gpu.when_done(stream, told.append, event=event)
     assert [str(error) for error in told[1:]] == [
-        "CUDA_ERROR_DEINITIALIZED: the simulated machine was closed; nothing on it goes on"
+        "CUDA_ERROR_DEINITIALIZED: the simulated machine was closed and its work abandoned"
     ]
     with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
         gpu.when_done(stream, told.append, event=event)

@@ -211,7 +211,7 @@ def test_when_run_returns_the_work_is_complete_and_everything_is_let_go(
     assert app.consumer.seen == list(range(5))
     gc.collect()
     assert machine.devices[0].memory.in_use == 0
-    assert not machine.devices[0].busy_lanes
+    assert not machine.devices[0].busy_queues
 
 
 def test_what_nobody_received_is_let_go_before_its_stream_is(scheduler: str) -> None:

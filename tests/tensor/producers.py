@@ -140,7 +140,7 @@ class Work:
     """Work behind a tensor that notes which streams were ordered after it."""
 
     def __init__(self, stream: int | None = 7) -> None:
-        self.place = 7
+        self.stream_handle = 7
         self.stream = stream
         self.ordered: list[int] = []
 

@@ -221,7 +221,7 @@ def test_a_scalar_of_numpy_is_a_tensor_of_memory_that_lasts() -> None:
 def test_a_masked_array_interface_is_refused(kind: str) -> None:
     masked = Interface(kind, mask=Interface("__array_interface__"))
     with pytest.raises(
-        TensorError, match=rf"producers\.Interface cannot .*{kind}: it has a mask; a tensor has none"
+        TensorError, match=rf"producers\.Interface cannot .*{kind}: it has a mask, which a tensor cannot have"
     ):
         as_tensor(masked)
     assert as_tensor(Interface(kind, mask=None)).shape == (2, 3)
@@ -415,5 +415,5 @@ def test_a_capsule_is_made_ready_on_the_stream_that_is_given() -> None:
 
 
 def test_a_tensor_is_what_as_tensor_gives_and_nothing_else() -> None:
-    with pytest.raises(TypeError, match=r"a Tensor is made with penstock\.as_tensor"):
+    with pytest.raises(TypeError, match=r"create a Tensor with penstock\.as_tensor"):
         Tensor(np.zeros(3))

@@ -67,7 +67,9 @@ def test_a_later_minor_version_reads_alike() -> None:
 @pytest.mark.parametrize("version", [(0, 9), (2, 0)])
 def test_another_major_version_is_refused_and_left_to_its_maker(version: Any) -> None:
     made = Made(version=version)
-    with pytest.raises(TensorError, match=rf"the capsule is of DLPack {version[0]}; version 1 is understood"):
+    with pytest.raises(
+        TensorError, match=rf"the capsule is of DLPack {version[0]}; only version 1 is supported"
+    ):
         as_tensor(made.capsule)
     assert name_of(made.capsule) == "dltensor_versioned"
     assert made.freed == []
@@ -143,7 +145,7 @@ def test_a_capsule_of_a_dtype_that_numpy_lacks_is_a_tensor_that_says_why_it_cann
 
 def test_a_capsule_of_memory_that_nothing_here_exports_says_so() -> None:
     made = Made(device=ROCM)
-    with pytest.raises(BufferError, match="nothing here exports memory on rocm:0"):
+    with pytest.raises(BufferError, match="no library exports memory on rocm:0"):
         as_tensor(made.capsule).__dlpack__()
     made = Made(device=CUDA)
     with pytest.raises(BufferError, match="cuda-core, which would export it, finds no GPU"):

@@ -119,7 +119,7 @@ def test_the_narrow_floats_of_jax(jax: Any, name: str) -> None:
 @pytest.mark.parametrize("name", ["bool", "int8", "uint32", "float16", "float32", "complex64", "bfloat16"])
 def test_from_jax_to_pytorch_and_back(jax: Any, torch: Any, name: str) -> None:
     there = jax.numpy.arange(12).reshape(3, 4).astype(name)
-    with pytest.warns(UserWarning, match="PyTorch writes to memory that must not be written to"):
+    with pytest.warns(UserWarning, match="PyTorch ignores that this memory is read-only"):
         middle = torch.from_dlpack(as_tensor(there))
     assert middle.data_ptr() == there.unsafe_buffer_pointer()
     back = jax.dlpack.from_dlpack(as_tensor(middle))

@@ -34,19 +34,22 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"shape": None}, "its shape is None; it should be a tuple of ints"),
     ({"shape": "23"}, "its shape is '23'; it should be a tuple of ints"),
     ({"shape": ("2", "3")}, "its shape is ('2', '3'); it should be a tuple of ints"),
-    ({"shape": (1 << 40, 1 << 40)}, "that is more than memory can be"),
-    ({"shape": (0, 1 << 40, 1 << 40)}, "that is more than memory can be"),
+    ({"shape": (1 << 40, 1 << 40)}, "which is larger than any memory"),
+    ({"shape": (0, 1 << 40, 1 << 40)}, "which is larger than any memory"),
     ({"shape": (1,) * 65}, "it has 65 dimensions; a tensor has at most 64"),
-    ({"strides": (4,)}, "it has 2 dimensions and 1 strides; each dimension has one"),
-    ({"strides": (24, 8, 4)}, "it has 2 dimensions and 3 strides; each dimension has one"),
+    ({"strides": (4,)}, "it has 2 dimensions and 1 strides; each dimension needs one"),
+    ({"strides": (24, 8, 4)}, "it has 2 dimensions and 3 strides; each dimension needs one"),
     ({"strides": (12.5, 4)}, "its strides is (12.5, 4); it should be a tuple of ints"),
     ({"strides": "ab"}, "its strides is 'ab'; it should be a tuple of ints"),
     ({"strides": 4}, "its strides is 4; it should be a tuple of ints"),
     ({"strides": (1 << 62, 1 << 62)}, "with the shape (2, 3) they reach beyond any memory"),
-    ({"data": (0, False)}, "its address is 0, and it has elements; only an empty one may have no address"),
-    ({"data": (-8, False)}, "which is no memory"),
-    ({"data": ((1 << 63) - 8, False)}, "which is no memory"),
-    ({"data": SOME, "strides": (-4096, 4)}, "its elements would lie from 0x0 to 0x100c, which is no memory"),
+    ({"data": (0, False)}, "its address is 0, but it has elements; only an empty array may have no address"),
+    ({"data": (-8, False)}, "where there is no memory"),
+    ({"data": ((1 << 63) - 8, False)}, "where there is no memory"),
+    (
+        {"data": SOME, "strides": (-4096, 4)},
+        "its elements would lie from 0x0 to 0x100c, where there is no memory",
+    ),
     ({"data": (4096.0, False)}, "its address is 4096.0; it should be an int"),
     ({"data": ("4096", False)}, "its address is '4096'; it should be an int"),
     ({"data": (4096, "no")}, "its read-only flag is 'no'; it should be a bool"),
@@ -58,12 +61,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"typestr": "<i" + "9" * 5000}, "unsupported dtype '<i999"),
     ({"typestr": "f4,(2"}, "unsupported dtype 'f4,(2'"),
     ({"typestr": ">f4"}, "unsupported dtype '>f4': a tensor holds booleans, integers, floats or complex"),
-    ({"version": 4}, "its version is 4; it should be 3, and 0 to 2 are known too"),
+    ({"version": 4}, "its version is 4; it should be 3 (0 to 2 are also supported)"),
     ({"version": -1}, "its version is -1; it should be 3"),
     ({"version": "3"}, "its version is '3'; it should be an int"),
     (
         {"mask": np.zeros(6, bool)},
-        "it has a mask; a tensor has none: fill what is masked, or give the data and",
+        "it has a mask, which a tensor cannot have: fill the masked elements, or use data and",
     ),
 ]
 
@@ -120,9 +123,7 @@ def test_an_array_interface_is_a_dict(kind: str, interface: Any) -> None:
 def test_the_stream_of_a_cuda_array_interface_is_a_handle(stream: Any) -> None:
     with pytest.raises(
         TensorError,
-        match=re.escape(
-            f"its stream entry is {stream!r}; it should be the handle of a stream, an int, or None"
-        ),
+        match=re.escape(f"its stream entry is {stream!r}; it should be a stream handle (an int) or None"),
     ):
         as_tensor(Interface(stream=stream))
 
@@ -201,7 +202,7 @@ def test_a_masked_array_is_refused_with_what_to_do(mask: Any) -> None:
     with pytest.raises(TensorError) as caught:
         as_tensor(masked)
     assert str(caught.value) == (
-        "numpy.ma.MaskedArray cannot be a tensor: it is a masked array, and a tensor has no mask: give "
+        "numpy.ma.MaskedArray cannot be a tensor: it is a masked array, and a tensor has no mask: use "
         "array.filled(value), or array.data and numpy.ma.getmaskarray(array) as two arrays"
     )
     assert as_tensor(masked.filled(0)).shape == as_tensor(np.ma.getmaskarray(masked)).shape == (3,)
@@ -230,24 +231,24 @@ def wrong(version: Any, **fields: Any) -> Made:
 
 
 WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
-    ({"shape": (2, 3), "ndim": -1}, "the capsule says that it has -1 dimensions; a tensor has 0 to 64"),
-    ({"shape": (2, 3), "ndim": 65}, "the capsule says that it has 65 dimensions; a tensor has 0 to 64"),
-    ({"shape": (2, 3), "ndim": 2**31 - 1}, "the capsule says that it has 2147483647 dimensions"),
+    ({"shape": (2, 3), "ndim": -1}, "the capsule has -1 dimensions; a tensor has 0 to 64"),
+    ({"shape": (2, 3), "ndim": 65}, "the capsule has 65 dimensions; a tensor has 0 to 64"),
+    ({"shape": (2, 3), "ndim": 2**31 - 1}, "the capsule has 2147483647 dimensions"),
     ({"shape": (2, -3)}, r"its shape is \(2, -3\); an extent is 0 or more"),
-    ({"shape": (1 << 40, 1 << 40)}, "that is more than memory can be"),
-    ({"shape": (0, 1 << 40, 1 << 40)}, "that is more than memory can be"),
+    ({"shape": (1 << 40, 1 << 40)}, "which is larger than any memory"),
+    ({"shape": (0, 1 << 40, 1 << 40)}, "which is larger than any memory"),
     ({"strides": (1 << 62, 1 << 62)}, "they reach beyond any memory"),
     ({"strides": (-(1 << 62), 1)}, "they reach beyond any memory"),
-    ({"shape": (2, 3), "data": None}, "its address is 0, and it has elements"),
-    ({"byte_offset": 1 << 63}, "which is no memory"),
-    ({"byte_offset": (1 << 64) - 1}, "which is no memory"),
+    ({"shape": (2, 3), "data": None}, "its address is 0, but it has elements"),
+    ({"byte_offset": 1 << 63}, "where there is no memory"),
+    ({"byte_offset": (1 << 64) - 1}, "where there is no memory"),
     (
         {"dtype": DLDataType(2, 0)},
-        "unsupported dtype: the capsule says that an element has 0 bits and 1 lanes",
+        "unsupported dtype: the capsule has elements of 0 bits and 1 lanes",
     ),
     (
         {"dtype": DLDataType(2, 32, 0)},
-        "unsupported dtype: the capsule says that an element has 32 bits and 0 lanes",
+        "unsupported dtype: the capsule has elements of 32 bits and 0 lanes",
     ),
     ({"dtype": DLDataType(2, 7)}, "unsupported dtype float7: its elements share bytes"),
 ]
@@ -290,7 +291,7 @@ def test_a_capsule_without_a_shape_is_refused(version: Any) -> None:
         text=True,
         check=False,
     )
-    told = "the capsule has 2 dimensions and no shape: its pointer to the shape is NULL\n"
+    told = "the capsule has 2 dimensions but no shape: its pointer to the shape is NULL\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, 2 * told, "")
 
 

@@ -59,7 +59,7 @@ def test_what_is_no_array_does_not_go_in() -> None:
 
 def test_a_name_is_added_once() -> None:
     tensors = TensorMap(a=a, b=b)
-    with pytest.raises(ValueError, match=r"there is a tensor 'a' already; the names are 'a', 'b'"):
+    with pytest.raises(ValueError, match=r"there is already a tensor 'a'; the names are 'a', 'b'"):
         tensors.add(c, "a")
     tensors.add(c)
     assert owners(tensors) == {"a": a, "b": b, "": c}
@@ -151,7 +151,7 @@ def test_the_senders_stream_is_ordered_behind_what_is_made_elsewhere(waits: list
     for name in ("library", "interface", "tensor"):
         assert message[name].device == CUDA
         assert message[name].stream == 7
-        assert message[name]._ready is work
+        assert message[name]._pending_work is work
     assert tensor.stream == 0x45  # the sender's own is as it was
     assert work.ordered == []
 

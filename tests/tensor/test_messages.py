@@ -71,11 +71,11 @@ def test_an_error_that_is_none_of_ours_keeps_its_type_and_is_noted() -> None:
         def order(self, stream: int) -> None:
             raise RuntimeError("the device is gone")
 
-    tensor = as_tensor(Library(CUDA))._after(Lost())
+    tensor = as_tensor(Library(CUDA))._with_pending_work(Lost())
     with pytest.raises(RuntimeError, match="^the device is gone") as caught:
         sending({"frame": tensor}, stream=True)
     assert caught.value.__notes__[:2] == [
-        "raised while 'frame' was made a tensor",
+        "raised while 'frame' was converted to a tensor",
         "raised while emitting at output 'video' of operator 'camera'",
     ]
 
@@ -95,12 +95,12 @@ def test_what_cannot_be_exported_is_named_where_it_is_received(stream: bool) -> 
     flipped, read_only = heard
     assert flipped.startswith(
         "operator 'camera', output 'video': 'flipped': Tensor(shape=(4,), dtype=float64, device=cpu, "
-        "strides=(-8,), of numpy.ndarray) cannot be exported through DLPack: it lies backwards in memory"
+        "strides=(-8,), of numpy.ndarray) cannot be exported through DLPack: it has a negative stride"
     )
     assert "numpy.ascontiguousarray(array) or array.copy()" in flipped
     assert read_only.startswith(
         "operator 'camera', output 'video': 'fixed': Tensor(shape=(2,), dtype=int32, device=cpu, read-only, of "
-        "numpy.ndarray) cannot be exported through DLPack: it must not be written to"
+        "numpy.ndarray) cannot be exported through DLPack: it is read-only"
     )
 
 

@@ -84,7 +84,7 @@ def test_an_empty_mat_is_an_empty_tensor() -> None:
 
 def test_what_is_no_mat_is_refused() -> None:
     with pytest.raises(
-        TensorError, match=r"numpy.ndarray is no GpuMat: it has no cudaPtr\(\); as_tensor takes"
+        TensorError, match=r"numpy.ndarray is not a GpuMat: it has no cudaPtr\(\); as_tensor takes"
     ):
         gpumat_to_tensor(np.zeros(3))
     with pytest.raises(
@@ -112,7 +112,7 @@ def test_a_tensor_becomes_a_mat_and_a_tensor_again(cv2: Any, depth: str, channel
 
 def test_bfloat16_becomes_a_mat_of_opencv_5(monkeypatch: pytest.MonkeyPatch) -> None:
     short = as_tensor(OnGpu(np.zeros((4, 6, 2), np.uint16)))
-    tensor = Tensor._of(
+    tensor = Tensor._create(
         (short.data, short.shape, short.strides, type(short.dl_dtype)(4, 16), short.device, False),
         short,
         None,
@@ -173,7 +173,7 @@ def test_a_tensor_that_cannot_be_a_mat_says_why(cv2: Any) -> None:
     image = np.zeros((4, 6, 3), np.float32)
     refused(image.ravel(), r"shape \(72,\) cannot be a GpuMat, which has \(rows, columns\) or")
     refused(image[None], r"shape \(1, 4, 6, 3\) cannot be a GpuMat")
-    refused(np.zeros((3, 4, 5)), "would have 5 channels, and one to four can be")
+    refused(np.zeros((3, 4, 5)), "would have 5 channels, and a GpuMat has one to four")
     refused(np.zeros((3, 4, 0)), "would have 0 channels")
     refused(
         np.zeros((3, 4), np.complex64), r"complex64 cannot be a GpuMat of OpenCV .* which has uint8, int8, .*"

@@ -80,7 +80,7 @@ def test_a_cudf_column_is_a_vector_that_may_begin_anywhere() -> None:
 
 
 def test_a_cudf_column_with_nulls_is_refused() -> None:
-    with pytest.raises(TensorError, match="it has a mask; a tensor has none"):
+    with pytest.raises(TensorError, match="it has a mask, which a tensor cannot have"):
         as_tensor(cudf_column(mask=device_buffer(64)))
 
 
@@ -300,5 +300,5 @@ def test_a_library_is_told_of_streams_as_it_understands_them(module: str, told: 
         export.request_capsule(Array(), stream, (1, 0))
     assert heard == told
     for stream in (-1, 0x1234):
-        export.request_elsewhere(Array(), stream, (1, 0), None, False)
+        export.request_copy(Array(), stream, (1, 0), None, False)
     assert heard == told * 2

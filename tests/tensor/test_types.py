@@ -11,7 +11,7 @@ import pytest
 
 from penstock import as_tensor
 from penstock.tensor import DLDataType, DLDevice, DLDeviceType, TensorError
-from penstock.tensor.types import element_named, element_of
+from penstock.tensor.types import element_from_name, element_from_typestr
 from tests.tensor.producers import Made
 
 NARROW = {
@@ -95,16 +95,16 @@ def test_without_ml_dtypes_a_narrow_tensor_can_still_be_passed_on() -> None:
     assert told.stdout.splitlines() == [
         "bfloat16 2 True",
         (
-            "NumPy has no dtype for bfloat16: install ml_dtypes to have one; the tensor can be passed to other "
-            "libraries without"
+            "NumPy has no dtype for bfloat16; ml_dtypes provides one if it is installed. The tensor can be passed "
+            "to other libraries without it"
         ),
     ]
 
 
 @pytest.mark.parametrize("typestr", ["|b1", "|i1", "|u1", "<i8", "<u2", "<f2", "<f4", "<c8", "<c16"])
 def test_what_an_array_interface_names_is_named_alike_again(typestr: str) -> None:
-    assert element_of(typestr).typestr == typestr
-    assert element_of(typestr).numpy() == np.dtype(typestr)
+    assert element_from_typestr(typestr).typestr == typestr
+    assert element_from_typestr(typestr).numpy() == np.dtype(typestr)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_what_an_array_interface_names_is_named_alike_again(typestr: str) -> Non
 )
 def test_what_no_tensor_holds_is_refused(typestr: Any) -> None:
     with pytest.raises(TensorError, match="unsupported dtype"):
-        element_of(typestr)
+        element_from_typestr(typestr)
 
 
 def test_a_device_is_a_pair_that_prints_itself() -> None:
@@ -134,10 +134,10 @@ def test_a_device_is_a_pair_that_prints_itself() -> None:
     ids=lambda element: element.name,
 )
 def test_an_element_type_is_found_by_the_name_it_has(element: DLDataType) -> None:
-    assert element_named(element.name) == element
+    assert element_from_name(element.name) == element
 
 
 @pytest.mark.parametrize("name", ["object", "str96", "datetime64[ns]", "void16", ""])
 def test_a_name_of_no_element_type_is_refused(name: str) -> None:
     with pytest.raises(TensorError, match="unsupported dtype"):
-        element_named(name)
+        element_from_name(name)

@@ -1,104 +1,81 @@
 """GPUs: devices, SM partitions, contexts, streams and events; real or simulated.
 
-On a machine with a GPU the names here are cuda.core's own objects, re-exported and never wrapped. Elsewhere
-they are those of :mod:`penstock.gpu.sim`, which has the same interface, so the same program runs. The choice
-is made when one of them is first used; ``PENSTOCK_DEVICE`` (``auto``, ``cuda``, ``sim``, ``none``) makes it.
+On a machine with a GPU, names such as Device and Stream are those of cuda.core, re-exported and never wrapped.
+Elsewhere they are those of :mod:`penstock.gpu.sim`, which has the same interface, so the same program runs on
+both. The choice is made when one of these names is first used; ``PENSTOCK_DEVICE`` (``auto``, ``cuda``,
+``sim``, ``none``) controls it.
 
-Beside them stands what cuda.core lacks: :func:`partition`, :func:`when_done`, :func:`launch_host`,
+The package adds what cuda.core lacks: :func:`partition`, :func:`when_done`, :func:`launch_host`,
 :class:`kernel` and :class:`StreamHandle`. They work with either kind of device.
 """
+
+from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from penstock.gpu.ambient import current_stream, library_is_in_use, use_stream
-from penstock.gpu.backends import Backend, DeviceUnavailable, backend, module
-from penstock.gpu.completion import when_done
-from penstock.gpu.current_device import on_device, remember_current
-from penstock.gpu.host_function import launch_host
-from penstock.gpu.kernels import kernel
-from penstock.gpu.stream_handle import StreamHandle
+from penstock.gpu.ambient import current_stream as current_stream
+from penstock.gpu.ambient import library_is_in_use as library_is_in_use
+from penstock.gpu.ambient import use_stream as use_stream
+from penstock.gpu.backends import Backend as Backend
+from penstock.gpu.backends import DeviceUnavailable as DeviceUnavailable
+from penstock.gpu.backends import backend as backend
+from penstock.gpu.backends import module as _module
+from penstock.gpu.completion import when_done as when_done
+from penstock.gpu.current_device import on_device as on_device
+from penstock.gpu.current_device import remember_current as remember_current
+from penstock.gpu.device_names import DEVICE_NAMES as _DEVICE_NAMES
+from penstock.gpu.host_function import launch_host as launch_host
+from penstock.gpu.kernels import kernel as kernel
+from penstock.gpu.stream_handle import StreamHandle as StreamHandle
 
-if TYPE_CHECKING:  # the simulated classes are typed and have the interface, so they stand for either
-    from penstock.gpu.partitions import (
-        Partition,
-        PartitionError,
-        PartitionRounded,
-        Partitions,
-        Plan,
-        Share,
-        partition,
+if TYPE_CHECKING:  # the simulated classes stand for those of either kind of device
+    from penstock.gpu.partitions import Partition as Partition
+    from penstock.gpu.partitions import PartitionError as PartitionError
+    from penstock.gpu.partitions import PartitionRounded as PartitionRounded
+    from penstock.gpu.partitions import Partitions as Partitions
+    from penstock.gpu.partitions import Plan as Plan
+    from penstock.gpu.partitions import Share as Share
+    from penstock.gpu.partitions import partition as partition
+    from penstock.gpu.sim.cuda_core import *  # noqa: F403
+else:  # type checkers accept only a list of literals, and see the names imported above without one
+    # Imported on first use: many programs create no partitions.
+    _PARTITION_NAMES = (
+        "Partition",
+        "PartitionError",
+        "PartitionRounded",
+        "Partitions",
+        "Plan",
+        "Share",
+        "partition",
     )
-    from penstock.gpu.sim import (
-        LEGACY_DEFAULT_STREAM,
-        Buffer,
-        Context,
-        ContextOptions,
-        CUDAError,
-        Device,
-        DeviceMemoryResource,
-        DeviceResources,
-        Event,
-        EventOptions,
-        Kernel,
-        LaunchConfig,
-        LegacyPinnedMemoryResource,
-        ObjectCode,
-        Program,
-        ProgramOptions,
-        SMResource,
-        SMResourceOptions,
-        Stream,
-        StreamOptions,
-        WorkqueueResource,
-        WorkqueueResourceOptions,
-        launch,
-    )
+    __all__ = [
+        *_DEVICE_NAMES,
+        *_PARTITION_NAMES,
+        "Backend",
+        "DeviceUnavailable",
+        "StreamHandle",
+        "backend",
+        "current_stream",
+        "kernel",
+        "launch_host",
+        "library_is_in_use",
+        "on_device",
+        "remember_current",
+        "use_stream",
+        "when_done",
+    ]
 
-# Type checkers want __all__ written out, so it is where each name stands, once.
-__all__ = [  # of the device: cuda.core's, or the simulation's
-    "LEGACY_DEFAULT_STREAM",
-    "Buffer",
-    "CUDAError",
-    "Context",
-    "ContextOptions",
-    "Device",
-    "DeviceMemoryResource",
-    "DeviceResources",
-    "Event",
-    "EventOptions",
-    "Kernel",
-    "LaunchConfig",
-    "LegacyPinnedMemoryResource",
-    "ObjectCode",
-    "Program",
-    "ProgramOptions",
-    "SMResource",
-    "SMResourceOptions",
-    "Stream",
-    "StreamOptions",
-    "WorkqueueResource",
-    "WorkqueueResourceOptions",
-    "launch",
-]
-_OF_THE_DEVICE = tuple(__all__)
-__all__ += ["Partition", "PartitionError", "PartitionRounded", "Partitions", "Plan", "Share", "partition"]
-_OF_PARTITIONS = __all__[len(_OF_THE_DEVICE) :]  # imported when first used: many programs divide nothing
-__all__ += ["Backend", "DeviceUnavailable", "StreamHandle", "backend", "kernel", "launch_host", "when_done"]
-__all__ += ["current_stream", "library_is_in_use", "on_device", "remember_current", "use_stream"]
+    def __getattr__(name: str) -> Any:
+        if name in _DEVICE_NAMES:
+            source = _module()
+        elif name in _PARTITION_NAMES:
+            source = importlib.import_module("penstock.gpu.partitions")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(source, name)
+        globals()[name] = value  # the choice of device holds for the process
+        return value
 
-
-def __getattr__(name: str) -> Any:
-    if name in _OF_THE_DEVICE:
-        source = module()
-    elif name in _OF_PARTITIONS:
-        source = importlib.import_module("penstock.gpu.partitions")
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(source, name)
-    globals()[name] = value  # the choice holds for the process: ask once
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    def __dir__() -> list[str]:
+        return sorted(__all__)

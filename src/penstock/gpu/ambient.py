@@ -1,24 +1,26 @@
-"""The current stream: where plain array code runs when it names no stream.
+"""The current stream: the stream of array code that names none.
 
-CuPy and PyTorch each keep a current stream for every thread. Inside :class:`use_stream` both are the given
-one, so that code which never mentions streams runs on it, and on the SMs it belongs to. A library that has
-not been imported is left alone: nothing is imported to look. On the way out both are put back.
+CuPy and PyTorch each have a current stream for every thread. :class:`use_stream` sets both, so that code that never
+mentions streams runs on the given stream, and on the SMs it belongs to. On exit both are restored. A library
+that has not been imported is left alone: nothing is imported to check.
 """
+
+from __future__ import annotations
 
 import sys
 import threading
 from functools import cache
 from typing import Any
 
-from penstock.gpu.stream_handle import StreamHandle
+from penstock.gpu.stream_handle import StreamHandle, SupportsStream
 
 _thread = threading.local()
 
 
 class use_stream:
-    """Make a stream current for CuPy and PyTorch on this thread, for the length of a ``with``.
+    """Make a stream current for CuPy and PyTorch on this thread, for the duration of a ``with`` block.
 
-    It can be entered again and again, so one that is used often is made once.
+    An instance can be entered any number of times, so one that is used often is created once.
 
     Examples
     --------
@@ -28,10 +30,10 @@ class use_stream:
 
     __slots__ = ("_cupy", "_previous", "_torch", "handle")
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: SupportsStream) -> None:
         self.handle = stream if isinstance(stream, StreamHandle) else StreamHandle(stream)
         self._previous: list[Any] = []
-        self._cupy: Any = None  # a library's stream to go back to
+        self._cupy: Any = None  # a library's stream to restore
         self._torch: Any = None
 
     def __enter__(self) -> StreamHandle:
@@ -44,7 +46,7 @@ class use_stream:
             try:
                 self._enter_libraries(handle)
             except BaseException:
-                self.__exit__()  # one library that fails must not leave another on this stream
+                self.__exit__()  # an error of one library must not leave the other on this stream
                 raise
         return handle
 

@@ -1,9 +1,11 @@
-"""Which device a program runs on: a real one, a simulated one, or none.
+"""The choice of the device that a program runs on: real, simulated or none.
 
-``PENSTOCK_DEVICE`` chooses: ``cuda``, ``sim``, ``none``, or ``auto`` (the default), which is CUDA where a
-device is found and a simulated one elsewhere. The choice is made when a device is first needed, once for the
-process. Nothing here imports a CUDA library before that.
+``PENSTOCK_DEVICE`` makes the choice: ``cuda``, ``sim``, ``none``, or ``auto`` (the default), which is CUDA if a
+device is found and a simulated device otherwise. The choice is made once for the process, when a device is
+first needed. No CUDA library is imported before that.
 """
+
+from __future__ import annotations
 
 import importlib
 import os
@@ -16,30 +18,30 @@ from typing import Literal
 Backend = Literal["cuda", "sim", "none"]
 
 CHOICES = ("auto", "cuda", "sim", "none")
-SIMULATED_TIME = "paced"  # which time a simulated device is in, unless PENSTOCK_SIM_TIME says otherwise
+SIMULATED_TIME = "paced"  # the kind of time of a simulated device, unless PENSTOCK_SIM_TIME is set
 OLDEST_DRIVER = (12, 4)  # the first with green contexts
 
 
 class DeviceUnavailable(RuntimeError):
-    """There is no device of the kind that was asked for; the text says what was found and what is needed."""
+    """No device of the requested kind is available; the text says what was found and what is needed."""
 
 
 _choosing = threading.Lock()
 
 
 def backend() -> Backend:
-    """Return which kind of device this process uses, choosing it at the first call."""
+    """Return the kind of device that this process uses; the first call makes the choice."""
     with _choosing:  # two threads must not both announce the simulation
         return _choose()
 
 
 def chosen() -> Backend | None:
-    """Return which kind of device this process uses if that has been chosen already, else None."""
+    """Return the kind of device that this process uses, or None if the choice has not been made."""
     return _choose() if _choose.cache_info().currsize else None
 
 
 def module() -> ModuleType:
-    """Return the module whose Device, Stream and other names this process uses."""
+    """Return the module that provides Device, Stream and the other names for this process."""
     kind = backend()
     if kind == "none":
         raise DeviceUnavailable(
@@ -51,31 +53,31 @@ def module() -> ModuleType:
 
 @cache
 def _choose() -> Backend:
-    asked = os.environ.get("PENSTOCK_DEVICE", "auto")
-    if asked not in CHOICES:
-        raise ValueError(f"PENSTOCK_DEVICE={asked!r}: must be one of {', '.join(CHOICES)}")
-    if asked == "cuda":
-        lack = why_not_cuda()
-        if lack is not None:
-            raise DeviceUnavailable(f"PENSTOCK_DEVICE=cuda, but {lack}")
+    setting = os.environ.get("PENSTOCK_DEVICE", "auto")
+    if setting not in CHOICES:
+        raise ValueError(f"PENSTOCK_DEVICE={setting!r}: must be one of {', '.join(CHOICES)}")
+    if setting == "cuda":
+        reason = why_not_cuda()
+        if reason is not None:
+            raise DeviceUnavailable(f"PENSTOCK_DEVICE=cuda, but {reason}")
         return "cuda"
-    if asked == "auto":
-        lack = why_not_cuda()
-        if lack is None:
+    if setting == "auto":
+        reason = why_not_cuda()
+        if reason is None:
             return "cuda"
         time = os.environ.get("PENSTOCK_SIM_TIME", SIMULATED_TIME)
-        print(f"penstock: {lack}; running on a simulated device, in {time} time", file=sys.stderr)
+        print(f"penstock: {reason}; running on a simulated device, in {time} time", file=sys.stderr)
         return "sim"
-    return "sim" if asked == "sim" else "none"
+    return "sim" if setting == "sim" else "none"
 
 
 def why_not_cuda() -> str | None:
-    """Return what keeps CUDA from being used, or None if nothing does.
+    """Return the reason why CUDA cannot be used, or None if it can.
 
     Raises
     ------
     DeviceUnavailable
-        If there is a GPU whose driver is too old. Simulating it would hide that.
+        If there is a GPU whose driver is too old. Simulating a device would hide the problem.
     """
     try:
         from cuda.bindings import driver
@@ -113,7 +115,7 @@ def driver_version() -> tuple[int, int]:
 
     status, version = driver.cuDriverGetVersion()
     if status != driver.CUresult.CUDA_SUCCESS:
-        raise DeviceUnavailable(f"the driver does not tell its version ({status.name})")
+        raise DeviceUnavailable(f"the driver does not report its version ({status.name})")
     return version // 1000, version % 1000 // 10
 
 

@@ -1,53 +1,19 @@
 """A real GPU: cuda.core's own objects, under the names that :mod:`penstock.gpu` uses."""
 
-from cuda.core import (
-    LEGACY_DEFAULT_STREAM,
-    Buffer,
-    Context,
-    ContextOptions,
-    Device,
-    DeviceMemoryResource,
-    DeviceResources,
-    Event,
-    EventOptions,
-    Kernel,
-    LaunchConfig,
-    LegacyPinnedMemoryResource,
-    ObjectCode,
-    Program,
-    ProgramOptions,
-    SMResource,
-    SMResourceOptions,
-    Stream,
-    StreamOptions,
-    WorkqueueResource,
-    WorkqueueResourceOptions,
-    launch,
-)
-from cuda.core._utils.cuda_utils import CUDAError  # cuda.core raises it and exports it nowhere else
+from __future__ import annotations
 
-__all__ = [
-    "LEGACY_DEFAULT_STREAM",
-    "Buffer",
-    "CUDAError",
-    "Context",
-    "ContextOptions",
-    "Device",
-    "DeviceMemoryResource",
-    "DeviceResources",
-    "Event",
-    "EventOptions",
-    "Kernel",
-    "LaunchConfig",
-    "LegacyPinnedMemoryResource",
-    "ObjectCode",
-    "Program",
-    "ProgramOptions",
-    "SMResource",
-    "SMResourceOptions",
-    "Stream",
-    "StreamOptions",
-    "WorkqueueResource",
-    "WorkqueueResourceOptions",
-    "launch",
-]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the simulated classes have the same interface, and their types are known everywhere
+    from penstock.gpu.sim.cuda_core import *  # noqa: F403
+else:
+    import cuda.core
+    from cuda.core._utils.cuda_utils import CUDAError  # cuda.core raises it but does not export it
+
+    from penstock.gpu.device_names import DEVICE_NAMES
+
+    __all__ = list(DEVICE_NAMES)
+    for _name in DEVICE_NAMES:
+        if _name != CUDAError.__name__:
+            globals()[_name] = getattr(cuda.core, _name)
+    del _name

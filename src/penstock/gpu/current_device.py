@@ -1,9 +1,11 @@
-"""The device that is current on a thread, for a while.
+"""The current device of a thread, changed temporarily.
 
-CUDA keeps a current context for each thread. The default stream is that of the current context, and streams and
-events are made in it. Code that works on one device for a moment, on a thread where other code relies on another,
-makes its device current and then puts back what was there.
+CUDA has a current context for each thread. The default stream is that of the current context, and streams and
+events are created in it. Code that briefly works on one device, on a thread where other code relies on another,
+makes its device current and then restores the previous context.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 
@@ -11,9 +13,9 @@ from penstock.gpu.backends import backend, module
 
 
 class on_device:
-    """Make a device current on this thread, for the length of a ``with``; then put back what was current.
+    """Make a device current on this thread for the duration of a ``with`` block, then restore the previous context.
 
-    Its primary context is made current. Where nothing was current before, the device stays so.
+    The device's primary context is made current. If no context was current before, the device stays current.
 
     Parameters
     ----------
@@ -26,57 +28,59 @@ class on_device:
     ...     event = gpu.Device(1).create_event()
     """
 
-    __slots__ = ("_device_id", "_put_back")
+    __slots__ = ("_device_id", "_restore")
 
     def __init__(self, device_id: int) -> None:
         self._device_id = device_id
-        self._put_back: list[Callable[[], None]] = []  # it may be entered inside itself
+        self._restore: list[
+            Callable[[], None]
+        ] = []  # a stack: an instance may be entered while it is entered
 
     def __enter__(self) -> None:
-        put_back = remember_current()
+        restore = remember_current()
         module().Device(self._device_id).set_current()
-        self._put_back.append(put_back)
+        self._restore.append(restore)
 
     def __exit__(self, *_: object) -> None:
-        self._put_back.pop()()
+        self._restore.pop()()
 
 
 def remember_current() -> Callable[[], None]:
-    """Return a function that makes current, on this thread, what is current now; if nothing is, it does nothing."""
-    return _of_driver() if backend() == "cuda" else _of_simulation()
+    """Return a function that restores this thread's current context; without one, the function does nothing."""
+    return _remember_real() if backend() == "cuda" else _remember_simulated()
 
 
-def _of_driver() -> Callable[[], None]:
+def _remember_real() -> Callable[[], None]:
     from cuda.bindings import driver
 
     _, current = driver.cuCtxGetCurrent()
     if not int(current):
-        return _nothing
+        return _do_nothing
     names = module()
     device = names.Device()
     try:
         known = device.context
-    except names.CUDAError:  # another library made it current, and cuda.core was not used on this thread
+    except names.CUDAError:  # another library made it current; cuda.core was not used on this thread
         known = None
 
-    def put_back() -> None:
-        # Both are asked: cuda.core makes streams in the context that it was last told of, whatever is current.
+    def restore() -> None:
+        # Both are needed: cuda.core creates streams in the context last set through it, whichever is current.
         if known is not None:
             device.set_current(known)
         driver.cuCtxSetCurrent(current)
 
-    return put_back
+    return restore
 
 
-def _of_simulation() -> Callable[[], None]:
+def _remember_simulated() -> Callable[[], None]:
     from penstock.gpu.sim.machine import current_machine
 
     machine = current_machine()
     context, view = machine.current_context, machine.current_view
     if context is None:
-        return _nothing
+        return _do_nothing
     return lambda: machine.make_current(context, view)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

@@ -1,11 +1,14 @@
-"""Host functions: the stream calls the program when it gets there, and goes on when the call returns.
+"""Host functions: functions of the program that a stream calls between two pieces of its work.
 
-cuda.core has no call for this on a stream, so the real device's is made through cuda.bindings. The driver
-wants the address of a C function; ctypes makes one from a Python function, and is used for nothing else.
+cuda.core has no method for this, so a real device is called through cuda.bindings. The driver takes the address
+of a C function; ctypes creates one from a Python function, and is used for nothing else.
 
-Use it to order something on the host between two pieces of work. To be *told* that a stream has passed a
-point use :func:`penstock.gpu.when_done`, which costs less and leaves no gap in the stream.
+Use a host function to order work on the host between two pieces of work on the device. For a notification that
+a stream has reached a point, use :func:`penstock.gpu.when_done`, which costs less and leaves no gap in the
+stream.
 """
+
+from __future__ import annotations
 
 import itertools
 import sys
@@ -15,23 +18,25 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.gpu.simulated import is_simulated
-from penstock.gpu.stream_handle import handle_of
+from penstock.gpu.stream_handle import SupportsStream, handle_of
 
 
-def launch_host(stream: Any, function: Callable[[], object]) -> None:
-    """Have the host call a function once the stream has done what was submitted so far.
+def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
+    """Call a function on the host after the work that was submitted to a stream so far.
 
-    What is submitted afterwards waits until the function has returned. The function runs on a thread of the
-    driver's. It must not call CUDA, and what it raises is reported through ``sys.unraisablehook``.
+    Work that is submitted later waits until the function has returned. The function runs on a thread of the
+    driver and must not call CUDA. Its errors are reported through ``sys.unraisablehook``.
 
     Parameters
     ----------
     stream : Stream, StreamHandle, or another library's stream
-        Of a real or a simulated device.
+        A stream of a real or a simulated device.
+    function : callable
+        Called without arguments.
     """
-    stream = getattr(stream, "stream", stream)  # a StreamHandle knows which device it is of
+    stream = getattr(stream, "stream", stream)  # the stream of a StreamHandle
     if is_simulated(stream):
-        from penstock.gpu.sim.kernel import launch_host as launch_host_simulated
+        from penstock.gpu.sim.launches import launch_host as launch_host_simulated
 
         launch_host_simulated(stream, lambda: _call(function, Exception))
         return
@@ -47,12 +52,12 @@ def launch_host(stream: Any, function: Callable[[], object]) -> None:
 
 
 _pending: dict[int, Callable[[], object]] = {}
-_tokens = itertools.count(1)  # not 0: the driver hands it over as a pointer, and ctypes reads NULL as None
+_tokens = itertools.count(1)  # not 0: the driver passes it as a pointer, and ctypes converts NULL to None
 
 
 @cache
 def _entry() -> Any:
-    """Return the C function that the driver calls with a token; made once and kept, as the driver needs."""
+    """Return the C function that the driver calls with a token; created once, and kept alive for the driver."""
     import ctypes
 
     from cuda.bindings import driver
@@ -70,12 +75,12 @@ def _call_pending(token: int) -> None:
 
 
 def _call(function: Callable[[], object], caught: type[BaseException]) -> None:
-    # The driver's thread has nobody to hand an error to. A simulated stream has: the thread that waits for
-    # it, which is the one to hear of Ctrl-C.
+    # A thread of the driver has no caller to raise an error to. A simulated stream has: the thread that waits
+    # for it, which must receive Ctrl-C.
     try:
         function()
     except caught as error:
-        # What the hook reads; Python has no way to make its own UnraisableHookArgs.
+        # The attributes that the hook reads; Python code cannot create sys.UnraisableHookArgs.
         args = SimpleNamespace(
             exc_type=type(error),
             exc_value=error,

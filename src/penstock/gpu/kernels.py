@@ -1,31 +1,45 @@
-"""A kernel declared once, launched on a real or a simulated device."""
+"""Kernels that are declared once and launched on a real or a simulated device."""
+
+from __future__ import annotations
 
 import threading
 import weakref
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from penstock.gpu.simulated import is_simulated
 
 if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+
     from penstock.gpu import sim
 
+    P = ParamSpec("P", default=...)
+    """The parameters of a kernel. A kernel without known parameters accepts any arguments."""
+else:
+    from typing import ParamSpec
 
-class kernel:
-    """Declare a kernel: its CUDA source, and what a simulated device should know of it.
+    P = ParamSpec("P")  # before Python 3.13 it has no default
+
+
+class kernel(Generic[P]):
+    """Declare a kernel: its CUDA source, and its model for simulated devices.
+
+    If ``seconds`` is a function, its parameters are those of the kernel, and type checkers check the arguments
+    of each launch against them.
 
     Parameters
     ----------
     name : str
-        The kernel's name in the source; declare it ``extern "C"`` there.
+        The kernel's name in the source, where it is declared ``extern "C"``.
     source : str
         CUDA C++.
     seconds : float or callable
-        How long one block runs on a simulated device: a number, or a function of the launch's arguments.
+        How long a block runs on a simulated device: a number, or a function of the launch's arguments.
     effect : callable, optional
-        What the kernel does on a simulated device: called with the launch's arguments when its last block
-        ends, device buffers as NumPy arrays of bytes.
+        What the kernel does on a simulated device: called with the launch's arguments when its last block ends,
+        with device buffers as NumPy arrays of bytes.
 
     Examples
     --------
@@ -34,12 +48,30 @@ class kernel:
     >>> gpu.launch(stream, gpu.LaunchConfig(grid=16, block=1024), spin.on(device), 100_000)
     """
 
+    @overload
+    def __init__(
+        self: kernel[...],
+        name: str,
+        *,
+        source: str,
+        seconds: float,
+        effect: Callable[..., object] | None = None,
+    ) -> None: ...
+    @overload
     def __init__(
         self,
         name: str,
         *,
         source: str,
-        seconds: float | Callable[..., float],
+        seconds: Callable[P, float],
+        effect: Callable[..., object] | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        *,
+        source: str,
+        seconds: float | Callable[P, float],
         effect: Callable[..., object] | None = None,
     ) -> None:
         self.name = name
@@ -51,14 +83,14 @@ class kernel:
         _declared[source, name] = self
 
     @cached_property
-    def model(self) -> "sim.Kernel":
-        """The kernel as a simulated device knows it."""
-        from penstock.gpu import sim  # only where something is simulated
+    def model(self) -> sim.Kernel[P]:
+        """The kernel for simulated devices."""
+        from penstock.gpu import sim  # imported only where something is simulated
 
         return sim.Kernel(self.name, self._seconds, self._effect)
 
-    def on(self, device: Any) -> Any:
-        """Return the kernel for a device, to give to ``launch``; the first call for a chip compiles it."""
+    def on(self, device: sim.Device) -> sim.Kernel[P]:
+        """Return the kernel for a device, to pass to ``launch``; the first call for a chip compiles it."""
         if is_simulated(device):
             return self.model
         with self._compiling:
@@ -68,16 +100,17 @@ class kernel:
                 options = ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
                 code = Program(self.source, "c++", options).compile("cubin")
                 self._compiled[device.arch] = code.get_kernel(self.name)
-            return self._compiled[device.arch]
+            compiled: sim.Kernel[P] = self._compiled[device.arch]
+            return compiled
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
 
 
-# What a simulated Program finds its kernels in, for as long as they live.
-_declared: "weakref.WeakValueDictionary[tuple[str, str], kernel]" = weakref.WeakValueDictionary()
+# The declared kernels that are still referenced, for the simulated Program.
+_declared: weakref.WeakValueDictionary[tuple[str, str], kernel[...]] = weakref.WeakValueDictionary()
 
 
-def declared(source: str, name: str) -> kernel | None:
-    """Return the kernel of that name that was declared for a source, or None."""
+def find_declared(source: str, name: str) -> kernel[...] | None:
+    """Return the kernel that was declared with that source and name, or None."""
     return _declared.get((source, name))

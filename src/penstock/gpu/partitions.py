@@ -1,35 +1,36 @@
-"""Slices of a GPU: disjoint, unequal partitions of its SMs, each a green context.
+"""Partitions of a GPU: disjoint, unequal sets of its SMs, each with a green context.
 
-Drivers differ in what they split. From 13.1 on they give each group its own count. Before that all groups of
-a split have one size and cannot be split further; but a context may be built from several groups, so a split
-into the smallest groups the device has, dealt out, gives unequal partitions on every driver since 12.4. Where
-the counts asked for are equal, the driver's own split is tried first: it wastes less.
-
-Whatever is left over is a partition too. Nothing is cut twice: the driver does not notice when two contexts
-are built from the same group, which then share its SMs.
+The remaining SMs form a last partition, ``leftover``. :mod:`penstock.gpu.partition_layout` explains how the SMs
+are split.
 """
+
+from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from penstock.gpu.partition_layout import group_size, lay_out, total_sms
 from penstock.gpu.simulated import is_simulated
+
+if TYPE_CHECKING:
+    from penstock.gpu.sim import Context, Device, Stream, StreamOptions
 
 LEFTOVER = "leftover"
 
 
 class PartitionError(ValueError):
-    """A partition that the device cannot give; the text says what it can."""
+    """The device cannot be partitioned as requested; the text says what is possible."""
 
 
 class PartitionRounded(UserWarning):
-    """A partition was given more SMs than were asked for, the fewest that the device has groups for."""
+    """A partition has more SMs than requested: the smallest number that the device can provide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one partition asked for and what it gets; the leftover asked for nothing."""
+    """The requested and the actual SM count of one partition; 0 SMs are requested for the leftover."""
 
     name: str
     requested: int
@@ -42,14 +43,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a device would be divided.
+    """How a device is or would be partitioned.
 
     Attributes
     ----------
     group_size : int
-        How many SMs the device schedules together; before CUDA 13.1 partitions are made of whole groups.
+        The number of SMs that the device schedules together. Before CUDA 13.1 partitions consist of whole groups.
     shares : tuple of Share
-        One for each partition asked for, in order; last, if any SMs are over, one named ``leftover``.
+        One for each requested partition, in order; last, if any SMs remain, one named ``leftover``.
     """
 
     device_name: str
@@ -77,36 +78,36 @@ class Plan:
 
 
 class Partition:
-    """Some SMs of a device, and the green context that work on them belongs to.
+    """Some SMs of a device, and a green context whose work runs on them.
 
     Attributes
     ----------
     name : str
-        What it was called; its position, if it was given no name.
+        The name; the position, if it was given no name.
     requested, sm_count : int
-        How many SMs were asked for, and how many it really has, by the driver's own count.
+        The number of SMs that were requested, and the number it has according to the driver.
     context : Context
-        Its green context.
+        The green context.
     """
 
-    def __init__(self, name: str, requested: int, context: Any) -> None:
+    def __init__(self, name: str, requested: int, context: Context) -> None:
         self.name = name
         self.requested = requested
         self.context = context
         self.sm_count: int = context.resources.sm.sm_count
-        self._streams: list[Any] = []
+        self._streams: list[Stream] = []
 
-    def create_stream(self, options: Any = None) -> Any:
-        """Create a stream whose work runs on these SMs only; it closes with the partition."""
+    def create_stream(self, options: StreamOptions | dict[str, Any] | None = None) -> Stream:
+        """Create a stream whose work runs on these SMs only; closing the partition closes it."""
         stream = self.context.create_stream(options)
         self._streams.append(stream)
         return stream
 
     def close(self) -> None:
-        """Wait for the work on the streams made here, then close the context and them.
+        """Wait for the work on the streams created here, then close the context and the streams.
 
-        A context that is current is refused: then everything stays open, and it can be closed again later. An
-        error of a stream's work keeps nothing open; the first is raised at the end.
+        A context that is current cannot be closed. In that case everything stays open, and the partition can be
+        closed later. Errors of a stream's work do not prevent closing; the first one is raised at the end.
         """
         errors: list[Exception] = []
 
@@ -120,7 +121,7 @@ class Partition:
             if not stream.is_closed:
                 attempt(stream.sync)
         if not self.context.is_closed:
-            self.context.close()  # before its streams, which outlive it: if it is refused, they are whole
+            self.context.close()  # first, since its streams can outlive it: if this fails, they stay open
         while self._streams:
             attempt(self._streams.pop().close)
         if errors:
@@ -139,7 +140,7 @@ class Partitions(Sequence[Partition]):
 
     @property
     def leftover(self) -> Partition | None:
-        """The partition of what nobody asked for, or None if nothing is over."""
+        """The partition of the remaining SMs, or None if none remain."""
         last = self._partitions[-1] if self._partitions else None
         return last if last is not None and last.name == LEFTOVER else None
 
@@ -156,17 +157,17 @@ class Partitions(Sequence[Partition]):
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def __enter__(self) -> "Partitions":
+    def __enter__(self) -> Partitions:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Close every partition, the newest first; work under way is waited for.
+        """Wait for the work of every partition and close it, the newest first.
 
-        An error while closing one does not keep the others open; the first is raised at the end. One that was
-        refused because it is current stays here, to be closed again.
+        An error while closing one does not keep the others open; the first error is raised at the end. A
+        partition that cannot be closed because its context is current remains, to be closed later.
         """
         errors: list[Exception] = []
         for partition in reversed(self._partitions):
@@ -187,7 +188,7 @@ Request = Sequence[int] | Mapping[str, int]
 
 @overload
 def partition(
-    device: Any,
+    device: Device,
     request: Request,
     *,
     exact: bool = False,
@@ -197,7 +198,7 @@ def partition(
 ) -> Partitions: ...
 @overload
 def partition(
-    device: Any,
+    device: Device,
     request: Request,
     *,
     exact: bool = False,
@@ -206,7 +207,7 @@ def partition(
     concurrency_limit: int | None = None,
 ) -> Plan: ...
 def partition(
-    device: Any,
+    device: Device,
     request: Request,
     *,
     exact: bool = False,
@@ -214,220 +215,127 @@ def partition(
     sharing_scope: str | None = None,
     concurrency_limit: int | None = None,
 ) -> Partitions | Plan:
-    """Divide a device's SMs into disjoint partitions.
+    """Divide the SMs of a device into disjoint partitions.
 
     Parameters
     ----------
     device : Device
-        Real or simulated, with a driver for CUDA 12.4 or newer.
+        A real or simulated device, with a driver for CUDA 12.4 or newer.
     request : sequence of int, or mapping of names to int
-        How many SMs each partition should have: ``[16, 40]`` or ``{"control": 16, "vision": 40}``. A count
-        that the device has no groups for is rounded up to one it has, with a :class:`PartitionRounded`
-        warning.
-    exact : bool
-        Refuse instead of rounding up.
-    dry_run : bool
-        Make nothing; return the plan.
-    sharing_scope, concurrency_limit : optional
-        How each partition's work reaches the device, on drivers from 13.1 on
+        The number of SMs of each partition: ``[16, 40]`` or ``{"control": 16, "vision": 40}``. A count that the
+        device cannot provide is rounded up, with a :class:`PartitionRounded` warning. exact : bool Raise an
+        error instead of rounding up. dry_run : bool Create nothing and return the plan. sharing_scope,
+        concurrency_limit : optional How the work of each partition reaches the device, on drivers from 13.1 on
         (:class:`~penstock.gpu.WorkqueueResourceOptions`).
 
     Returns
     -------
     Partitions or Plan
-        The partitions asked for, in order, and last the ``leftover`` one if any SMs are over.
+        The requested partitions in order, and last, if any SMs remain, the ``leftover`` partition.
 
     Raises
     ------
     PartitionError
-        If the device cannot give what was asked for.
+        If the device cannot provide the requested partitions.
 
     Examples
     --------
     >>> with gpu.partition(device, {"control": 16, "vision": 40}) as parts:
     ...     stream = parts["control"].create_stream()
     """
-    names, counts = _read(request)
+    names, counts = _parse(request)
     sm = device.resources.sm
-    group_size: int = sm.coscheduled_alignment
-    layout = _lay_out(device, counts, dry_run=dry_run)
+    module = _module_of(device)
+    layout = lay_out(sm, module, counts, dry_run=dry_run)
+    if layout is None:
+        raise _does_not_fit(device, counts)
     shares = [
-        Share(name, count, _total(pieces))
-        for name, count, pieces in zip(names, counts, layout.pieces, strict=True)
+        Share(name, count, total_sms(groups))
+        for name, count, groups in zip(names, counts, layout.groups, strict=True)
     ]
     rounded = [share for share in shares if share.requested != share.sm_count]
     if rounded and exact:
         raise PartitionError(
-            f"{device.name} cannot give exactly what was asked for: {', '.join(map(str, rounded))} is the "
-            f"nearest; its groups have {group_size} SMs"
+            f"{device.name} cannot provide exactly the requested SMs: the nearest is "
+            f"{', '.join(map(str, rounded))}; its groups have {sm.coscheduled_alignment} SMs"
         )
     if rounded and not dry_run:
         warnings.warn(f"rounded up: {', '.join(map(str, rounded))}", PartitionRounded, stacklevel=2)
-    groups = list(layout.pieces)
-    if _total(layout.leftover):
-        shares.append(Share(LEFTOVER, 0, _total(layout.leftover)))
-        groups.append(layout.leftover)
-    plan = Plan(device.name, sm.sm_count, group_size, tuple(shares))
-    workqueue = _workqueue(device, sharing_scope, concurrency_limit)
+    resources = list(layout.groups)
+    if total_sms(layout.leftover):
+        shares.append(Share(LEFTOVER, 0, total_sms(layout.leftover)))
+        resources.append(layout.leftover)
+    plan = Plan(device.name, sm.sm_count, sm.coscheduled_alignment, tuple(shares))
+    workqueue = _workqueue(device, module, sharing_scope, concurrency_limit)
     if dry_run:
         return plan
-    made = Partitions(plan, [])
+    partitions = Partitions(plan, [])
     try:
-        for share, group in zip(shares, groups, strict=True):
-            options = _names(device).ContextOptions(resources=[*group, *workqueue])
-            context = device.create_context(options)
+        for share, groups in zip(shares, resources, strict=True):
+            context = device.create_context(module.ContextOptions(resources=[*groups, *workqueue]))
             try:
-                made._partitions.append(Partition(share.name, share.requested, context))
+                partitions._partitions.append(Partition(share.name, share.requested, context))
             except BaseException:
                 context.close()
                 raise
     except BaseException:
-        made.close()  # nothing is left half made
+        partitions.close()  # all or none
         raise
-    return made
+    return partitions
 
 
-@dataclass(slots=True)
-class _Layout:
-    """SM resources, dealt out: for each partition those it is built from, and those left over."""
-
-    pieces: list[list[Any]]
-    leftover: list[Any]
-
-    def excess(self, counts: list[int]) -> int:
-        return sum(_total(pieces) - count for pieces, count in zip(self.pieces, counts, strict=True))
-
-
-def _lay_out(device: Any, counts: list[int], *, dry_run: bool) -> _Layout:
-    """Find the resources for each count that waste the fewest SMs."""
-    sm = device.resources.sm
-    if sum(counts) > sm.sm_count:
-        raise _too_much(device, counts)
-    step, least = sm.coscheduled_alignment, sm.min_partition_size
-    aligned = [max(_round_up(count, step), least) for count in counts]
-    even = [max(_round_up(count, 2), least) for count in counts]
-    found = [
-        _split_by_driver(device, aligned, dry_run=dry_run),
-        # From 13.1 on, SMs that are not scheduled together may fill up what whole sets of them leave.
-        _split_by_driver(device, even, dry_run=dry_run, backfill=True),
-        _split_into_smallest(device, counts, dry_run),
-    ]
-    layouts = [layout for layout in found if layout is not None]
-    if not layouts:
-        raise _too_much(device, counts)
-    return min(layouts, key=lambda layout: layout.excess(counts))
-
-
-def _split_by_driver(
-    device: Any, sizes: list[int], *, dry_run: bool, backfill: bool = False
-) -> _Layout | None:
-    """Ask the driver for just these groups; None if it cannot."""
-    names = _names(device)
-    options = names.SMResourceOptions(count=tuple(sizes), backfill=backfill)
-    try:
-        groups, rest = device.resources.sm.split(options, dry_run=dry_run)
-    except (names.CUDAError, RuntimeError) as error:
-        if _is_refusal(error):
-            return None
-        raise
-    if len(groups) < len(sizes):  # before 13.1 the driver gives fewer rather than refusing
-        return None
-    return _Layout([[group] for group in groups], [rest] if rest.sm_count else [])
-
-
-def _split_into_smallest(device: Any, counts: list[int], dry_run: bool) -> _Layout | None:
-    """Split once into the smallest groups there are and deal them out; None if they do not suffice."""
-    sm = device.resources.sm
-    size = sm.min_partition_size
-    names = _names(device)
-    options = names.SMResourceOptions(count=[size] * max(sm.sm_count // size, 1))
-    try:
-        groups, rest = sm.split(options, dry_run=dry_run)
-    except (names.CUDAError, RuntimeError) as error:
-        if _is_refusal(error):
-            return None
-        raise
-    best: _Layout | None = None
-    # What the split leaves over is one more piece, of an odd size: it may serve one of the partitions.
-    for served in [None, *range(len(counts))] if rest.sm_count else [None]:
-        pieces: list[list[Any]] = []
-        unused = list(groups)
-        for number, count in enumerate(counts):
-            part = [rest] if number == served else []
-            needed = -(-max(count - _total(part), 0) // size)
-            if needed > len(unused):
-                break
-            pieces.append(part + unused[:needed])
-            unused = unused[needed:]
-        else:
-            leftover = unused + ([rest] if rest.sm_count and served is None else [])
-            layout = _Layout(pieces, leftover)
-            if best is None or layout.excess(counts) < best.excess(counts):
-                best = layout
-    return best
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Whether there are no such groups, or, before 13.1, none of different sizes; else something is wrong."""
-    text = str(error)
-    return "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION" in text or (
-        isinstance(error, RuntimeError) and "13.1" in text
-    )
-
-
-def _workqueue(device: Any, scope: str | None, limit: int | None) -> list[Any]:
+def _workqueue(device: Device, module: Any, scope: str | None, limit: int | None) -> list[Any]:
     if scope is None and limit is None:
         return []
-    names = _names(device)
     queue = device.resources.workqueue
-    queue.configure(names.WorkqueueResourceOptions(sharing_scope=scope, concurrency_limit=limit))
+    queue.configure(module.WorkqueueResourceOptions(sharing_scope=scope, concurrency_limit=limit))
     return [queue]
 
 
-def _read(request: Request) -> tuple[list[str], list[int]]:
+def _parse(request: Request) -> tuple[list[str], list[int]]:
     given: object = request
     if isinstance(given, str) or not isinstance(given, Sequence | Mapping):
         raise TypeError(
-            f"partition takes SM counts as a sequence or a mapping of names, got {type(given).__name__}"
+            f"partition takes a sequence of SM counts or a mapping of names to them, got {type(given).__name__}"
         )
     if isinstance(request, Mapping):
         names, counts = list(request), list(request.values())
     else:
         names, counts = [str(position) for position in range(len(request))], list(request)
     if not counts:
-        raise PartitionError("a device is divided into at least one partition; none was asked for")
+        raise PartitionError("at least one partition must be requested, got none")
     for name, count in zip(names, counts, strict=True):
         if not isinstance(name, str) or not name or name == LEFTOVER:
             raise PartitionError(
-                f"a partition cannot be called {name!r}; give a name other than {LEFTOVER!r}"
+                f"a partition cannot be called {name!r}; use a non-empty name other than {LEFTOVER!r}"
             )
         if not isinstance(count, int) or isinstance(count, bool):
-            raise TypeError(f"partition {name!r}: an SM count is an int, got {count!r}")
+            raise TypeError(f"partition {name!r}: the SM count must be an int, got {count!r}")
         if count < 1:
-            raise PartitionError(f"partition {name!r}: at least 1 SM, got {count}")
+            raise PartitionError(f"partition {name!r} must have at least 1 SM, got {count}")
     return names, counts
 
 
-def _too_much(device: Any, counts: list[int]) -> PartitionError:
+def _does_not_fit(device: Device, counts: list[int]) -> PartitionError:
     sm = device.resources.sm
-    left = sm.sm_count
+    remaining = sm.sm_count
     fitting = 0
     for count in counts:
-        size = max(_round_up(count, sm.coscheduled_alignment), sm.min_partition_size)
-        if size > left:
+        size = group_size(sm, count)
+        if size > remaining:
             break
-        left -= size
+        remaining -= size
         fitting += 1
-    asked = " + ".join(map(str, counts)) + (f" = {sum(counts)}" if len(counts) > 1 else "")
+    requested = " + ".join(map(str, counts)) + (f" = {sum(counts)}" if len(counts) > 1 else "")
     return PartitionError(
-        f"{asked} SMs asked for, but {device.name} has {sm.sm_count}, in groups of "
+        f"{requested} SMs asked for, but {device.name} has {sm.sm_count}, in groups of "
         f"{sm.coscheduled_alignment} (at least {sm.min_partition_size}); "
-        f"after the first {fitting} of {len(counts)} partitions {left} SMs are left"
+        f"after the first {fitting} of {len(counts)} partitions {remaining} SMs are left"
     )
 
 
-def _names(device: Any) -> Any:
-    """Return the module that holds the options classes for this kind of device."""
+def _module_of(device: Device) -> Any:
+    """Return the module with the options and errors of this kind of device."""
     if is_simulated(device):
         from penstock.gpu import sim
 
@@ -442,11 +350,3 @@ def _by_name(items: Sequence[Any], name: str) -> Any:
         if item.name == name:
             return item
     raise KeyError(f"no partition is called {name!r}; there are {', '.join(item.name for item in items)}")
-
-
-def _total(pieces: list[Any]) -> int:
-    return sum(piece.sm_count for piece in pieces)
-
-
-def _round_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

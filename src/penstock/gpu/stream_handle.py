@@ -1,21 +1,34 @@
-"""A stream as every library takes it."""
+"""Handles of streams, in the form that each library accepts."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import Any, Protocol
 
 from penstock.gpu.simulated import is_simulated
 
+LEGACY_DEFAULT_HANDLE = 1  # CU_STREAM_LEGACY: the default stream of the current context
+PER_THREAD_DEFAULT_HANDLE = 2  # CU_STREAM_PER_THREAD: the default stream of the calling thread
+
+
+class SupportsStream(Protocol):
+    """An object of any library that supports the CUDA stream protocol."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the protocol's version, 0, and the stream's handle."""
+
 
 class StreamHandle(int):
-    """A stream's handle: an ``int`` that also speaks the CUDA stream protocol.
+    """A stream's handle: an ``int`` that also supports the CUDA stream protocol.
 
-    Libraries disagree on what a foreign stream is: an integer for ``cupy.cuda.ExternalStream``,
-    ``torch.cuda.ExternalStream`` and ``ctypes.c_void_p``, an object with ``__cuda_stream__`` for cuda.core
-    and ``cupy.cuda.Stream.from_external``. This is both. It keeps its stream alive.
+    Libraries accept streams of others in different forms: ``cupy.cuda.ExternalStream``,
+    ``torch.cuda.ExternalStream`` and ``ctypes.c_void_p`` take an integer; cuda.core and
+    ``cupy.cuda.Stream.from_external`` take an object with ``__cuda_stream__``. A StreamHandle is both. It keeps its
+    stream alive.
 
     Parameters
     ----------
     stream : Stream
-        A stream of cuda.core, of a simulated device, or of any library that speaks the protocol.
+        A stream of cuda.core, of a simulated device, or of any library that supports the protocol.
     """
 
     stream: Any
@@ -25,15 +38,15 @@ class StreamHandle(int):
     _numba: Any
     _torch: Any
 
-    def __new__(cls, stream: Any) -> "StreamHandle":
+    def __new__(cls, stream: SupportsStream) -> StreamHandle:
         """Return the handle of a stream."""
         self = super().__new__(cls, handle_of(stream))
-        self.stream = getattr(stream, "stream", stream)  # a handle of a handle is of the same stream
+        self.stream = getattr(stream, "stream", stream)  # the handle of a handle has the same stream
         self.is_simulated = is_simulated(self.stream)
         return self
 
     def cupy(self) -> Any:
-        """Return CuPy's object for this stream, made once."""
+        """Return CuPy's object for this stream, created on the first call."""
         try:
             return self._cupy
         except AttributeError:
@@ -43,20 +56,20 @@ class StreamHandle(int):
             return self._cupy
 
     def torch(self) -> Any:
-        """Return PyTorch's object for this stream, made once."""
+        """Return PyTorch's object for this stream, created on the first call."""
         try:
             return self._torch
         except AttributeError:
             import torch
 
-            # Without a number it would take the stream for one of the current device.
-            number = getattr(getattr(self.stream, "device", None), "device_id", None)
-            known = {} if number is None else {"device": number}
-            self._torch = torch.cuda.ExternalStream(self, **known)
+            # Without a device PyTorch would assume that the stream belongs to the current one.
+            device_id = getattr(getattr(self.stream, "device", None), "device_id", None)
+            keywords = {} if device_id is None else {"device": device_id}
+            self._torch = torch.cuda.ExternalStream(self, **keywords)
             return self._torch
 
     def numba(self) -> Any:
-        """Return Numba's object for this stream, made once."""
+        """Return Numba's object for this stream, created on the first call."""
         try:
             return self._numba
         except AttributeError:
@@ -66,7 +79,7 @@ class StreamHandle(int):
             return self._numba
 
     def cvcuda(self) -> Any:
-        """Return CV-CUDA's object for this stream, made once."""
+        """Return CV-CUDA's object for this stream, created on the first call."""
         try:
             return self._cvcuda
         except AttributeError:
@@ -83,12 +96,12 @@ class StreamHandle(int):
 
 
 def handle_of(stream: Any) -> int:
-    """Return the number by which the driver knows a stream of any library."""
+    """Return the driver's handle of a stream of any library."""
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is None:
         raise TypeError(
             f"{type(stream).__name__} is not a stream: it has no __cuda_stream__; "
-            "give a Stream of penstock.gpu or of a library that speaks the CUDA stream protocol"
+            "pass a Stream of penstock.gpu or of a library that supports the CUDA stream protocol"
         )
     _, handle = protocol() if callable(protocol) else protocol
     return int(handle)

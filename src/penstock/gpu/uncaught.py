@@ -1,9 +1,11 @@
-"""What code of the program's raised where nobody can catch it."""
+"""Errors raised by the program's code where no caller can catch them."""
+
+from __future__ import annotations
 
 import threading
 
 
-def report(error: BaseException) -> None:
-    """Report it as one that a thread ended with, through ``threading.excepthook``."""
-    told = (type(error), error, error.__traceback__, threading.current_thread())
-    threading.excepthook(threading.ExceptHookArgs(told))
+def report_uncaught(error: BaseException) -> None:
+    """Report an error through ``threading.excepthook``, as if it had ended the current thread."""
+    args = (type(error), error, error.__traceback__, threading.current_thread())
+    threading.excepthook(threading.ExceptHookArgs(args))

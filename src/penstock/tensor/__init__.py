@@ -1,13 +1,15 @@
-"""Tensors: arrays of any library, so that every other library takes them without a copy.
+"""Tensors: arrays of any library, in a form that every other library accepts without a copy.
 
-:func:`as_tensor` describes an array; the :class:`Tensor` it gives speaks DLPack and both array interfaces.
-Nothing here knows of pipelines: it is useful in a plain script too.
+:func:`as_tensor` describes an array as a :class:`Tensor`, which supports DLPack and both array interfaces. The
+package does not depend on pipelines and is useful in a plain script, too.
 """
+
+from __future__ import annotations
 
 from penstock.tensor.conversion import as_tensor
 from penstock.tensor.errors import TensorError
 from penstock.tensor.opencv import gpumat_to_tensor, tensor_to_gpumat
-from penstock.tensor.pending_work import Ready, stream_of
+from penstock.tensor.pending_work import PendingWork, stream_of
 from penstock.tensor.tensor import Tensor
 from penstock.tensor.tensor_map import TensorMap, as_message
 from penstock.tensor.types import DLDataType, DLDevice, DLDeviceType
@@ -16,7 +18,7 @@ __all__ = [
     "DLDataType",
     "DLDevice",
     "DLDeviceType",
-    "Ready",
+    "PendingWork",
     "Tensor",
     "TensorError",
     "TensorMap",

@@ -1,13 +1,17 @@
 """Reading DLPack capsules.
 
-A capsule is a Python object around a C structure. No library of the field reads one on a machine without CUDA and
-for every element type, so it is read here, with ctypes. What it says is checked before it is believed. None is made
-here: that is left to a library, so that a capsule's destructor is always compiled code. (One written with ctypes
-would run Python while an exception is on its way, which is when consumers drop a capsule they refuse.) Of a capsule
-that NumPy has just made for us, `relabel` changes what NumPy has no word for.
+A capsule is a Python object around a C structure. No library reads one for every element type on a machine without
+CUDA, so it is read here, with ctypes. Its contents are checked before they are used.
 
-Reading is about half of what `as_tensor` costs where it is needed (benchmarks/tensor.py).
+Capsules are not created here but by libraries, so that a capsule's destructor is always compiled code. A destructor
+written with ctypes would run Python code while an exception propagates, which is when consumers drop a capsule
+that they reject. `relabel` changes a capsule that NumPy has just created, where NumPy cannot express the
+element type or device.
+
+Reading a capsule takes about half of the time of `as_tensor` (benchmarks/tensor.py).
 """
+
+from __future__ import annotations
 
 import ctypes
 import struct
@@ -15,19 +19,26 @@ import threading
 from functools import cache
 from typing import Any
 
-from penstock.tensor.description import END_OF_MEMORY, MAX_DIMENSIONS, Description, lay_out, nowhere
+from penstock.tensor.description import (
+    END_OF_MEMORY,
+    MAX_DIMENSIONS,
+    Description,
+    compute_layout,
+    invalid_address,
+)
 from penstock.tensor.errors import TensorError
 from penstock.tensor.types import DLDataType, DLDevice
 
-# The newest form that is understood here; a capsule of a later minor version reads alike.
+# The newest supported version; capsules of later minor versions have the same layout.
 VERSION = (1, 1)
 
 _VERSIONED, _LEGACY = b"dltensor_versioned", b"dltensor"
 _USED = {_VERSIONED: b"used_dltensor_versioned", _LEGACY: b"used_dltensor"}
-_READ_ONLY, _PADDED = 1, 4  # of the flags
+_READ_ONLY, _PADDED = 1, 4  # bits of the flags
 
 # DLTensor: address, device, ndim, element type, addresses of shape and strides, byte offset. The device (type and
-# number) and the element type (code, bits and lanes) are each read as one word, under which they are remembered.
+# number) and the element type (code, bits and lanes) are each read as one word, the key under which they are
+# cached.
 _DLTENSOR = "QQiIQQQ"
 # Versioned: version (major, minor), the manager's context, its deleter, flags, then a DLTensor.
 _versioned = struct.Struct("=I20xQ" + _DLTENSOR)
@@ -45,15 +56,15 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", ctypes.pythonapi)
 )
-# A capsule refers to its name, and may outlive this module when the interpreter ends: the names are never freed.
+# A capsule refers to its name and may outlive this module when the interpreter exits, so the names are never freed.
 for _name in _USED.values():
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_name))
-_taking = threading.Lock()  # between seeing that a capsule is not used yet and saying that it is
+_consuming = threading.Lock()  # held while a capsule is checked and then renamed as used
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def read(capsule: Any) -> Description:
-    """Return what a capsule says; it stays as it is, and must be kept for as long as the memory is used."""
+    """Return the description in a capsule, which must be kept alive for as long as the memory is used."""
     try:
         address = _pointer(capsule, _VERSIONED)
     except ValueError:  # it has another name
@@ -65,47 +76,45 @@ def read(capsule: Any) -> Description:
             _bytes_at(address)
         )
         if major != VERSION[0]:
-            raise TensorError(f"the capsule is of DLPack {major}; version {VERSION[0]} is understood")
-    dl_dtype = _element_of(element, flags & _PADDED)
+            raise TensorError(f"the capsule is of DLPack {major}; only version {VERSION[0]} is supported")
+    dl_dtype = _read_element(element, flags & _PADDED)
     itemsize = dl_dtype.itemsize
     if not 0 <= ndim <= MAX_DIMENSIONS:
-        raise TensorError(
-            f"the capsule says that it has {ndim} dimensions; a tensor has 0 to {MAX_DIMENSIONS}"
-        )
+        raise TensorError(f"the capsule has {ndim} dimensions; a tensor has 0 to {MAX_DIMENSIONS}")
     if not shape_at and ndim:
-        raise TensorError(f"the capsule has {ndim} dimensions and no shape: its pointer to the shape is NULL")
+        raise TensorError(f"the capsule has {ndim} dimensions but no shape: its pointer to the shape is NULL")
     steps: tuple[int, ...] | None
-    if strides_at == shape_at + 8 * ndim:  # as NumPy and CuPy have it: both in one go
+    if strides_at == shape_at + 8 * ndim:  # as in NumPy and CuPy: read both at once
         extents = _integers(shape_at, 2 * ndim)
         shape, steps = extents[:ndim], extents[ndim:]
     else:
         shape = _integers(shape_at, ndim)
         steps = _integers(strides_at, ndim) if strides_at else None
-    strides, first, end = lay_out(shape, steps, itemsize, itemsize)
+    strides, first, end = compute_layout(shape, steps, itemsize, itemsize)
     data += offset
     if end and not (data + first > 0 and data + end < END_OF_MEMORY):
-        raise nowhere(data, first, end)
-    return (data, shape, strides, dl_dtype, _device_of(device), bool(flags & _READ_ONLY))
+        raise invalid_address(data, first, end)
+    return (data, shape, strides, dl_dtype, _read_device(device), bool(flags & _READ_ONLY))
 
 
 def relabel(capsule: Any, element: DLDataType, device: DLDevice) -> None:
-    """Have a capsule that was just made for us, and that nobody else has seen, say another type and device."""
+    """Change the element type and the device in a capsule that was just created and that no one else has seen."""
     address, name = _open(capsule)
     struct.pack_into("=BBH", (ctypes.c_char * 4).from_address(address + _element_at[name]), 0, *element)
     struct.pack_into("=ii", (ctypes.c_char * 8).from_address(address + _device_at[name]), 0, *device)
 
 
-class Taken:
-    """The memory behind a capsule that was given as it is: taken over from it, and freed at the end."""
+class ConsumedCapsule:
+    """The memory of a capsule that the program passed itself: consumed now, and freed with this object."""
 
     __slots__ = ("_address", "_deleter", "description")
 
     def __init__(self, capsule: Any) -> None:
-        with _taking:
+        with _consuming:
             self.description = read(capsule)
             self._address, name = _open(capsule)
             deleter = ctypes.c_void_p.from_address(self._address + _deleter_at[name]).value
-            # From now on it frees nothing itself, and no one else may take it.
+            # From now on the capsule frees nothing, and no one else can consume it.
             _set_name(capsule, _USED[name])
             self._deleter = _Deleter(deleter) if deleter else None
 
@@ -137,19 +146,19 @@ def _integers(address: int, count: int) -> tuple[int, ...]:
 
 
 @cache
-def _device_of(word: int) -> DLDevice:
+def _read_device(word: int) -> DLDevice:
     return DLDevice(*struct.unpack("=ii", struct.pack("=Q", word)))
 
 
 @cache
-def _element_of(word: int, padded: int) -> DLDataType:
+def _read_element(word: int, padded: int) -> DLDataType:
     element = DLDataType(*struct.unpack("=BBH", struct.pack("=I", word)))
     if not (element.bits and element.lanes):
         raise TensorError(
-            f"unsupported dtype: the capsule says that an element has {element.bits} bits and {element.lanes} lanes"
+            f"unsupported dtype: the capsule has elements of {element.bits} bits and {element.lanes} lanes"
         )
     if element.bits * element.lanes % 8 and not (padded and element.lanes == 1):
         raise TensorError(
-            f"unsupported dtype {element.name}: its elements share bytes; those of a tensor have their own"
+            f"unsupported dtype {element.name}: its elements share bytes, and those of a tensor must not"
         )
     return element

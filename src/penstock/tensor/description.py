@@ -1,24 +1,25 @@
-"""What a protocol says of a tensor, before there is one, and what every tensor must satisfy.
+"""The description of a tensor that a protocol provides, and the conditions that every tensor must satisfy.
 
-Whatever a protocol says is checked here before anything believes it: a consumer that is handed a shape or a stride
-that cannot be may end the process instead of raising. The shapes of a pipeline repeat, so what was found for one is
-remembered.
+Descriptions are checked here before they are used: a consumer that receives an impossible shape or stride may
+end the process instead of raising an error. The shapes of a pipeline repeat, so the results are cached.
 """
+
+from __future__ import annotations
 
 from functools import lru_cache
 
 from penstock.tensor.errors import TensorError
 from penstock.tensor.types import DLDataType, DLDevice
 
-# Address, shape, strides in bytes, element type, device, and whether it must not be written to. A plain tuple,
-# since one is made for every conversion.
+# Address, shape, strides in bytes, element type, device, and whether the memory is read-only. A plain tuple, since
+# every conversion creates one.
 Description = tuple[int, tuple[int, ...], tuple[int, ...], DLDataType, DLDevice, bool]
 
-# Strides in bytes, then the offsets of the first byte and of the end of the last, relative to the address.
+# Strides in bytes, then the offsets of the first byte and of the end of the last byte, relative to the address.
 Layout = tuple[tuple[int, ...], int, int]
 
 MAX_DIMENSIONS = 64  # NumPy's limit
-END_OF_MEMORY = 1 << 63  # no address and no size reaches it
+END_OF_MEMORY = 1 << 63  # all addresses and sizes are smaller
 
 
 @lru_cache(maxsize=1024)
@@ -32,13 +33,13 @@ def row_major(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1024)
-def lay_out(shape: tuple[int, ...], steps: tuple[int, ...] | None, unit: int, itemsize: int) -> Layout:
-    """Return the layout of a tensor; `steps` are in units of so many bytes, None is row-major.
+def compute_layout(shape: tuple[int, ...], steps: tuple[int, ...] | None, unit: int, itemsize: int) -> Layout:
+    """Return the layout of a tensor; `steps` are strides in units of `unit` bytes, or None for row-major.
 
     Raises
     ------
     TensorError
-        If no tensor can have that shape and those strides.
+        If no tensor can have this shape and these strides.
     """
     if len(shape) > MAX_DIMENSIONS:
         raise TensorError(f"it has {len(shape)} dimensions; a tensor has at most {MAX_DIMENSIONS}")
@@ -48,11 +49,11 @@ def lay_out(shape: tuple[int, ...], steps: tuple[int, ...] | None, unit: int, it
             raise TensorError(f"its shape is {shape}; an extent is 0 or more")
         size *= extent or 1
     if size >= END_OF_MEMORY:
-        raise TensorError(f"its shape is {shape}; that is more than memory can be")
+        raise TensorError(f"its shape is {shape}, which is larger than any memory")
     strides = row_major(shape, itemsize) if steps is None else tuple([step * unit for step in steps])
     if len(strides) != len(shape):
         raise TensorError(
-            f"it has {len(shape)} dimensions and {len(strides)} strides; each dimension has one"
+            f"it has {len(shape)} dimensions and {len(strides)} strides; each dimension needs one"
         )
     if 0 in shape:
         return strides, 0, 0
@@ -70,10 +71,10 @@ def lay_out(shape: tuple[int, ...], steps: tuple[int, ...] | None, unit: int, it
     return strides, first, end
 
 
-def nowhere(data: int, first: int, end: int) -> TensorError:
-    """Return the error of elements that would lie where no memory can be."""
+def invalid_address(data: int, first: int, end: int) -> TensorError:
+    """Return the error for elements at addresses where there can be no memory."""
     if not data:
-        return TensorError("its address is 0, and it has elements; only an empty one may have no address")
+        return TensorError("its address is 0, but it has elements; only an empty array may have no address")
     return TensorError(
-        f"its elements would lie from {data + first:#x} to {data + end:#x}, which is no memory"
+        f"its elements would lie from {data + first:#x} to {data + end:#x}, where there is no memory"
     )

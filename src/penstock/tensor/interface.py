@@ -1,28 +1,30 @@
-"""The array interfaces: NumPy's for the host's memory, and its sibling for the GPU's, version 3.
+"""The array interfaces, version 3: NumPy's for host memory, and the CUDA array interface for GPU memory.
 
-Whoever implements one writes a dict by hand, so every entry is checked before it is believed; an error says which
-entry it was and what would be right.
+Implementations write the dict by hand, so every entry is checked before it is used. An error names the entry
+and says what would be right.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from penstock.tensor.description import END_OF_MEMORY, Description, lay_out, nowhere, row_major
-from penstock.tensor.errors import TensorError, text_of
-from penstock.tensor.types import DLDataType, DLDevice, element_of
+from penstock.tensor.description import END_OF_MEMORY, Description, compute_layout, invalid_address, row_major
+from penstock.tensor.errors import TensorError, error_text
+from penstock.tensor.types import DLDataType, DLDevice, element_from_typestr
 
 if TYPE_CHECKING:
     from penstock.tensor.tensor import Tensor
 
-_VERSIONS = range(4)  # RMM writes 0, DALI and PyCUDA 2; nothing that is read here differs between them
+_VERSIONS = range(4)  # RMM writes 0, DALI and PyCUDA 2; the entries read here are the same in all
 
 
 def read(interface: Any, device: DLDevice) -> Description:
-    """Return what the dict of an array interface says of memory that it names by address."""
+    """Return the description of memory that an array interface names by address."""
     shape, strides, element = _read_layout(interface)
     if "data" not in interface:
-        raise _lacks("data")
+        raise _missing("data")
     data = interface["data"]
     if not (isinstance(data, tuple) and len(data) == 2):
         raise TensorError(
@@ -32,16 +34,16 @@ def read(interface: Any, device: DLDevice) -> Description:
     is_readonly = data[1]
     if is_readonly not in (False, True):
         raise TensorError(f"its read-only flag is {is_readonly!r:.100}; it should be a bool")
-    strides, first, end = lay_out(shape, strides, 1, element.itemsize)
+    strides, first, end = compute_layout(shape, strides, 1, element.itemsize)
     if end and not (address + first > 0 and address + end < END_OF_MEMORY):
-        raise nowhere(address, first, end)
+        raise invalid_address(address, first, end)
     return (address, shape, strides, element, device, bool(is_readonly))
 
 
 def read_buffer(interface: Any, buffer: Any, device: DLDevice) -> tuple[Description, Any]:
-    """Return what the dict of an array interface says of a buffer that it holds, and what keeps the buffer.
+    """Return the description of memory in a buffer of an array interface, and an object that keeps it alive.
 
-    The elements must lie inside the buffer, which NumPy does not check.
+    Raises an error unless the elements lie inside the buffer, which NumPy does not check.
     """
     import numpy as np
 
@@ -52,9 +54,9 @@ def read_buffer(interface: Any, buffer: Any, device: DLDevice) -> tuple[Descript
     except (TypeError, ValueError, BufferError) as error:
         raise TensorError(
             f"its data is {type(buffer).__name__}; it should be a tuple of an address and a read-only flag, or a "
-            f"contiguous buffer ({text_of(error)})"
+            f"contiguous buffer ({error_text(error)})"
         ) from None
-    strides, first, end = lay_out(shape, strides, 1, element.itemsize)
+    strides, first, end = compute_layout(shape, strides, 1, element.itemsize)
     start = _integer("offset", interface.get("offset", 0))
     if end and not (start + first >= 0 and start + end <= size):
         raise TensorError(
@@ -72,19 +74,20 @@ def read_buffer(interface: Any, buffer: Any, device: DLDevice) -> tuple[Descript
 
 
 def _read_layout(interface: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None, DLDataType]:
-    """Return shape, strides and element type, after checking all that the interfaces have in common."""
+    """Return shape, strides and element type, after checking the entries that both interfaces have."""
     if not isinstance(interface, Mapping):
         raise TensorError(f"it is {type(interface).__name__}; it should be a dict")
     if interface.get("mask") is not None:
         raise TensorError(
-            "it has a mask; a tensor has none: fill what is masked, or give the data and the mask as two arrays"
+            "it has a mask, which a tensor cannot have: fill the masked elements, or use data "
+            "and mask as two arrays"
         )
     for required in ("version", "shape", "typestr"):
         if required not in interface:
-            raise _lacks(required)
+            raise _missing(required)
     version = _integer("version", interface["version"])
     if version not in _VERSIONS:
-        raise TensorError(f"its version is {version}; it should be 3, and 0 to 2 are known too")
+        raise TensorError(f"its version is {version}; it should be 3 (0 to 2 are also supported)")
     typestr = interface["typestr"]
     if not isinstance(typestr, str):
         raise TensorError(f"its typestr is {typestr!r:.100}; it should be a string such as '<f4'")
@@ -92,11 +95,11 @@ def _read_layout(interface: Any) -> tuple[tuple[int, ...], tuple[int, ...] | Non
     return (
         _integers("shape", interface["shape"]),
         None if strides is None else _integers("strides", strides),
-        element_of(typestr),
+        element_from_typestr(typestr),
     )
 
 
-def _lacks(entry: str) -> TensorError:
+def _missing(entry: str) -> TensorError:
     return TensorError(f"it has no {entry!r}; 'shape', 'typestr', 'data' and 'version' are needed")
 
 
@@ -116,13 +119,13 @@ def _integers(what: str, values: Any) -> tuple[int, ...]:
     raise TensorError(f"its {what} is {values!r:.100}; it should be a tuple of ints")
 
 
-def write(tensor: "Tensor") -> dict[str, Any]:
-    """Return the dictionary of a tensor, as both interfaces have it."""
+def write(tensor: Tensor) -> dict[str, Any]:
+    """Return the dict of a tensor, with the entries that both interfaces have."""
     element, shape, strides = tensor.dl_dtype, tensor.shape, tensor.strides
     typestr = element.typestr
     if typestr is None:
         raise AttributeError(f"the array interfaces have no name for {element.name}; use DLPack")
-    is_row_major = strides == row_major(shape, element.itemsize)  # nearly always, and soon known
+    is_row_major = strides == row_major(shape, element.itemsize)  # nearly always true, and cheap to check
     return {
         "shape": shape,
         "typestr": typestr,

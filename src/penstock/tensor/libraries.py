@@ -1,21 +1,23 @@
-"""What the protocols leave unsaid, library by library.
+"""What the protocols leave open, library by library.
 
-**On which stream an array is made.** CuPy and PyTorch have a current stream, and by it a program says where an
-array is made, so they are asked. Every other library is told instead: DLPack's handshake names a stream of ours,
-and the library orders that behind its own work.
+**The stream of an array.** CuPy and PyTorch have a current stream, on which they compute an array, so they are
+asked for it. For every other library DLPack's handshake is used: it names a stream of ours, and the library
+orders that stream after its own work.
 
-**How to ask for no order.** The standard says -1; JAX takes every number for a handle, and None for that.
-TensorFlow refuses to be told of any stream, and gives what is complete.
+**Requesting no ordering.** The standard uses -1. JAX takes every number for a handle and uses None instead.
+TensorFlow accepts no stream and exports only complete data.
 
-**What may be written to.** The arrays of JAX and TensorFlow never change, but both make DLPack's old form, which
-cannot say so; older versions of PyArrow too. It is said for them.
+**Read-only memory.** The arrays of JAX and TensorFlow are immutable, but both export DLPack's old form, which
+cannot express that. Older versions of PyArrow do, too. Their arrays are treated as read-only here.
 
-**What would be lost.** A masked array exports its data and says nothing of the mask: it is refused.
+**Masks.** A masked array exports its data without the mask, so it is rejected.
 
-**How an array is laid out.** A capsule tells it, and is the one way for all; but CuPy's arrays have attributes that
-tell the same in half the time, and they are what is converted in every frame. A buffer of a simulated device makes
-no capsule, since nothing but that device could read it.
+**The layout of an array.** A capsule describes it, for every library. CuPy's arrays have attributes that
+provide the same in half the time, and they are converted in every frame. A buffer of a simulated device has no
+capsule, since only that device could read it.
 """
+
+from __future__ import annotations
 
 import sys
 from collections.abc import Callable
@@ -23,49 +25,49 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from penstock.tensor.description import Description
-from penstock.tensor.types import DLDataType, DLDevice, element_named
+from penstock.tensor.types import DLDataType, DLDevice, element_from_name
 
 
 class Library(NamedTuple):
-    """What is known of the library that a type is of."""
+    """The properties of the library that a type belongs to."""
 
-    # Gives the current stream of a device, where there is such a thing.
+    # Returns the current stream of a device, if the library has one.
     current_stream: Callable[[int], int] | None = None
-    # What is said in place of a stream to have nothing ordered.
+    # The stream argument that requests no ordering.
     unordered: int | None = -1
-    # Whether it may be told of a stream at all.
+    # Whether it accepts a stream argument.
     takes_stream: bool = True
-    # Gives the description of an array, where there is a quicker way than to read it from a capsule.
+    # Returns the description of an array, if there is a faster way than reading a capsule.
     describe: Callable[[Any, tuple[int, int]], Description] | None = None
-    # Whether its arrays must not be written to, whatever their capsules say.
+    # Whether its arrays are read-only, whatever their capsules say.
     is_immutable: bool = False
-    # Why its arrays cannot be tensors, and what to do.
+    # Why its arrays cannot be tensors, and what to do instead.
     refusal: str | None = None
 
-    def told(self, stream: int | None) -> int | None:
-        """Return how the library is told of a stream, or of none (-1)."""
+    def stream_argument(self, stream: int | None) -> int | None:
+        """Return the argument that passes a stream to the library; -1 requests no ordering."""
         if not self.takes_stream:
             return None
         return self.unordered if stream == -1 else stream
 
 
 _MASKED = (
-    "it is a masked array, and a tensor has no mask: give array.filled(value), or array.data and "
+    "it is a masked array, and a tensor has no mask: use array.filled(value), or array.data and "
     "numpy.ma.getmaskarray(array) as two arrays"
 )
-_of: dict[type, Library] = {}
+_libraries: dict[type, Library] = {}
 
 
 def library_of(kind: type) -> Library:
-    """Return what is known of the library that a type is of."""
+    """Return the properties of the library that a type belongs to."""
     try:
-        return _of[kind]
+        return _libraries[kind]
     except KeyError:
-        found = _of[kind] = _find(kind)
+        found = _libraries[kind] = _identify(kind)
         return found
 
 
-def _find(kind: type) -> Library:
+def _identify(kind: type) -> Library:
     modules = {str(ancestor.__module__) for ancestor in kind.__mro__}
     names = {module.partition(".")[0] for module in modules}
     if any(module.startswith("numpy.ma.") or module == "numpy.ma" for module in modules):
@@ -90,16 +92,16 @@ def _find(kind: type) -> Library:
 
 
 _elements: dict[Any, DLDataType] = {}
-_device = cache(DLDevice)
+_cached_device = cache(DLDevice)
 
 
-def _describe_cupy(array: Any, place: tuple[int, int]) -> Description:
+def _describe_cupy(array: Any, device: tuple[int, int]) -> Description:
     dtype = array.dtype
     element = _elements.get(dtype)
     if element is None:
-        element = _elements[dtype] = element_named(dtype.name)
-    return (array.data.ptr, array.shape, array.strides, element, _device(*place), False)
+        element = _elements[dtype] = element_from_name(dtype.name)
+    return (array.data.ptr, array.shape, array.strides, element, _cached_device(*device), False)
 
 
-def _describe_simulated(buffer: Any, place: tuple[int, int]) -> Description:
-    return (buffer.handle, (buffer.size,), (1,), DLDataType(0, 8), _device(*place), False)
+def _describe_simulated(buffer: Any, device: tuple[int, int]) -> Description:
+    return (buffer.handle, (buffer.size,), (1,), DLDataType(0, 8), _cached_device(*device), False)

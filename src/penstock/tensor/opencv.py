@@ -1,27 +1,29 @@
-"""OpenCV's GpuMat, which speaks no protocol: described as a tensor, and made over one.
+"""Conversion between tensors and OpenCV's GpuMat, which supports none of the array protocols.
 
-**What keeps what alive.** A tensor keeps the mat it was made of, as it does any array. The other way round, a mat
-over foreign memory knows nothing of its owner, and nothing can be tied to it: it takes no attributes and no weak
-references, and an instance of a subclass crashes the interpreter when it is freed (OpenCV 4.14 and 5.0). So mats
-and their tensors stand in a list here, and those whose mat nobody else refers to leave it when the next one comes.
-What is held for too long is thus at most what was in use at the last call.
+**Lifetimes.** A tensor keeps its mat alive, as it does any array. A mat over the memory of a tensor does not
+keep the tensor alive, and nothing can be attached to it: it has no attributes and no weak references, and an
+instance of a subclass crashes the interpreter when it is freed (OpenCV 4.14 and 5.0). Mats and their tensors
+are therefore kept in a list. Each call removes the mats that nothing else references. The tensors that are kept
+too long are thus at most those that were in use at the last call.
 
-**How types are named.** `type()` packs depth and channels in a way that changed with OpenCV 5. The numbers of the
-depths did not, and the constants have kept their names.
+**Types.** `type()` encodes depth and channels in a way that changed with OpenCV 5. The numbers of the depths
+and the names of the constants did not change.
 """
+
+from __future__ import annotations
 
 from sys import getrefcount
 from threading import Lock
 from typing import Any
 
 from penstock import gpu
+from penstock.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from penstock.tensor.conversion import as_tensor
 from penstock.tensor.errors import TensorError, type_name
-from penstock.tensor.pending_work import LEGACY_DEFAULT
 from penstock.tensor.tensor import Tensor
 from penstock.tensor.types import DLDataType
 
-# By OpenCV's number of the depth: its name there, and what it is. From 16BF on, since OpenCV 5.
+# Indexed by OpenCV's depth: its name in OpenCV and the element type. From 16BF on, OpenCV 5 only.
 _DEPTHS = (
     ("8U", DLDataType(1, 8)),
     ("8S", DLDataType(0, 8)),
@@ -46,18 +48,17 @@ def gpumat_to_tensor(mat: Any, *, stream: int | None = None) -> Tensor:
     Parameters
     ----------
     mat : cv2.cuda.GpuMat
-        Of one channel it becomes a tensor of (rows, columns), of several one of (rows, columns, channels); rows may
-        have padding between them. It is kept for as long as the tensor lives.
-    stream
-        The stream on which OpenCV is making the data; a GpuMat does not know it. None: the data is there.
+        With one channel it becomes a tensor of (rows, columns), with several one of (rows, columns, channels).
+        Rows may have padding between them. The tensor keeps the mat alive. stream The stream that OpenCV
+        computes the data on, since a GpuMat does not know it. None if the data is complete.
 
     Raises
     ------
     TensorError
-        If it is no GpuMat, or one of a type that a tensor cannot have.
+        If it is not a GpuMat, or has a type that a tensor cannot have.
     """
     if not hasattr(mat, "cudaPtr"):
-        raise TensorError(f"{type_name(mat)} is no GpuMat: it has no cudaPtr(); as_tensor takes arrays")
+        raise TensorError(f"{type_name(mat)} is not a GpuMat: it has no cudaPtr(); as_tensor takes arrays")
     name, element = _depth_of(mat)
     if element.typestr is None:
         raise TensorError(
@@ -78,7 +79,7 @@ def gpumat_to_tensor(mat: Any, *, stream: int | None = None) -> Tensor:
         "typestr": element.typestr,
         "data": (mat.cudaPtr(), False),
         "strides": strides,
-        "stream": None if stream is None else int(stream) or LEGACY_DEFAULT,
+        "stream": None if stream is None else int(stream) or LEGACY_DEFAULT_HANDLE,
         "version": 3,
     }
     tensor = as_tensor(memory)
@@ -87,10 +88,10 @@ def gpumat_to_tensor(mat: Any, *, stream: int | None = None) -> Tensor:
 
 
 def tensor_to_gpumat(tensor: Any) -> Any:
-    """Give a ``cv2.cuda.GpuMat`` over the memory of a tensor, without a copy.
+    """Return a ``cv2.cuda.GpuMat`` over the memory of a tensor, without a copy.
 
-    The memory lives for as long as the mat does; a mat that OpenCV makes of a part of it does not count. Nothing is
-    ordered, since a mat has no stream: call OpenCV with a stream that is ordered after the tensor's, or that is it.
+    The mat keeps the memory alive; a mat that OpenCV creates from a part of it does not. Nothing is ordered,
+    since a mat has no stream: call OpenCV with the tensor's stream, or with one that is ordered after it.
 
     Parameters
     ----------
@@ -101,7 +102,7 @@ def tensor_to_gpumat(tensor: Any) -> Any:
     Raises
     ------
     TensorError
-        If OpenCV could not use the memory as it lies.
+        If OpenCV cannot use the layout of the memory.
     DeviceUnavailable
         If OpenCV was built without CUDA, or finds no GPU.
     """
@@ -113,7 +114,7 @@ def tensor_to_gpumat(tensor: Any) -> Any:
         step = _step_of(tensor, rows, columns, channels)
         kind = _type_of(cv2, tensor, channels)
     except TensorError as error:
-        raise TensorError(f"{tensor._where()}{error}") from None
+        raise TensorError(f"{tensor._error_prefix()}{error}") from None
     if cv2.cuda.getCudaEnabledDeviceCount() < 1:
         raise gpu.DeviceUnavailable(
             f"OpenCV {cv2.__version__} was built without CUDA, or finds no GPU: a GpuMat needs an OpenCV built "
@@ -125,24 +126,24 @@ def tensor_to_gpumat(tensor: Any) -> Any:
 
 
 class _Memory:
-    """What a GpuMat would be if it had the interface."""
+    """The memory of a GpuMat, with the interface that the mat lacks."""
 
     __cuda_array_interface__: dict[str, Any]
     mat: Any
 
 
-_kept: list[tuple[Any, Tensor]] = []
-_keeping = Lock()
-# What the list alone makes the count of a mat, asked as it is below: interpreters differ in what they count.
+_mats: list[tuple[Any, Tensor]] = []
+_mats_lock = Lock()
+# The reference count of a mat that only the list references, measured as below: interpreters count differently.
 _ALONE = next(getrefcount(pair[0]) for pair in [(object(), None)])
 
 
 def _keep(mat: Any, tensor: Tensor) -> None:
-    """Keep a tensor until its mat is gone, and let go of those whose mat is."""
-    with _keeping:
-        before = _kept[:]  # dies after the lock: what is freed may run anything
-        _kept[:] = [pair for pair in _kept if getrefcount(pair[0]) > _ALONE]
-        _kept.append((mat, tensor))
+    """Keep a tensor until its mat is freed, and release those whose mat has been freed."""
+    with _mats_lock:
+        before = _mats[:]  # released after the lock: freeing may run any code
+        _mats[:] = [pair for pair in _mats if getrefcount(pair[0]) > _ALONE]
+        _mats.append((mat, tensor))
     del before
 
 
@@ -156,7 +157,7 @@ def _depth_of(mat: Any) -> tuple[str, DLDataType]:
 
 
 def _size_of(tensor: Tensor) -> tuple[int, int, int]:
-    """Return the rows, columns and channels of a tensor that a GpuMat can be made over."""
+    """Return the rows, columns and channels of a tensor; raise an error if a GpuMat cannot have them."""
     if not tensor.device.is_cuda:
         raise TensorError(f"a tensor on {tensor.device} cannot be a GpuMat: copy it to the GPU first")
     if tensor.ndim not in (2, 3):
@@ -167,8 +168,8 @@ def _size_of(tensor: Tensor) -> tuple[int, int, int]:
     rows, columns, channels = (*tensor.shape, 1)[:3]
     if not 1 <= channels <= 4:
         raise TensorError(
-            f"a tensor of shape {tensor.shape} cannot be a GpuMat: it would have {channels} channels, and one to "
-            "four can be"
+            f"a tensor of shape {tensor.shape} cannot be a GpuMat: it would have {channels} channels, and a "
+            "GpuMat has one to four"
         )
     return rows, columns, channels
 
@@ -196,10 +197,10 @@ def _step_of(tensor: Tensor, rows: int, columns: int, channels: int) -> int:
 
 
 def _type_of(cv2: Any, tensor: Tensor, channels: int) -> int:
-    """Return what OpenCV calls the type of a tensor."""
+    """Return OpenCV's type number for a tensor."""
     name = _NAMES.get(tensor.dl_dtype)
     kind = getattr(cv2, f"CV_{name}C{channels}", None)
-    if kind is None:  # of 16BF there is only the function
+    if kind is None:  # for 16BF OpenCV has only the function
         make = getattr(cv2, f"CV_{name}C", None)
         kind = None if make is None else make(channels)
     if kind is None:

@@ -1,54 +1,55 @@
-"""When a tensor may be read: the work behind it, and how another stream is ordered after that work.
+"""The work that produces a tensor's data, and how other streams are ordered after it.
 
-All of it happens on the device; the host waits for nothing.
+Ordering happens on the device; the host never waits.
 """
+
+from __future__ import annotations
 
 from typing import Any, Protocol
 
 from penstock import gpu
+from penstock.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 
-LEGACY_DEFAULT = 1  # how the protocols name the default stream
 
-
-class Ready(Protocol):
-    """The work behind a tensor."""
+class PendingWork(Protocol):
+    """The work that produces a tensor's data."""
 
     @property
-    def place(self) -> int:
-        """The stream on which it is done."""
+    def stream_handle(self) -> int:
+        """The handle of the stream that the work runs on."""
 
     @property
     def stream(self) -> int | None:
-        """The stream to be waited for by a consumer that does not say where it works; None if there is none."""
+        """The stream that a consumer with an unknown stream has to wait for, or None if it need not wait."""
 
     def order(self, stream: int) -> None:
-        """Have a stream wait for the work."""
+        """Order a stream after the work."""
 
 
-class OnStream:
-    """Work on a stream: all that has been submitted to it when someone asks."""
+class StreamWork:
+    """All work that has been submitted to a stream at the time when another stream is ordered after it."""
 
-    __slots__ = ("_handle", "place")
+    __slots__ = ("_stream", "stream_handle")
 
     def __init__(self, stream: int) -> None:
-        self._handle = stream  # one of penstock's keeps its stream alive
-        self.place = int(stream) or LEGACY_DEFAULT  # the protocols have no stream 0
+        self._stream = stream  # a StreamHandle keeps its stream alive
+        self.stream_handle = int(stream) or LEGACY_DEFAULT_HANDLE  # the protocols have no stream 0
 
     @property
     def stream(self) -> int:
-        """The same."""
-        return self.place
+        """The handle of the stream."""
+        return self.stream_handle
 
     def order(self, stream: int) -> None:
-        """Have a stream wait for what has been submitted to this one."""
-        if stream != self.place:
-            stream_of(stream).wait(stream_of(self._handle))
+        """Order a stream after the work that has been submitted to this one."""
+        if stream != self.stream_handle:
+            stream_of(stream).wait(stream_of(self._stream))
 
 
 def stream_of(handle: int) -> Any:
-    """Return the device's stream object for a handle as the protocols give it."""
+    """Return the device's stream object for a handle as the array protocols give it."""
     if isinstance(handle, gpu.StreamHandle):
         return handle.stream
-    if handle in (0, LEGACY_DEFAULT):
+    if handle in (0, LEGACY_DEFAULT_HANDLE):
         return gpu.LEGACY_DEFAULT_STREAM
     return gpu.Stream.from_handle(int(handle))

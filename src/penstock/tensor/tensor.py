@@ -1,15 +1,18 @@
-"""Tensor: memory that some library owns, described so that every other library takes it."""
+"""Tensor: memory that one library owns, described so that every other library accepts it."""
+
+from __future__ import annotations
 
 import sys
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
+from penstock.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from penstock.tensor import interface as interfaces
 from penstock.tensor.description import Description
 from penstock.tensor.errors import type_name
-from penstock.tensor.export import read_only_capsule, request_capsule, request_elsewhere
-from penstock.tensor.pending_work import LEGACY_DEFAULT, Ready, stream_of
+from penstock.tensor.export import make_read_only_capsule, request_capsule, request_copy
+from penstock.tensor.pending_work import PendingWork, stream_of
 from penstock.tensor.types import DLDataType, DLDevice
 
 if TYPE_CHECKING:
@@ -17,33 +20,33 @@ if TYPE_CHECKING:
 
 
 class Tensor:
-    """An array of any library, as all of them see it: where it is, how it is laid out, when it may be read.
+    """An array of any library: where its memory is, how it is laid out, and when it may be read.
 
-    It owns nothing and copies nothing: it keeps the array it was made of, and the memory with it, and speaks
-    DLPack, ``__cuda_array_interface__`` and ``__array_interface__`` for it, whichever the array itself speaks.
-    Make one with :func:`penstock.as_tensor`.
+    A tensor owns and copies nothing. It keeps the original array alive, and with it the memory. It supports DLPack,
+    ``__cuda_array_interface__`` and ``__array_interface__``, whichever of them the array itself supports.
+    Create one with :func:`penstock.as_tensor`.
 
     Attributes
     ----------
     data
         The address of the first element.
     shape, strides
-        As NumPy has them; strides are in bytes.
+        As in NumPy; strides are in bytes.
     device
-        Where the memory is.
+        The device that the memory is on.
     dl_dtype
-        The element type in DLPack's words; `dtype` is NumPy's word for it.
+        The element type as DLPack describes it; `dtype` is NumPy's.
     is_readonly
-        Whether it must not be written to: its owner said so, or never changes, as JAX's arrays do.
+        Whether the memory must not be written to: its owner says so, or is immutable like JAX's arrays.
     owner
-        The array it was made of.
+        The original array.
     """
 
     __slots__ = (
         "__weakref__",
         "_exporter",
         "_held",
-        "_ready",
+        "_pending_work",
         "_sent_as",
         "data",
         "device",
@@ -63,46 +66,51 @@ class Tensor:
     owner: Any
     _exporter: Any
     _held: Any
-    _ready: Ready | None
-    # The operator, the output and the entry of the message that it was sent with; its errors name them.
+    _pending_work: PendingWork | None
+    # The operator, the output and the entry of the message that it was sent in, for its errors.
     _sent_as: tuple[str, str, str] | None
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        raise TypeError("a Tensor is made with penstock.as_tensor")
+        raise TypeError("create a Tensor with penstock.as_tensor")
 
     @classmethod
-    def _of(
-        cls, description: Description, owner: Any, exporter: Any, ready: Ready | None, held: Any = None
-    ) -> "Tensor":
-        """Make one; `exporter` makes its capsules, `held` is what else must live."""
+    def _create(
+        cls,
+        description: Description,
+        owner: Any,
+        exporter: Any,
+        pending_work: PendingWork | None,
+        held: Any = None,
+    ) -> Tensor:
+        """Create a tensor; `exporter` creates its capsules, `held` is another object to keep alive."""
         self = cls.__new__(cls)
         self.data, self.shape, self.strides, self.dl_dtype, self.device, self.is_readonly = description
         self.owner = owner
         self._exporter = exporter
-        self._ready = ready
+        self._pending_work = pending_work
         self._held = held
         self._sent_as = None
         return self
 
-    def _after(self, ready: Ready | None) -> "Tensor":
-        """Return the same tensor, to be read after other work."""
+    def _with_pending_work(self, pending_work: PendingWork | None) -> Tensor:
+        """Return a copy of this tensor whose data is produced by other work."""
         description = (self.data, self.shape, self.strides, self.dl_dtype, self.device, self.is_readonly)
-        other = Tensor._of(description, self.owner, self._exporter, ready, self._held)
+        other = Tensor._create(description, self.owner, self._exporter, pending_work, self._held)
         other._sent_as = self._sent_as
         return other
 
-    def __copy__(self) -> "Tensor":
-        return self._after(self._ready)
+    def __copy__(self) -> Tensor:
+        return self._with_pending_work(self._pending_work)
 
     def __reduce__(self) -> Any:
-        # Its owner would be another then, somewhere else, and the address the old one.
-        raise TypeError("a Tensor owns no memory, so it cannot be pickled or copied deeply; its owner may be")
+        # The copy would have another owner, elsewhere, but the old address.
+        raise TypeError("a Tensor owns no memory, so it cannot be pickled or deep-copied; its owner may be")
 
-    # What it is.
+    # Properties of the array.
 
     @property
-    def dtype(self) -> "np.dtype[Any]":
-        """NumPy's dtype of the elements; those that only ml_dtypes has need that package."""
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of the elements; types that only ml_dtypes defines need that package."""
         return self.dl_dtype.numpy()
 
     @property
@@ -117,21 +125,21 @@ class Tensor:
 
     @property
     def itemsize(self) -> int:
-        """The bytes of one element."""
+        """The size of an element in bytes."""
         return self.dl_dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all elements."""
+        """The size of all elements in bytes."""
         return self.size * self.itemsize
 
     @property
     def stream(self) -> int | None:
-        """The stream on which the data is being made, or None where nothing is left to wait for."""
-        return None if self._ready is None else self._ready.stream
+        """The stream that the data is being computed on, or None if there is nothing to wait for."""
+        return None if self._pending_work is None else self._pending_work.stream
 
     def is_contiguous(self) -> bool:
-        """Return whether its elements lie one after another in row-major order."""
+        """Return whether the elements are contiguous in row-major order."""
         expected = self.dl_dtype.itemsize
         for extent, stride in zip(self.shape[::-1], self.strides[::-1], strict=True):
             if stride != expected and extent != 1:
@@ -149,7 +157,7 @@ class Tensor:
             text += f", stream={int(self.stream):#x}"
         return f"{text}, of {type_name(self.owner)})"
 
-    # What other libraries ask.
+    # The protocols that other libraries use.
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (self.device.device_type, self.device.device_id)
@@ -162,96 +170,96 @@ class Tensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Return a capsule, after ordering the consumer's stream behind the work on the tensor.
+        """Return a capsule, after ordering the consumer's stream after the work on the tensor.
 
         Parameters
         ----------
         stream
-            Where the consumer works: a handle, 1 or None for the legacy default stream, 2 for the thread's own
-            default stream; -1 to order nothing.
+            The consumer's stream: a handle, 1 or None for the legacy default stream, 2 for the per-thread default
+            stream; -1 to order nothing.
         max_version
-            The newest form the consumer reads; without it a capsule of the old form is made.
+            The newest version that the consumer supports; by default the capsule has the old form.
         dl_device, copy
-            Passed to the owner, which copies if it can.
+            Passed to the owner, which copies if it supports that.
         """
         exporter = self._exporter
         if exporter is None:
-            raise self._not_exported(self._why_not())
+            raise self._export_error(self._why_no_exporter())
         is_asked = False
         if dl_device is not None or copy is not None:
             is_asked = True
             if copy or not (dl_device is None or tuple(dl_device) == self.__dlpack_device__()):
-                return self._copied(stream, max_version, dl_device, copy)
+                return self._export_copy(stream, max_version, dl_device, copy)
         strides = self.strides
-        if strides and min(strides) < 0 and self._lies_backwards():
+        if strides and min(strides) < 0 and self._has_negative_stride():
             library = "cupy" if self.device.is_cuda else "numpy"
-            raise self._not_exported(
-                "it lies backwards in memory, and there are libraries that end the process on that. Send "
-                f"{library}.ascontiguousarray(array) or array.copy() instead; {library}.asarray takes it as it is"
+            raise self._export_error(
+                "it has a negative stride, on which some libraries end the process. Send "
+                f"{library}.ascontiguousarray(array) or array.copy() instead; {library}.asarray accepts it as it is"
             )
         if self.device.is_cuda:
             self._order(stream)
             stream = -1
         if self.is_readonly:
             stream = None if self.device.is_cuda else stream
-            return read_only_capsule(self, stream, max_version, sys._getframe(1))
+            return make_read_only_capsule(self, stream, max_version, sys._getframe(1))
         try:
             if is_asked:
-                return request_elsewhere(exporter, stream, max_version, dl_device, copy)
+                return request_copy(exporter, stream, max_version, dl_device, copy)
             return request_capsule(exporter, stream, max_version)
-        except Exception as error:  # its owner's, which knows nothing of messages
+        except Exception as error:  # an error of its owner, which does not name the message
             if self._sent_as is not None:
-                error.add_note(f"raised while exporting {self._where()}{self!r}")
+                error.add_note(f"raised while exporting {self._error_prefix()}{self!r}")
             raise
 
-    def _lies_backwards(self) -> bool:
-        """Return whether elements lie before the first, on which PyTorch ends the process (2.13)."""
+    def _has_negative_stride(self) -> bool:
+        """Return whether elements lie before the first one, on which PyTorch ends the process (2.13)."""
         pairs = zip(self.shape, self.strides, strict=True)
         return self.size > 0 and any(extent > 1 and stride < 0 for extent, stride in pairs)
 
-    def _not_exported(self, why: str) -> BufferError:
-        """Return the error of an export."""
-        return BufferError(f"{self._where()}{self!r} cannot be exported through DLPack: {why}")
+    def _export_error(self, why: str) -> BufferError:
+        """Return the error for an export that is not possible."""
+        return BufferError(f"{self._error_prefix()}{self!r} cannot be exported through DLPack: {why}")
 
-    def _where(self) -> str:
-        """Return how an error begins: with what the tensor was sent as, if it was."""
+    def _error_prefix(self) -> str:
+        """Return the beginning of an error: the message entry that the tensor was sent as, if any."""
         if self._sent_as is None:
             return ""
         operator, port, entry = self._sent_as
         return f"operator {operator!r}, output {port!r}: {entry!r}: "
 
     def _order(self, stream: int | None) -> None:
-        """Have a consumer's stream, as DLPack names it, wait for the work on the tensor."""
+        """Order a consumer's stream, as DLPack names it, after the work on the tensor."""
         if stream == 0:
             raise BufferError(
-                "stream 0 names no stream in DLPack; 1 is the legacy default stream, 2 the thread's own"
+                "stream 0 is not valid in DLPack; 1 is the legacy default stream, 2 the per-thread default stream"
             )
-        if self._ready is not None and stream != -1:
-            self._ready.order(LEGACY_DEFAULT if stream is None else stream)
+        if self._pending_work is not None and stream != -1:
+            self._pending_work.order(LEGACY_DEFAULT_HANDLE if stream is None else stream)
 
-    def _copied(
+    def _export_copy(
         self,
         stream: int | None,
         max_version: tuple[int, int] | None,
         dl_device: tuple[int, int] | None,
         copy: bool | None,
     ) -> Any:
-        """Have the owner export a copy, made on the stream where the data is made."""
+        """Return a capsule of a copy, made by the owner on the stream that the data is computed on."""
         if self.device.is_cuda:
             self._order(stream)
             if self.stream is not None:
                 with gpu.use_stream(stream_of(self.stream)):
-                    return request_elsewhere(self._exporter, stream, max_version, dl_device, copy)
-        return request_elsewhere(self._exporter, stream, max_version, dl_device, copy)
+                    return request_copy(self._exporter, stream, max_version, dl_device, copy)
+        return request_copy(self._exporter, stream, max_version, dl_device, copy)
 
-    def _why_not(self) -> str:
+    def _why_no_exporter(self) -> str:
         if self.dl_dtype.typestr is None:
             return (
                 f"it was taken from a capsule, and the array interfaces have no name for {self.dl_dtype.name}"
             )
         if self.device.is_cuda:
-            return "its owner has no DLPack, and cuda-core, which would export it, finds no GPU"
-        return f"it was taken from a capsule, and nothing here exports memory on {self.device}"
+            return "its owner does not support DLPack, and cuda-core, which would export it, finds no GPU"
+        return f"it was taken from a capsule, and no library exports memory on {self.device}"
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -260,8 +268,8 @@ class Tensor:
         interface = interfaces.write(self)
         interface["stream"] = self.stream
         strides = self.strides
-        if strides and min(strides) < 0 and self._lies_backwards():
-            # PyTorch would end the process; what is read-only it refuses. CuPy and Numba do not look at the flag.
+        if strides and min(strides) < 0 and self._has_negative_stride():
+            # PyTorch would end the process, but it rejects read-only memory. CuPy and Numba ignore the flag.
             interface["data"] = (self.data, True)
         return interface
 
@@ -274,11 +282,11 @@ class Tensor:
         return interfaces.write(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Answer NumPy where there is no array interface: it would make an array of one object."""
+        """Return a NumPy array, or raise an error where NumPy would otherwise create an array of one object."""
         import numpy as np
 
         try:
             _ = self.__array_interface__
         except AttributeError as error:
-            raise TypeError(f"{self._where()}NumPy cannot take it: {error}") from None
+            raise TypeError(f"{self._error_prefix()}NumPy cannot take it: {error}") from None
         return np.array(self, dtype=dtype) if copy else np.asarray(self, dtype=dtype)

@@ -1,19 +1,20 @@
-"""TensorMap: tensors by name, which is what a message of several arrays is."""
+"""TensorMap: tensors by name, the form of a message with several arrays."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.tensor.conversion import as_ready, as_tensor, is_array
+from penstock.tensor.conversion import as_pending_tensor, as_tensor, is_array
 from penstock.tensor.errors import TensorError
-from penstock.tensor.pending_work import Ready
+from penstock.tensor.pending_work import PendingWork
 from penstock.tensor.tensor import Tensor
 
 
 class TensorMap(dict[str, Tensor]):
-    """Tensors by name: a dict whose values are tensors, whatever arrays are put in.
+    """Tensors by name: a dict that converts the arrays of any library to tensors.
 
-    Programs that think of it as a message use :meth:`get` and :meth:`add`; where there is one tensor, it needs
-    no name.
+    :meth:`get` and :meth:`add` serve programs that treat it as a message. A single tensor needs no name.
 
     Examples
     --------
@@ -23,7 +24,7 @@ class TensorMap(dict[str, Tensor]):
 
     __slots__ = ()
 
-    def __init__(self, arrays: "Mapping[str, Any] | Iterable[tuple[str, Any]]" = (), /, **named: Any) -> None:
+    def __init__(self, arrays: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **named: Any) -> None:
         super().__init__()
         self.update(arrays, **named)
 
@@ -31,7 +32,7 @@ class TensorMap(dict[str, Tensor]):
         super().__setitem__(name, as_tensor(array))
 
     def setdefault(self, name: str, array: Any = None) -> Tensor:
-        """Return a tensor by name, after adding an array under it if there is none."""
+        """Return the tensor with that name; if there is none, add the array first."""
         if name not in self:
             self[name] = array
         return self[name]
@@ -41,26 +42,26 @@ class TensorMap(dict[str, Tensor]):
         for name, array in dict(arrays, **named).items():
             self[name] = array
 
-    def __ior__(self, arrays: Any) -> "TensorMap":  # type: ignore[override,misc]
+    def __ior__(self, arrays: Any) -> TensorMap:  # type: ignore[override,misc]
         self.update(arrays)
         return self
 
-    def copy(self) -> "TensorMap":
+    def copy(self) -> TensorMap:
         """Return another map of the same tensors."""
         other = TensorMap.__new__(TensorMap)
-        dict.update(other, self)  # which are tensors already
+        dict.update(other, self)  # the values are tensors already
         return other
 
     def add(self, array: Any, name: str = "") -> None:
-        """Add an array, under a name that is not taken."""
+        """Add an array under a name that is not in use."""
         if name in self:
             raise ValueError(
-                f"there is a tensor {name!r} already; the names are {', '.join(map(repr, self))}"
+                f"there is already a tensor {name!r}; the names are {', '.join(map(repr, self))}"
             )
         self[name] = array
 
     def get(self, name: str = "", default: Any = None) -> Any:
-        """Return a tensor by name; without a name the only one. None, or the default, where there is none."""
+        """Return the tensor with that name, or the only one if no name is given; the default if there is none."""
         if not name and len(self) == 1:
             return next(iter(self.values()))
         return super().get(name, default)
@@ -69,22 +70,24 @@ class TensorMap(dict[str, Tensor]):
         return f"TensorMap({super().__repr__()})"
 
 
-def as_message(data: Any, ready: Ready | None = None, sender: tuple[str, str] | None = None) -> Any:
-    """Return what is sent when a dict, a TensorMap or a Tensor is emitted: tensors.
+def as_message(
+    data: Any, pending_work: PendingWork | None = None, sender: tuple[str, str] | None = None
+) -> Any:
+    """Return the message for an emitted dict, TensorMap or Tensor: a TensorMap or a Tensor.
 
-    A dict with anything in it that is no array is given back as it is.
+    A dict is returned as it is if one of its values is not an array.
 
     Parameters
     ----------
     data
-        What is emitted.
-    ready
-        Where the sender has it made, if it says; otherwise each array is asked.
+        The emitted object.
+    pending_work
+        The sender's work that produces the data; by default each array names its own.
     sender
-        The operator and the output that emit it; errors of the tensors name them, here and at the receiver.
+        The operator and the output that emit it; errors of the tensors name them, at the sender and the receiver.
     """
     if type(data) is Tensor:
-        return data if ready is None else as_ready(data, ready)
+        return data if pending_work is None else as_pending_tensor(data, pending_work)
     if type(data) is dict and not (data and all(map(is_array, data.values()))):
         return data
     message = TensorMap()
@@ -92,16 +95,18 @@ def as_message(data: Any, ready: Ready | None = None, sender: tuple[str, str] | 
         if type(name) is not str:
             return data
         try:
-            tensor = as_tensor(array) if ready is None else as_ready(array, ready)
+            tensor = as_tensor(array) if pending_work is None else as_pending_tensor(array, pending_work)
         except TensorError as error:
             raise TensorError(f"{name!r}: {error}") from error
         except Exception as error:
-            error.add_note(f"raised while {name!r} was made a tensor")
+            error.add_note(f"raised while {name!r} was converted to a tensor")
             raise
         if sender is not None:
             sent_as = (*sender, name)
             if tensor is array and tensor._sent_as is not None and tensor._sent_as != sent_as:
-                tensor = tensor._after(tensor._ready)  # the other one is in another message
+                tensor = tensor._with_pending_work(
+                    tensor._pending_work
+                )  # the original stays in its own message
             tensor._sent_as = sent_as
         dict.__setitem__(message, name, tensor)
     return message

@@ -1,8 +1,11 @@
-"""What a tensor is made of and where it lies, in DLPack's words, and those words in NumPy's.
+"""Element types and devices as DLPack describes them, and the corresponding names of NumPy.
 
-NumPy has no name for bfloat16 and the smaller floats; the package ml_dtypes, which JAX, CuPy and others use,
-gives it one. It is asked only when such a tensor's `dtype` is: passing one on needs no name.
+NumPy has no dtype for bfloat16 and the smaller floats; the package ml_dtypes, which JAX, CuPy and others use,
+provides them. It is imported only when the `dtype` of such a tensor is read: passing a tensor on needs no
+dtype.
 """
+
+from __future__ import annotations
 
 import sys
 from enum import IntEnum
@@ -11,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.tensor.errors import TensorError
 
-if TYPE_CHECKING:  # imported when it is first needed, as everything heavy is
+if TYPE_CHECKING:  # at run time imported when first needed, like every heavy package
     import numpy as np
 
 
 class DLDeviceType(IntEnum):
-    """The kinds of memory that DLPack knows and CUDA programs meet."""
+    """The device types of DLPack that CUDA programs use."""
 
     CPU = 1
     CUDA = 2
@@ -29,17 +32,17 @@ class _DLDevice(NamedTuple):
     device_id: int
 
 
-class DLDevice(_DLDevice):  # a subclass, so that what follows from the numbers is worked out once
-    """Where a tensor lies; prints as ``cpu``, ``cuda:0`` and so on."""
+class DLDevice(_DLDevice):  # a subclass of the tuple, so that its properties can be cached
+    """The device of a tensor's memory; prints as ``cpu``, ``cuda:0`` and so on."""
 
     @cached_property
     def is_cuda(self) -> bool:
-        """Whether a kernel can use the memory, and streams order the use of it."""
+        """Whether kernels can access the memory, so that streams order its use."""
         return self.device_type in CUDA_TYPES
 
     @cached_property
     def is_host(self) -> bool:
-        """Whether the host can read the memory."""
+        """Whether the host can access the memory."""
         return self.device_type in HOST_TYPES
 
     def __str__(self) -> str:
@@ -61,36 +64,36 @@ class _DLDataType(NamedTuple):
 
 
 class DLDataType(_DLDataType):
-    """What a tensor's elements are: a kind of number, so many bits of it, so many of them together."""
+    """The element type of a tensor: a kind of number, its bits, and the number of lanes (vector length)."""
 
     @cached_property
     def itemsize(self) -> int:
-        """The bytes of one element."""
+        """The size of an element in bytes."""
         return (self.bits * self.lanes + 7) // 8
 
     @cached_property
     def name(self) -> str:
-        """The name that NumPy or ml_dtypes has for it."""
+        """The name in NumPy or ml_dtypes."""
         stem = _NAMES.get(self.code, f"type{self.code}_")
         sized = stem if self.code in _SIZED_BY_NAME else f"{stem}{self.bits}"
         return sized if self.lanes == 1 else f"{sized}_x{self.lanes}"
 
     @cached_property
     def typestr(self) -> str | None:
-        """The array interfaces' name for it, or None where they have none."""
+        """The typestr of the array interfaces, or None if they have none."""
         letter = _LETTERS.get(self.code)
         if letter is None or self.lanes != 1 or self.bits not in _SIZES[letter]:
             return None
         size = self.bits // 8
         return f"{'|' if size == 1 else _ORDER}{letter}{size}"
 
-    def numpy(self) -> "np.dtype[Any]":
-        """Return NumPy's dtype for it.
+    def numpy(self) -> np.dtype[Any]:
+        """Return the NumPy dtype.
 
         Raises
         ------
         TensorError
-            Where NumPy has none, and ml_dtypes either has none or is not installed.
+            If NumPy has none, and ml_dtypes has none either or is not installed.
         """
         return _numpy_of(self)
 
@@ -117,9 +120,9 @@ _NAMES = {
     16: "float6_e3m2fn",
     17: "float4_e2m1fn",
 }
-_SIZED_BY_NAME = frozenset(range(6, 18))  # their names say their bits
+_SIZED_BY_NAME = frozenset(range(6, 18))  # their names include the bits
 _LETTERS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
-# The bits with which the array interfaces have them. Of a float of 8 bits they could not say which of many it is.
+# The sizes that the array interfaces can name. They could not say which of the many 8-bit floats is meant.
 _SIZES = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64, 128), "c": (64, 128, 256), "b": (8,)}
 _OF_TYPESTR = {
     f"{order}{letter}{bits // 8}": DLDataType(code, bits)
@@ -130,7 +133,7 @@ _OF_TYPESTR = {
 
 
 @cache
-def _numpy_of(element: DLDataType) -> "np.dtype[Any]":
+def _numpy_of(element: DLDataType) -> np.dtype[Any]:
     import numpy as np
 
     typestr = element.typestr
@@ -143,8 +146,8 @@ def _numpy_of(element: DLDataType) -> "np.dtype[Any]":
         import ml_dtypes
     except ImportError as error:
         raise TensorError(
-            f"NumPy has no dtype for {element.name}: install ml_dtypes to have one; "
-            "the tensor can be passed to other libraries without"
+            f"NumPy has no dtype for {element.name}; ml_dtypes provides one if it is installed. "
+            "The tensor can be passed to other libraries without it"
         ) from error
     found = getattr(ml_dtypes, element.name, None)
     if found is None:
@@ -154,13 +157,13 @@ def _numpy_of(element: DLDataType) -> "np.dtype[Any]":
 
 
 @cache
-def element_of(typestr: str) -> DLDataType:
-    """Return the element type that an array interface names.
+def element_from_typestr(typestr: str) -> DLDataType:
+    """Return the element type of a typestr.
 
     Raises
     ------
     TensorError
-        For what is not a number or a truth value in this machine's order of bytes.
+        If it is not a number or a boolean in this machine's byte order.
     """
     element = _OF_TYPESTR.get(typestr) or _OF_TYPESTR.get(_as_numpy_spells(typestr))
     if element is None:
@@ -172,22 +175,22 @@ def element_of(typestr: str) -> DLDataType:
 
 
 def _as_numpy_spells(typestr: str) -> str:
-    """Return a typestr as it should be, of one that NumPy understands: DALI writes ``=f`` for ``<f4``."""
+    """Return NumPy's spelling of a typestr, or "" if it is invalid: DALI writes ``=f`` for ``<f4``."""
     import numpy as np
 
     try:
         return np.dtype(typestr).str
-    except Exception:  # NumPy has several, by where it stopped reading
+    except Exception:  # NumPy raises various types
         return ""
 
 
-def element_named(name: str) -> DLDataType:
-    """Return the element type that has a name of NumPy or ml_dtypes.
+def element_from_name(name: str) -> DLDataType:
+    """Return the element type with a name of NumPy or ml_dtypes.
 
     Raises
     ------
     TensorError
-        If no element type has it.
+        If no element type has this name.
     """
     stem = name.rstrip("0123456789")
     for code, known in _NAMES.items():

@@ -72,7 +72,7 @@ class EmittedWork:
     # What tensors ask (`penstock.tensor`).
 
     @property
-    def place(self) -> int:
+    def stream_handle(self) -> int:
         """The sender's stream."""
         return int(self._stream.handle)
 

@@ -1,66 +1,35 @@
 """A simulated GPU with cuda.core's interface.
 
-The same names, properties and kinds of error as :mod:`cuda.core`, for the part of it that green contexts,
-streams, events, kernels and memory need; on top of them :class:`Machine`, which says what is simulated.
+The package has the names, properties and kinds of errors of :mod:`cuda.core`, as far as green contexts,
+streams, events, kernels and memory need them. :class:`Machine` describes the simulated computer.
 """
 
-from penstock.gpu.sim.context import Context, ContextOptions
-from penstock.gpu.sim.device import Device
-from penstock.gpu.sim.errors import CUDAError
-from penstock.gpu.sim.event import Event, EventOptions
-from penstock.gpu.sim.kernel import (
-    Kernel,
-    Launch,
-    LaunchConfig,
-    ObjectCode,
-    Program,
-    ProgramOptions,
-    launch,
-    launched,
-)
-from penstock.gpu.sim.machine import Machine, current_machine
-from penstock.gpu.sim.memory import Buffer, DeviceMemoryResource, LegacyPinnedMemoryResource, host_view
-from penstock.gpu.sim.profiles import PROFILES, Profile
-from penstock.gpu.sim.resources import (
-    DeviceResources,
-    SMResource,
-    SMResourceOptions,
-    WorkqueueResource,
-    WorkqueueResourceOptions,
-    WorkqueueSharingScopeType,
-)
-from penstock.gpu.sim.stream import LEGACY_DEFAULT_STREAM, Stream, StreamOptions
+from __future__ import annotations
 
-__all__ = [
-    "LEGACY_DEFAULT_STREAM",
-    "PROFILES",
-    "Buffer",
-    "CUDAError",
-    "Context",
-    "ContextOptions",
-    "Device",
-    "DeviceMemoryResource",
-    "DeviceResources",
-    "Event",
-    "EventOptions",
-    "Kernel",
-    "Launch",
-    "LaunchConfig",
-    "LegacyPinnedMemoryResource",
-    "Machine",
-    "ObjectCode",
-    "Profile",
-    "Program",
-    "ProgramOptions",
-    "SMResource",
-    "SMResourceOptions",
-    "Stream",
-    "StreamOptions",
-    "WorkqueueResource",
-    "WorkqueueResourceOptions",
-    "WorkqueueSharingScopeType",
-    "current_machine",
-    "host_view",
-    "launch",
-    "launched",
-]
+from typing import TYPE_CHECKING
+
+from penstock.gpu.device_names import DEVICE_NAMES as _DEVICE_NAMES
+from penstock.gpu.sim.cuda_core import *  # noqa: F403
+from penstock.gpu.sim.launches import Launch as Launch
+from penstock.gpu.sim.launches import launched as launched
+from penstock.gpu.sim.machine import Machine as Machine
+from penstock.gpu.sim.machine import current_machine as current_machine
+from penstock.gpu.sim.memory import host_view as host_view
+from penstock.gpu.sim.profiles import PROFILES as PROFILES
+from penstock.gpu.sim.profiles import Profile as Profile
+from penstock.gpu.sim.workqueue_resource import WorkqueueSharingScopeType as WorkqueueSharingScopeType
+
+if (
+    not TYPE_CHECKING
+):  # type checkers accept only a list of literals, and see the names imported above without one
+    __all__ = [
+        *_DEVICE_NAMES,
+        "PROFILES",
+        "Launch",
+        "Machine",
+        "Profile",
+        "WorkqueueSharingScopeType",
+        "current_machine",
+        "host_view",
+        "launched",
+    ]

@@ -1,39 +1,46 @@
-"""Contexts of a simulated device: the primary one, and green ones on some of its SMs."""
+"""Contexts of a simulated device: the primary context, and green contexts on some of its SMs."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.gpu.sim.device_state import ContextState, DeviceState
 from penstock.gpu.sim.errors import CUDAError
-from penstock.gpu.sim.machine import ContextState, DeviceState
-from penstock.gpu.sim.resources import DeviceResources, SMResource, WorkqueueResource
+from penstock.gpu.sim.resources import DeviceResources
+from penstock.gpu.sim.sm_resource import SMResource
 from penstock.gpu.sim.stream import Stream, StreamOptions
+from penstock.gpu.sim.workqueue_resource import WorkqueueResource
 
 
 @dataclass
 class ContextOptions:
-    """What a green context is made of."""
+    """The resources that a green context is created from."""
 
     resources: Sequence[SMResource | WorkqueueResource] | None
 
 
 class Context:
-    """A context: whose streams may use which SMs."""
+    """A context, which determines the SMs that its streams may use."""
 
     __slots__ = ("_state",)
     _state: ContextState | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("Context objects cannot be made directly; use the Device or Stream that has one")
+        raise RuntimeError(
+            "Context objects cannot be created directly; use Device.create_context, Device.context "
+            "or Stream.context"
+        )
 
     @classmethod
-    def _of(cls, state: ContextState) -> "Context":
+    def _from_state(cls, state: ContextState) -> Context:
         self = cls.__new__(cls)
         self._state = state
         return self
 
     @classmethod
-    def _create(cls, device: DeviceState, options: "ContextOptions | dict[str, Any] | None") -> "Context":
+    def _create(cls, device: DeviceState, options: ContextOptions | dict[str, Any] | None) -> Context:
         if isinstance(options, dict):
             options = ContextOptions(**options)
         elif options is not None and not isinstance(options, ContextOptions):
@@ -60,17 +67,21 @@ class Context:
             elif isinstance(resource, WorkqueueResource):
                 workqueue = (resource.sharing_scope, resource.concurrency_limit)
             else:
-                raise TypeError(f"a context is made of SM and workqueue resources, got {type(resource)}")
+                raise TypeError(
+                    f"a context is created from SM and workqueue resources, got {type(resource).__name__}"
+                )
         chosen = 0
         for part in sms:
             chosen |= part._sms
-        chosen = chosen or device.primary.sms  # a context of workqueues alone may use every SM
+        chosen = chosen or device.primary_context.sms  # a context of workqueues alone may use every SM
         handle = device.machine.new_handle()
-        return cls._of(ContextState(device, chosen, handle=handle, is_green=True, workqueue=workqueue))
+        return cls._from_state(
+            ContextState(device, chosen, handle=handle, is_green=True, workqueue=workqueue)
+        )
 
     @property
     def handle(self) -> int | None:
-        """Its number; None when closed."""
+        """The driver's handle, or None if closed."""
         return None if self._state is None else self._state.handle
 
     @property
@@ -80,29 +91,29 @@ class Context:
 
     @property
     def is_green(self) -> bool:
-        """Whether it was made from some of a device's resources."""
+        """Whether it was created from some of a device's resources."""
         return self._state is not None and self._state.is_green
 
     @property
     def resources(self) -> DeviceResources:
-        """What it may use of the device."""
-        return DeviceResources._of(self._open())
+        """The resources that it may use."""
+        return DeviceResources._from_context(self._open())
 
-    def create_stream(self, options: "StreamOptions | dict[str, Any] | None" = None) -> Stream:
+    def create_stream(self, options: StreamOptions | dict[str, Any] | None = None) -> Stream:
         """Create a stream of this green context."""
         state = self._open()
         if not state.is_green:
             raise RuntimeError(
                 "Context.create_stream is only supported on green contexts; "
-                "use Device.create_stream for the primary one"
+                "use Device.create_stream for the primary context"
             )
         return Stream._create(state, options)
 
     def close(self) -> None:
-        """Give the context up; its streams work on."""
+        """Close the context; its streams continue."""
         if self._state is not None and self._state.device.machine.current_context is self._state:
             raise RuntimeError(
-                "a context cannot be closed while it is current; make another one current first"
+                "a context cannot be closed while it is current; make another context current first"
             )
         self._state = None
 

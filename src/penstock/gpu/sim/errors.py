@@ -1,15 +1,17 @@
-"""The one error a simulated driver raises."""
+"""The error that a simulated driver raises."""
+
+from __future__ import annotations
 
 
 class CUDAError(Exception):
-    """A call that the driver refused; the text begins with the driver's own name for the reason."""
+    """An error of the driver; the text begins with the name of its CUDA error code."""
 
 
 def invalid_launch(kernel: str, detail: str, reason: str = "CUDA_ERROR_INVALID_VALUE") -> CUDAError:
-    """Return the error of a launch whose configuration the device does not take."""
+    """Return the error for a launch configuration that the device does not support."""
     return CUDAError(f"{reason}: invalid configuration of kernel {kernel!r}: {detail}")
 
 
 def invalid_resource_configuration(detail: str) -> CUDAError:
-    """Return the error of a split or a context that the device's SMs cannot give."""
+    """Return the error for a split or a context that the device's SMs cannot provide."""
     return CUDAError(f"CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: {detail}")

@@ -1,20 +1,32 @@
 """Events of a simulated device."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.gpu.sim.lanes import Mark
+from penstock.gpu.sim.fences import Fence
 from penstock.gpu.sim.options import options_of
 
 if TYPE_CHECKING:
     from penstock.gpu.sim.context import Context
     from penstock.gpu.sim.device import Device
-    from penstock.gpu.sim.machine import ContextState
+    from penstock.gpu.sim.device_state import ContextState
 
 
 @dataclass
 class EventOptions:
-    """``timing_enabled`` lets two events be subtracted; ``blocking_sync`` has a waiting thread sleep."""
+    """The options of an event.
+
+    Attributes
+    ----------
+    timing_enabled : bool
+        Whether the event records its time, so that two events can be subtracted.
+    blocking_sync : bool
+        Whether a thread that waits for the event sleeps instead of spinning.
+    ipc_enabled : bool
+        Whether other processes can use the event.
+    """
 
     timing_enabled: bool | None = False
     blocking_sync: bool | None = False
@@ -22,29 +34,31 @@ class EventOptions:
 
 
 class Event:
-    """A point in a stream, once recorded."""
+    """A point in a stream's work, set by recording the event."""
 
-    __slots__ = ("_context", "_handle", "_mark", "_options")
-    _context: "ContextState"
+    __slots__ = ("_context", "_fence", "_handle", "_options")
+    _context: ContextState
     _handle: int
-    _mark: Mark | None
+    _fence: Fence | None
     _options: EventOptions
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("Event objects cannot be made directly; use Stream.record or Device.create_event")
+        raise RuntimeError(
+            "Event objects cannot be created directly; use Stream.record or Device.create_event"
+        )
 
     @classmethod
-    def _of(cls, context: "ContextState", options: "EventOptions | dict[str, Any] | None") -> "Event":
+    def _create(cls, context: ContextState, options: EventOptions | dict[str, Any] | None) -> Event:
         self = cls.__new__(cls)
         self._options = options_of(EventOptions, options, "Event")
         self._context = context
         self._handle = context.device.machine.new_handle()
-        self._mark = None
+        self._fence = None
         return self
 
     @property
     def handle(self) -> int:
-        """Its number; 0 when closed."""
+        """The driver's handle, or 0 if closed."""
         return self._handle
 
     @property
@@ -54,69 +68,71 @@ class Event:
 
     @property
     def is_timing_enabled(self) -> bool:
-        """Whether its time can be compared with another's."""
+        """Whether it records its time."""
         return bool(self._options.timing_enabled)
 
     @property
     def is_blocking_sync(self) -> bool:
-        """Whether a thread that waits for it sleeps."""
+        """Whether a thread that waits for it sleeps instead of spinning."""
         return bool(self._options.blocking_sync)
 
     @property
     def is_ipc_enabled(self) -> bool:
-        """Whether other processes can see it."""
+        """Whether other processes can use it."""
         return bool(self._options.ipc_enabled)
 
     @property
     def is_done(self) -> bool:
-        """Whether the point it was last recorded at has been passed; an unrecorded event is done."""
+        """Whether the stream has reached the latest record; true for an event that was never recorded."""
         self._check()
-        mark = self._mark
-        return mark is None or self._context.device.machine.timeline.query(lambda: mark.passed)
+        fence = self._fence
+        return fence is None or self._context.device.machine.timeline.query(lambda: fence.is_signaled)
 
     def sync(self) -> None:
-        """Block until the point it was last recorded at has been passed."""
+        """Block until the stream has reached the latest record."""
         self._check()
-        mark = self._mark
-        if mark is not None:
-            self._context.device.machine.timeline.wait(lambda: mark.passed)
+        fence = self._fence
+        if fence is not None:
+            self._context.device.machine.timeline.wait(lambda: fence.is_signaled)
             self._check()
 
     @property
-    def device(self) -> "Device":
+    def device(self) -> Device:
         """The device it belongs to."""
-        from penstock.gpu.sim.device import Device  # the device makes events
+        from penstock.gpu.sim.device import Device  # a cycle: the device creates events
 
-        return Device._of(self._context.device)
+        return Device._from_state(self._context.device)
 
     @property
-    def context(self) -> "Context":
+    def context(self) -> Context:
         """The context it belongs to."""
-        from penstock.gpu.sim.context import Context  # the context makes streams, which make events
+        from penstock.gpu.sim.context import (
+            Context,
+        )  # a cycle: the context creates streams, which create events
 
-        return Context._of(self._context)
+        return Context._from_state(self._context)
 
     def close(self) -> None:
-        """Forget it; what waits for it goes on waiting."""
+        """Close the event; streams that wait for it keep waiting."""
         self._handle = 0
 
-    def __sub__(self, other: "Event") -> float:
+    def __sub__(self, other: Event) -> float:
         if not isinstance(other, Event):
             return NotImplemented
         if not (self.is_timing_enabled and other.is_timing_enabled):
             raise RuntimeError(
-                "both events must have been made with EventOptions(timing_enabled=True) to be subtracted"
+                "both events must have been created with EventOptions(timing_enabled=True) to be subtracted"
             )
         if self._context.device is not other._context.device:
             raise RuntimeError("events of two devices cannot be subtracted: each device has its own clock")
-        if self._mark is None or other._mark is None:
+        if self._fence is None or other._fence is None:
             raise RuntimeError("both events must have been recorded on a stream to be subtracted")
         with self._context.device.machine.timeline.lock:
-            if not (self._mark.passed and other._mark.passed):
+            if not (self._fence.is_signaled and other._fence.is_signaled):
                 raise RuntimeError(
                     "one or both events have not completed; wait with sync() before subtracting"
                 )
-            return (self._mark.time - other._mark.time) / 1e6
+            return (self._fence.signaled_at - other._fence.signaled_at) / 1e6
 
     def __eq__(self, other: object) -> bool:
         return self._handle == other._handle if isinstance(other, Event) else NotImplemented

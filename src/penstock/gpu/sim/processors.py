@@ -1,34 +1,37 @@
 """The SMs of a simulated device, and the blocks that run on them.
 
-The rules, each of them seen on an H200 (``benchmarks/agreement.py`` shows that they still hold):
+The model follows these rules, each observed on an H200 (``benchmarks/agreement.py`` checks them):
 
-* a block needs its threads and one block slot of one SM, and keeps them until it ends; a running block is
-  never moved or preempted;
-* grids are served in order of priority, then of arrival. The first takes all the room it can use, the next
-  gets what is left over, so a grid of many waves holds back a later one of equal priority to its end;
-* blocks go to the emptiest SMs first, and only to SMs of the grid's own context.
+* A block occupies its threads and one block slot of one SM until it ends. A running block is never moved or
+  preempted.
+* Grids are served by priority, then by arrival. The first grid takes all the room it can use, and the next one
+  gets what remains. A grid of many waves thus delays a later grid of the same priority until its end.
+* Blocks go to the emptiest SMs first, and only to SMs of the grid's context.
 
-The cost of simulating must not grow with the number of blocks, so blocks are kept as *cohorts*: those of one
-grid that started together and so end together. While the grid at the front of the line still has blocks to
-place, whatever slots a cohort of its frees it takes again for its next blocks; nothing else changes. Such a
-grid *cycles*, and its state at any later time is arithmetic.
+The cost of the simulation must not grow with the number of blocks. Blocks are therefore kept in *cohorts*: the
+blocks of one grid that started together and so end together. While the first grid in the queue still has blocks
+to place, it reuses the slots that its own cohorts free, and nothing else changes. Such a grid *cycles*, and its
+state at any later time can be computed directly.
 
-Nor should the cost grow with the number of SMs. SMs with the same room left are kept together, as the bits of
-one integer: filling all 132 of an idle device is one step, not 132.
+The cost must not grow with the number of SMs either. SMs with the same free room are kept together, as the bits
+of one integer: filling all 132 SMs of an idle device is one step, not 132.
 
-Where streams contend, grids with blocks of different lengths break each other into many small cohorts, and
-every end of a cohort is a change. Two things keep a change cheap:
+Where streams contend, grids with blocks of different lengths split each other into many small cohorts, and
+every end of a cohort is a change. Two properties keep a change cheap:
 
-* nobody outside can see it: only the end of a grid is told. So the changes are made in one go, up to a moment
-  at which a grid may end (:meth:`Processors._run_to`), and the timeline is asked for that moment alone;
-* nearly always the slots of one cohort go over to the grid at the front of the line as they are
+* Changes are invisible outside, except for the end of a grid. Several changes are therefore made at once, up to
+  the time at which a grid may end (:meth:`Processors._run_to`), and only that time is scheduled on the
+  timeline.
+* Nearly always the slots of one cohort pass unchanged to the first grid in the queue
   (:meth:`Processors._hand_over`).
 
-Nothing here is approximate: every grid ends at the nanosecond at which it would if each block were simulated by
-itself (``tests/sim/block_by_block.py`` does that). Decided against: taking blocks that end almost together to
-end together. It makes fewer cohorts, but a block that ends late by a nanosecond can lose its slot to another
-grid, and then everything after it differs.
+The model is exact: every grid ends at the same nanosecond as if each block were simulated by itself, as
+``tests/sim/block_by_block.py`` does. Decided against: treating blocks that end almost at the same time as ending
+together. That would make fewer cohorts, but a block that ends a nanosecond late can lose its slot to another
+grid, and everything after it then differs.
 """
+
+from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterable
@@ -36,8 +39,8 @@ from collections.abc import Callable, Iterable
 from penstock.gpu.sim.timeline import Timeline
 
 SMs = int  # a set of SMs: bit i is SM i
-_Room = tuple[int, int]  # threads and block slots free on an SM
-_Share = tuple[SMs, int]  # so many blocks on each of these SMs
+_Room = tuple[int, int]  # free threads and free block slots of an SM
+_Share = tuple[SMs, int]  # a set of SMs, and the number of blocks on each of them
 
 
 def sms_of(indices: Iterable[int]) -> SMs:
@@ -49,7 +52,7 @@ def sms_of(indices: Iterable[int]) -> SMs:
 
 
 def indices_of(sms: SMs) -> list[int]:
-    """Return the numbers of the SMs in a set, in order."""
+    """Return the numbers of the SMs in a set, in ascending order."""
     return [index for index in range(sms.bit_length()) if sms >> index & 1]
 
 
@@ -79,24 +82,26 @@ class Grid:
         period: int,
         sms: SMs,
         priority: int,
-        on_end: "Callable[[Grid], None]",
+        on_end: Callable[[Grid], None],
     ) -> None:
         self.left = blocks  # not yet placed
         self.resident = 0  # on SMs
         self.threads = threads
-        self.period = max(period, 1)  # nanoseconds a block runs; a block of no time would end before it began
+        self.period = max(
+            period, 1
+        )  # nanoseconds that a block runs; at least 1, so that it ends after it begins
         self.sms = sms
-        self.key: tuple[int, int] = (priority, 0)  # its place in line: by priority, then by arrival
+        self.key: tuple[int, int] = (priority, 0)  # the order of service: by priority, then by arrival
         self.on_end = on_end
-        # In the order in which they end, no two at one time. Those of a grid that cycles may lie in the past.
+        # In the order of their ends, which differ. Those of a grid that cycles may lie in the past.
         self.cohorts: list[_Cohort] = []
-        self.next_change = 0  # no later than the next end of a cohort that is more than cycling
+        self.next_change = 0  # no later than the next end of a cohort that does more than cycle
         self.first_block = -1
         self.ended = -1
-        self.used: SMs = 0  # where its blocks have run
+        self.used: SMs = 0  # the SMs that its blocks have run on
 
     def catch_up(self, moment: int) -> None:
-        """Bring a grid that cycles to where no cohort ends before a moment."""
+        """Advance a grid that cycles until none of its cohorts ends before a time."""
         if self.cohorts[0].end >= moment:
             return
         period = self.period
@@ -108,8 +113,8 @@ class Grid:
             self.left -= rounds * cohort.blocks
         self.cohorts.sort(key=_end)
 
-    def add(self, blocks: int, shares: "list[_Share]", sms: SMs, now: int) -> None:
-        """Begin blocks that were not yet placed, now."""
+    def add(self, blocks: int, shares: list[_Share], sms: SMs, now: int) -> None:
+        """Start unplaced blocks now, on these SMs."""
         self.left -= blocks
         self.resident += blocks
         self.used |= sms
@@ -141,33 +146,33 @@ class Processors:
 
     def __init__(self, timeline: Timeline, sm_count: int, threads_per_sm: int, blocks_per_sm: int) -> None:
         self.all_sms: SMs = (1 << sm_count) - 1
-        # Told of every placement but those of grids that cycle: the grid, the time, and how many blocks went to
-        # each of which SMs.
+        # Called for every placement except those of grids that cycle, with the grid, the time, and the number
+        # of blocks on each SM.
         self.on_place: Callable[[Grid, int, list[_Share]], None] | None = None
         self._timeline = timeline
         self._rooms: dict[_Room, SMs] = {(threads_per_sm, blocks_per_sm): self.all_sms}
-        # Grids with blocks to place, in the order they are served. None of them has room anywhere.
+        # Grids with blocks to place, in the order of service. None of them fits anywhere now.
         self._waiting: list[Grid] = []
         self._running: dict[Grid, None] = {}  # grids with blocks on SMs, in a stable order
         self._arrivals = 0
-        self._visits: list[int] = []  # when this looks again, the earliest last
+        self._updates: list[int] = []  # the scheduled updates, the earliest last
 
     def submit(self, grid: Grid) -> None:
-        """Add a grid to the line, now. Blocks that end now make room for it, too."""
+        """Add a grid to the queue now. Blocks that end now make room for it."""
         self._arrivals += 1
         grid.key = (grid.key[0], self._arrivals)
         now = self._timeline.now
         self._run_to(now - 1)
         self._rearrange(now, grid)
-        self._schedule_visit()
+        self._schedule_update()
 
-    def _visit(self) -> None:
-        self._visits.pop()
+    def _update(self) -> None:
+        self._updates.pop()
         self._run_to(self._timeline.now)
-        self._schedule_visit()
+        self._schedule_update()
 
-    def _schedule_visit(self) -> None:
-        """Look again no later than a grid may end, unless that is to happen by then anyway."""
+    def _schedule_update(self) -> None:
+        """Schedule an update for the earliest time at which a grid may end, unless one is scheduled by then."""
         if not self._running:
             return
         when = 0
@@ -175,17 +180,17 @@ class Processors:
             if not grid.left and (grid.cohorts[-1].end < when or not when):
                 when = grid.cohorts[-1].end
         if self._waiting:
-            # The last block of a grid in line is not placed before the next change.
+            # The last block of a waiting grid is not placed before the next change.
             change = min([grid.next_change for grid in self._running])
             soonest = change + min([grid.period for grid in self._waiting])
             if soonest < when or not when:
                 when = soonest
-        if not self._visits or when < self._visits[-1]:
-            self._visits.append(when)
-            self._timeline.at(when, self._visit, last=True)
+        if not self._updates or when < self._updates[-1]:
+            self._updates.append(when)
+            self._timeline.call_at(when, self._update, last=True)
 
     def _run_to(self, moment: int) -> None:
-        """Make every change up to and including a moment, one after the other."""
+        """Make every change up to and including a time, in order."""
         while True:
             when = moment + 1
             changing: Grid | None = None
@@ -204,7 +209,7 @@ class Processors:
                 self._rearrange(when)
 
     def _hand_over(self, grid: Grid, now: int) -> bool:
-        """Give the slots of a grid's next cohort to another as they are; False if it is not that simple."""
+        """Pass the slots of a grid's next cohort to another grid unchanged; return False if that fails."""
         cohorts = grid.cohorts
         grid.catch_up(now)
         cohort = cohorts[0]
@@ -215,7 +220,7 @@ class Processors:
         else:
             return False
         if (
-            taker.threads != grid.threads  # it may fit more often, or less
+            taker.threads != grid.threads  # more or fewer of its blocks may fit
             or taker.left < cohort.blocks
             or sms & ~taker.sms
         ):
@@ -224,7 +229,7 @@ class Processors:
             taker.catch_up(now)
             if taker.left < cohort.blocks or taker.cohorts[0].end == now:
                 return False
-        # No grid in line had room, and blocks of one size take one another's: whatever was free is free still.
+        # No waiting grid fitted anywhere, and the blocks have one size: the free room stays the same.
         del cohorts[0]
         grid.resident -= cohort.blocks
         if self.on_place is not None:
@@ -242,7 +247,7 @@ class Processors:
         return True
 
     def _rearrange(self, now: int, arrived: Grid | None = None) -> None:
-        """Free what ends now, and give the grids in line the room that there is."""
+        """Free the slots of blocks that end now, and place the blocks of waiting grids."""
         freed = 0
         ended: list[Grid] = []
         for grid in self._running:
@@ -261,7 +266,7 @@ class Processors:
         for grid in ended:
             self._leave(grid, now)
         if arrived is not None:
-            insort(self._waiting, arrived, key=_place_in_line)
+            insort(self._waiting, arrived, key=_service_order)
         if self._waiting:
             for grid in self._waiting:
                 self._place(grid, grid.sms if grid is arrived else grid.sms & freed, now)
@@ -270,18 +275,18 @@ class Processors:
             grid.next_change = self._next_change(grid)
 
     def _leave(self, grid: Grid, now: int) -> None:
-        """Take out a grid that has no block on any SM, and tell if that was its end."""
+        """Remove a grid that has no block on any SM, and report its end if all of its blocks have run."""
         del self._running[grid]
         if not grid.left:
             grid.ended = now
             grid.on_end(grid)
 
     def _place(self, grid: Grid, where: SMs, now: int) -> None:
-        """Give a grid the room there is on some SMs."""
+        """Place as many blocks of a grid as fit on some SMs."""
         if not where or not grid.left:
             return
         threads = grid.threads
-        fits: list[tuple[int, SMs, _Room]] = []  # so many blocks more on each of these SMs
+        fits: list[tuple[int, SMs, _Room]] = []  # how many more blocks fit on each SM of a set
         total = 0
         for room, here in self._rooms.items():
             sms = here & where
@@ -297,7 +302,7 @@ class Processors:
             return
         if total > grid.left:
             total = grid.left
-            fits = _emptiest_first(fits, total)
+            fits = _emptiest_lowest(fits, total)
         shares: list[_Share] = []
         used = 0
         for blocks, sms, room in fits:
@@ -323,10 +328,10 @@ class Processors:
         self._rooms[new] = self._rooms.get(new, 0) | sms
 
     def _next_change(self, grid: Grid) -> int:
-        """When one of this grid's cohorts next ends, but for ends at which it merely cycles.
+        """Return the next end of one of this grid's cohorts, except for ends at which the grid only cycles.
 
-        It is not counted exactly in which round the grid runs out of blocks: the last one is looked at cohort by
-        cohort. A moment too early does no harm.
+        The round in which the grid runs out of blocks is not computed exactly: the last round is processed
+        cohort by cohort. A time that is too early does no harm.
         """
         end = grid.cohorts[0].end
         if grid.left <= grid.resident or self._is_held_back(grid):
@@ -334,7 +339,7 @@ class Processors:
         return end + (grid.left - 1) // grid.resident * grid.period
 
     def _is_held_back(self, grid: Grid) -> bool:
-        """Whether a grid ahead of this one waits for room that this one's blocks will free."""
+        """Return whether a grid ahead of this one waits for room that the blocks of this one will free."""
         wanted = 0
         for ahead in self._waiting:
             if ahead is grid:
@@ -345,8 +350,8 @@ class Processors:
         return any(cohort.sms & wanted for cohort in grid.cohorts)
 
 
-def _emptiest_first(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tuple[int, SMs, _Room]]:
-    """Spread fewer blocks than there is room for: the SMs with most room get theirs first."""
+def _emptiest_lowest(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tuple[int, SMs, _Room]]:
+    """Distribute fewer blocks than fit: the SMs with most room get theirs first."""
     low, high = 0, max(fit[0] for fit in fits)
     while low < high:  # find the lowest level to which the blocks can fill every SM
         level = (low + high) // 2
@@ -359,7 +364,7 @@ def _emptiest_first(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tup
     for fit, sms, _ in fits:
         if fit >= low:
             level_sms |= sms
-    below = _first(level_sms, over)  # these take one more than the level
+    below = _lowest(level_sms, over)  # these take one block more
     spread: list[tuple[int, SMs, _Room]] = []
     for fit, sms, room in fits:
         if sms & below:
@@ -369,8 +374,8 @@ def _emptiest_first(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tup
     return spread
 
 
-def _first(sms: SMs, count: int) -> SMs:
-    """Return the first so many SMs of a set, or all if there are fewer."""
+def _lowest(sms: SMs, count: int) -> SMs:
+    """Return the lowest ``count`` SMs of a set, or all if there are fewer."""
     if count >= sms.bit_count():
         return sms
     low, high = 0, sms.bit_length()
@@ -383,7 +388,7 @@ def _first(sms: SMs, count: int) -> SMs:
     return sms & ((1 << low) - 1)
 
 
-def _place_in_line(grid: Grid) -> tuple[int, int]:
+def _service_order(grid: Grid) -> tuple[int, int]:
     return grid.key
 
 

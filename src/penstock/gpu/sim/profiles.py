@@ -1,36 +1,39 @@
-"""What a simulated device is like: how many SMs, how they group, what fits on one, what a launch costs.
+"""Profiles of simulated devices: the number of SMs, their grouping, what fits on one, what a launch costs.
 
-A profile holds facts of a chip. One figure in it is measured rather than looked up: ``launch_overhead``,
-the time from handing a kernel to an idle stream until its first block runs, calibrated once on the real
-device by ``benchmarks/agreement.py``. Nothing else is fitted.
+A profile holds the facts of a chip. One value is measured rather than looked up: ``launch_overhead``, the time from
+launching a kernel on an idle stream until its first block runs. ``benchmarks/agreement.py`` calibrates it on
+the real device. Nothing else is fitted.
 
-The clusters of SMs matter because the driver cuts its smallest groups out of whole clusters: an H200 has
-132 SMs, yet cutting it into groups of 8 gives 15 groups and 12 SMs over, not 16 and 4. The clusters of the
-``h200`` profile are ones that give what the driver gives; the chip's own are not published.
+The clusters of SMs matter because the driver takes its smallest groups from whole clusters. An H200 has 132
+SMs, but splitting it into groups of 8 gives 15 groups and 12 remaining SMs, not 16 and 4. The clusters of the
+chip are not published; those of the ``h200`` profile reproduce the driver's splits.
 """
 
-from dataclasses import dataclass, fields, replace
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, fields
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A simulated device's make-up.
+    """The properties of a simulated device.
 
     Attributes
     ----------
     clusters : tuple of int
-        SMs in each cluster (GPC) of the chip.
+        The number of SMs in each cluster (GPC) of the chip.
     min_partition_size, coscheduled_alignment : int
-        The smallest group of SMs the driver hands out, and what group sizes are multiples of.
+        The smallest group of SMs that the driver provides, and the number that group sizes are multiples of.
     max_grid, max_block : tuple of int
-        How big a grid and a block may be, in each dimension; ``threads_per_block`` bounds a block as a whole.
+        The largest grid and block in each dimension; ``threads_per_block`` limits a block as a whole.
     shared_memory_per_block, shared_memory_per_block_optin : int
-        Bytes of shared memory that a block may have: without asking, and if its kernel asked for more.
+        Bytes of shared memory that a block may have by default, and if its kernel opted in to more.
     blocks_per_cluster, blocks_per_cluster_optin : int
-        The same for the blocks of a thread-block cluster; 0 where the chip has no clusters of blocks.
+        The same for the blocks of a thread-block cluster; 0 if the chip has no thread-block clusters.
     launch_overhead : float
-        Seconds from a launch on an idle stream to its first block.
+        Seconds from a launch on an idle stream until its first block runs.
     copy_bandwidth : float
         Bytes per second between host and device.
     memory_bandwidth : float
@@ -70,7 +73,7 @@ class Profile:
         ):
             if value < 1:
                 raise ValueError(f"Profile {self.name!r}: {name} must be at least 1, got {value}")
-        if self.threads_per_block > self.threads_per_sm:  # such a block would wait for room for ever
+        if self.threads_per_block > self.threads_per_sm:  # such a block could never be placed
             raise ValueError(
                 f"Profile {self.name!r}: a block of {self.threads_per_block} threads does not fit on an SM "
                 f"of {self.threads_per_sm}"
@@ -92,16 +95,16 @@ class Profile:
 
     @property
     def sm_count(self) -> int:
-        """SMs of the whole device."""
+        """The number of SMs of the device."""
         return sum(self.clusters)
 
-    def but(self, **changes: Any) -> "Profile":
-        """Return a copy of this profile with some of its figures changed."""
+    def replace(self, **changes: Any) -> Profile:
+        """Return a copy of this profile with the given attributes replaced."""
         known = [field.name for field in fields(self)]
         for name in changes:
             if name not in known:
-                raise TypeError(f"a Profile has no {name!r}; it has {', '.join(known)}")
-        return replace(self, **changes)
+                raise TypeError(f"Profile has no attribute {name!r}; it has {', '.join(known)}")
+        return dataclasses.replace(self, **changes)
 
 
 PROFILES: dict[str, Profile] = {
@@ -154,13 +157,11 @@ PROFILES: dict[str, Profile] = {
 }
 
 
-def profile(which: "str | Profile") -> Profile:
-    """Return the profile of that name, or the profile itself."""
+def find_profile(which: str | Profile) -> Profile:
+    """Return the profile of that name, or the given profile."""
     if isinstance(which, Profile):
         return which
     try:
         return PROFILES[which]
     except KeyError:
-        raise ValueError(
-            f"no simulated device is called {which!r}; there are {', '.join(PROFILES)}"
-        ) from None
+        raise ValueError(f"unknown profile {which!r}; the profiles are {', '.join(PROFILES)}") from None

@@ -1,14 +1,19 @@
 """Streams of a simulated device."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.gpu.sim.device_state import ContextState
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.event import Event, EventOptions
-from penstock.gpu.sim.lanes import Lane, Wait
-from penstock.gpu.sim.machine import DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, ContextState, current_machine
+from penstock.gpu.sim.machine import current_machine
+from penstock.gpu.sim.operations import WaitForFence
 from penstock.gpu.sim.options import options_of
 from penstock.gpu.sim.resources import DeviceResources
+from penstock.gpu.sim.stream_queues import StreamQueue
+from penstock.gpu.stream_handle import LEGACY_DEFAULT_HANDLE, PER_THREAD_DEFAULT_HANDLE, SupportsStream
 
 if TYPE_CHECKING:
     from penstock.gpu.sim.context import Context
@@ -17,41 +22,42 @@ if TYPE_CHECKING:
 
 @dataclass
 class StreamOptions:
-    """A lower ``priority`` goes first; a ``nonblocking`` stream is not ordered with the default one."""
+    """The options of a stream.
+
+    Attributes
+    ----------
+    nonblocking : bool
+        Whether the stream is not ordered with the default stream.
+    priority : int, optional
+        A lower number means a higher priority; 0 by default.
+    """
 
     nonblocking: bool = True
     priority: int | None = None
 
 
-class SupportsStream(Protocol):
-    """An object of any library that stands for a stream."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """Return the protocol's version, 0, and the stream's handle."""
-
-
 class Stream:
-    """A queue of work that is done in order."""
+    """A sequence of work that runs in order."""
 
-    __slots__ = ("_closed", "_queue")
+    __slots__ = ("_closed", "_own_queue")
     _closed: bool
-    _queue: Lane
+    _own_queue: StreamQueue
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise RuntimeError(
-            "Stream objects cannot be made directly; use Device.create_stream, Context.create_stream "
+            "Stream objects cannot be created directly; use Device.create_stream, Context.create_stream "
             "or Stream.from_handle"
         )
 
     @classmethod
-    def _of(cls, lane: Lane) -> "Stream":
+    def _from_queue(cls, queue: StreamQueue) -> Stream:
         self = cls.__new__(cls)
-        self._queue = lane
+        self._own_queue = queue
         self._closed = False
         return self
 
     @classmethod
-    def _create(cls, context: ContextState, options: "StreamOptions | dict[str, Any] | None") -> "Stream":
+    def _create(cls, context: ContextState, options: StreamOptions | dict[str, Any] | None) -> Stream:
         chosen = options_of(StreamOptions, options, "Stream")
         if context.is_green and not chosen.nonblocking:
             raise ValueError(
@@ -63,28 +69,34 @@ class Stream:
         if not highest <= priority <= 0:
             raise ValueError(f"priority={priority} is out of range [{highest}, 0]")
         with context.device.machine.timeline.lock:
-            return cls._of(context.create_lane(priority=priority, nonblocking=bool(chosen.nonblocking)))
+            return cls._from_queue(
+                context.create_queue(priority=priority, nonblocking=bool(chosen.nonblocking))
+            )
 
     @staticmethod
-    def from_handle(handle: int) -> "Stream":
-        """Return the stream of that handle; 0 and 1 stand for the default stream, and so does 2, a thread's own."""
-        if int(handle) in (0, DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM):
+    def from_handle(handle: int) -> Stream:
+        """Return the stream with that handle; 0, 1 and 2 are the default stream.
+
+        On a real device 2 is the calling thread's own default stream, which is not simulated.
+        """
+        if int(handle) in (0, LEGACY_DEFAULT_HANDLE, PER_THREAD_DEFAULT_HANDLE):
             return LEGACY_DEFAULT_STREAM
-        lane = current_machine().lanes.get(int(handle))
-        if lane is None:
+        queue = current_machine().stream_queues.get(int(handle))
+        if queue is None:
             raise ValueError(f"no stream of the simulated machine has the handle {int(handle):#x}")
-        return Stream._of(lane)
+        return Stream._from_queue(queue)
 
     @property
-    def _lane(self) -> Lane:
+    def _queue(self) -> StreamQueue:
+        """The stream's queue; an error if the stream has been closed."""
         if self._closed:
             raise RuntimeError("this stream has been closed")
-        return self._queue
+        return self._own_queue
 
     @property
     def handle(self) -> int:
-        """Its number; 0 when closed."""
-        return 0 if self._closed else self._lane.handle
+        """The driver's handle, or 0 if closed."""
+        return 0 if self._closed else self._queue.handle
 
     @property
     def is_closed(self) -> bool:
@@ -94,93 +106,93 @@ class Stream:
     @property
     def is_nonblocking(self) -> bool:
         """Whether it is not ordered with the default stream."""
-        return self._lane.nonblocking
+        return self._queue.nonblocking
 
     @property
     def priority(self) -> int:
-        """Lower goes first."""
-        return self._lane.priority
+        """The priority; a lower number means a higher priority."""
+        return self._queue.priority
 
     @property
-    def device(self) -> "Device":
+    def device(self) -> Device:
         """The device it belongs to."""
-        from penstock.gpu.sim.device import Device  # the device makes streams
+        from penstock.gpu.sim.device import Device  # a cycle: the device creates streams
 
-        return Device._of(self._lane.context.device)
+        return Device._from_state(self._queue.context.device)
 
     @property
-    def context(self) -> "Context":
+    def context(self) -> Context:
         """The context it belongs to."""
-        from penstock.gpu.sim.context import Context  # the context makes streams
+        from penstock.gpu.sim.context import Context  # a cycle: the context creates streams
 
-        return Context._of(self._lane.context)
+        return Context._from_state(self._queue.context)
 
     @property
     def resources(self) -> DeviceResources:
-        """What its context may use of the device."""
-        return DeviceResources._of(self._lane.context)
+        """The resources that its context may use."""
+        return DeviceResources._from_context(self._queue.context)
 
     def record(
-        self, event: Event | None = None, options: "EventOptions | dict[str, Any] | None" = None
+        self, event: Event | None = None, options: EventOptions | dict[str, Any] | None = None
     ) -> Event:
-        """Record an event (a new one by default) after what was submitted so far."""
-        lane = self._lane
+        """Record an event (by default a new one) after the work submitted so far; return the event."""
+        queue = self._queue
         if event is None:
-            lane.context.device.machine.require_current()
-            event = Event._of(lane.context, options)
+            queue.context.device.machine.require_current()
+            event = Event._create(queue.context, options)
         elif not isinstance(event, Event):
             raise TypeError(f"record takes an Event, got {type(event).__name__}")
         event._check()
-        _check_device(event._context, lane)
-        with lane.timeline.lock:
-            event._mark = lane.record()
+        _check_device(event._context, queue)
+        with queue.timeline.lock:
+            event._fence = queue.submit_fence()
         return event
 
-    def wait(self, event_or_stream: "Event | Stream | SupportsStream") -> None:
-        """Have what is submitted from now on wait for an event, or for what a stream holds now.
+    def wait(self, event_or_stream: Event | Stream | SupportsStream) -> None:
+        """Make later work wait for an event, or for the work that another stream holds now.
 
-        An event may belong to another device. A stream must belong to the current one: it is waited for by an
-        event that is made in the current context.
+        An event may belong to another device. A stream must belong to the current device, because waiting for it
+        creates an event in the current context.
         """
-        lane = self._lane
+        queue = self._queue
         if isinstance(event_or_stream, Event):
             event_or_stream._check()
-            mark = event_or_stream._mark
-            if mark is not None:
-                with lane.timeline.lock:
-                    lane.submit(Wait(mark))
+            fence = event_or_stream._fence
+            if fence is not None:
+                with queue.timeline.lock:
+                    queue.submit(WaitForFence(fence))
             return
         try:
-            other = stream_of(event_or_stream)._lane
+            other = stream_of(event_or_stream)._queue
         except TypeError as error:
             raise ValueError(
-                "only an Event, a Stream or an object with __cuda_stream__ can be waited for, "
+                "a stream can wait for an Event, a Stream or an object with __cuda_stream__, "
                 f"got {type(event_or_stream).__name__}"
             ) from error
-        machine = lane.context.device.machine
+        machine = queue.context.device.machine
         machine.require_current()
         assert machine.current_context is not None
         _check_device(machine.current_context, other)
-        with lane.timeline.lock:
-            lane.submit(Wait(other.record()))
+        with queue.timeline.lock:
+            queue.submit(WaitForFence(other.submit_fence()))
 
     def sync(self) -> None:
-        """Block until everything submitted so far has ended."""
-        lane = self._lane
-        lane.context.device.machine.check()
-        with lane.timeline.lock:
-            if lane.idle:
+        """Block until the work submitted so far has ended."""
+        queue = self._queue
+        queue.context.device.machine.check()
+        with queue.timeline.lock:
+            if queue.is_idle:
                 return
-            mark = lane.mark()
-        lane.timeline.wait(lambda: mark.passed)
-        lane.context.device.machine.check()
+            fence = queue.append_fence()
+        queue.timeline.wait(lambda: fence.is_signaled)
+        queue.context.device.machine.check()
 
     def close(self) -> None:
-        """Give the stream up; what was submitted is still done."""
+        """Close the stream; work that was submitted still runs."""
         self._closed = True
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, self._lane.handle)
+        return (0, self._queue.handle)
 
     def __eq__(self, other: object) -> bool:
         return self.handle == other.handle if isinstance(other, Stream) else NotImplemented
@@ -189,27 +201,27 @@ class Stream:
         return hash(self.handle)
 
     def __repr__(self) -> str:
-        where = "closed" if self._closed else f"context={self._lane.context.handle:#x}"
+        where = "closed" if self._closed else f"context={self._queue.context.handle:#x}"
         return f"<Stream handle={self.handle:#x} {where}>"
 
 
 class _DefaultStream(Stream):
-    """The default stream of whichever context is current."""
+    """The default stream of the current context, whichever that is at the time of use."""
 
     __slots__ = ()
 
     @property
-    def _lane(self) -> Lane:
+    def _queue(self) -> StreamQueue:
         context = current_machine().current_context
-        return (context or current_machine().devices[0].primary).default_lane
+        return (context or current_machine().devices[0].primary_context).default_queue
 
 
-LEGACY_DEFAULT_STREAM = _DefaultStream.__new__(_DefaultStream)
+LEGACY_DEFAULT_STREAM: Stream = _DefaultStream.__new__(_DefaultStream)
 LEGACY_DEFAULT_STREAM._closed = False
 
 
-def stream_of(obj: "Stream | SupportsStream") -> Stream:
-    """Return the stream that an object stands for."""
+def stream_of(obj: Stream | SupportsStream) -> Stream:
+    """Return the stream of an object that supports the CUDA stream protocol."""
     if isinstance(obj, Stream):
         return obj
     protocol = getattr(obj, "__cuda_stream__", None)
@@ -217,15 +229,17 @@ def stream_of(obj: "Stream | SupportsStream") -> Stream:
         raise TypeError(f"{type(obj).__name__} object does not have a '__cuda_stream__' attribute")
     version, handle = protocol() if callable(protocol) else protocol
     if version != 0:
-        raise TypeError(f"version {version} of the __cuda_stream__ protocol is not known, only 0")
+        raise TypeError(
+            f"unsupported version {version} of the __cuda_stream__ protocol; only version 0 is supported"
+        )
     return Stream.from_handle(handle)
 
 
-def _check_device(context: ContextState, lane: Lane) -> None:
-    """Raise if an event of one device would be recorded on a stream of another, as the driver does."""
-    of_event, of_stream = context.device, lane.context.device
+def _check_device(context: ContextState, queue: StreamQueue) -> None:
+    """Raise the driver's error if an event of one device would be recorded on a stream of another."""
+    of_event, of_stream = context.device, queue.context.device
     if of_event is not of_stream:
         raise CUDAError(
             f"CUDA_ERROR_INVALID_HANDLE: an event of device {of_event.index} cannot be recorded on a stream of "
-            f"device {of_stream.index}; make one while device {of_stream.index} is current"
+            f"device {of_stream.index}; create one while device {of_stream.index} is current"
         )

@@ -1,0 +1,35 @@
+"""The names of cuda.core that :mod:`penstock.gpu` provides, whichever kind of device a process uses.
+
+This is the only list of them. :mod:`penstock.gpu.cuda` takes them from cuda.core, :mod:`penstock.gpu.sim.cuda_core`
+binds them to the simulated classes, and :mod:`penstock.gpu` looks them up in one of the two. It stands in a
+module of its own because neither may be imported before a device is used. Type checkers read the simulated
+classes instead.
+"""
+
+from __future__ import annotations
+
+DEVICE_NAMES = (
+    "LEGACY_DEFAULT_STREAM",
+    "Buffer",
+    "CUDAError",
+    "Context",
+    "ContextOptions",
+    "Device",
+    "DeviceMemoryResource",
+    "DeviceResources",
+    "Event",
+    "EventOptions",
+    "Kernel",
+    "LaunchConfig",
+    "LegacyPinnedMemoryResource",
+    "ObjectCode",
+    "Program",
+    "ProgramOptions",
+    "SMResource",
+    "SMResourceOptions",
+    "Stream",
+    "StreamOptions",
+    "WorkqueueResource",
+    "WorkqueueResourceOptions",
+    "launch",
+)

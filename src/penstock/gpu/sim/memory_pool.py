@@ -1,0 +1,102 @@
+"""The memory of a simulated device, allocated and freed in stream order.
+
+Freed memory is reused as a real stream-ordered pool reuses it: at once by the stream that freed it, since
+whatever that stream does next comes after. A program that frees a buffer while another stream still reads it
+therefore sees wrong data here, too. The tests of buffer lifetimes rely on this.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict, deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.gpu.sim.errors import CUDAError
+from penstock.gpu.sim.stream_queues import StreamQueue
+
+Bytes = NDArray[np.uint8]
+
+# The bytes of freed memory that are kept for each stream. A program whose frames change size must not
+# accumulate it.
+_MAX_RETAINED = 64 << 20
+
+
+class MemoryPool:
+    """A device's memory: the bytes in use, and the freed memory of each stream.
+
+    Freeing never waits for the lock: Python may finalize a buffer at any line, including one that holds the lock.
+    """
+
+    def __init__(self, capacity: int, lock: threading.Lock) -> None:
+        self.capacity = capacity
+        self.in_use = 0
+        self._lock = lock
+        self._freed: deque[tuple[Bytes, StreamQueue]] = deque()  # not yet in a free list
+        self._free_lists: weakref.WeakKeyDictionary[StreamQueue, _FreeList] = weakref.WeakKeyDictionary()
+
+    def allocate(self, size: int, queue: StreamQueue) -> Bytes:
+        """Return memory for use on a stream: the latest of that size that the stream freed, or new memory.
+
+        The lock is held.
+        """
+        self._sort_freed()
+        if self.in_use + size > self.capacity:
+            raise CUDAError(
+                f"CUDA_ERROR_OUT_OF_MEMORY: {size} bytes requested, {self.capacity - self.in_use} available"
+            )
+        self.in_use += size
+        free_list = self._free_lists.get(queue)
+        memory = None if free_list is None else free_list.pop(size)
+        return np.zeros(size, np.uint8) if memory is None else memory
+
+    def free(self, memory: Bytes, queue: StreamQueue) -> None:
+        """Free memory in the order of a stream; the lock may be held, by this thread or another."""
+        self._freed.append((memory, queue))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._sort_freed()
+            finally:
+                self._lock.release()
+
+    def _sort_freed(self) -> None:
+        while self._freed:
+            memory, queue = self._freed.popleft()
+            self.in_use -= memory.size
+            free_list = self._free_lists.get(queue)
+            if free_list is None:
+                free_list = self._free_lists[queue] = _FreeList()
+            free_list.push(memory)
+
+
+class _FreeList:
+    """The memory that one stream freed, by size; the least recently freed size is dropped first."""
+
+    __slots__ = ("_by_size", "_total")
+
+    def __init__(self) -> None:
+        self._by_size: OrderedDict[int, list[Bytes]] = OrderedDict()
+        self._total = 0
+
+    def pop(self, size: int) -> Bytes | None:
+        blocks = self._by_size.get(size)
+        if blocks is None:
+            return None
+        self._total -= size
+        memory = blocks.pop()
+        if not blocks:
+            del self._by_size[size]
+        return memory
+
+    def push(self, memory: Bytes) -> None:
+        self._by_size.setdefault(memory.size, []).append(memory)
+        self._by_size.move_to_end(memory.size)
+        self._total += memory.size
+        while self._total > _MAX_RETAINED and self._total > memory.size:  # the latest always stays
+            size, blocks = next(iter(self._by_size.items()))
+            del blocks[0]
+            self._total -= size
+            if not blocks:
+                del self._by_size[size]
