@@ -145,9 +145,8 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         forgotten_return,
         GraphError,
         (
-            "operator 'square': the function never returns a value, so nothing would come of "
-            "square.out -> show.value; "
-            "return what is to be emitted"
+            "operator 'square': the function never returns a value, so square.out -> show.value would "
+            "carry nothing; return what is to be emitted"
         ),
     ),
     "a flow the wrong way round": (

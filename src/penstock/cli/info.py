@@ -5,7 +5,7 @@ import platform
 from importlib import metadata
 from typing import Any
 
-from penstock._runtime.compiled import is_compiled
+from penstock._runtime import is_compiled
 from penstock.gpu import backends
 from penstock.version import __version__
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 
 if TYPE_CHECKING:
-    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node
 
 __all__ = ["CountCondition"]
 

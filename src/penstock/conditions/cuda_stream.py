@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock import gpu
-from penstock._runtime.messages.message import Message, is_passed
+from penstock._runtime import Message, is_passed
 from penstock.core.condition import Condition, SchedulingStatusType
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.queue import Queue
-    from penstock._runtime.scheduling.node import Node
-    from penstock._runtime.streams.fences import Trail
+    from penstock import _runtime
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node, Queue
 
 __all__ = ["CudaStreamCondition"]
 
@@ -62,7 +61,8 @@ class CudaStreamCondition(Condition):
         if self._node is None:
             return  # it is not part of a run
         # Before the run begins: what is put around an input's `take` then, by others, stays around it.
-        for inlet in self._node.input.inlets:
+        node = cast("_runtime.Node", self._node)
+        for inlet in node.input.inlets:
             if any(queue in self._queues for queue in inlet.queues):
                 inlet.take_only_done()
 
@@ -83,7 +83,7 @@ class CudaStreamCondition(Condition):
                 return self._is_done_by_now(message, trail, number, event)
         return True
 
-    def _is_done_by_now(self, message: Message, trail: Trail, number: int, event: Any) -> bool:
+    def _is_done_by_now(self, message: Message, trail: _runtime.Trail, number: int, event: Any) -> bool:
         if message is not self._awaited:
             trail.lend(event)
             if number <= trail.passed:  # so late that the event may be another mark's by now

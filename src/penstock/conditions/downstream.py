@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._runtime.messages.queue import Nowhere
+from penstock._runtime import Nowhere
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 from penstock.core.errors import GraphError
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.queue import Queue
-    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node, Queue
 
 __all__ = ["DownstreamMessageAffordableCondition"]
 
@@ -44,8 +43,6 @@ class DownstreamMessageAffordableCondition(Condition, kind=ConditionType.DOWNSTR
         super().__init__(fragment, name=name)
         self.min_size = min_size
         self.port = transmitter
-        # An output's own condition does not wait for queues that drop; one that was asked for does.
-        self.is_default = False
         self._queues: tuple[Queue, ...] = ()
 
     @property
@@ -76,6 +73,7 @@ class DownstreamMessageAffordableCondition(Condition, kind=ConditionType.DOWNSTR
         self._queues = tuple(
             queue
             for queue in node.transmitter(port).queues
+            # The default of an output does not wait for queues that drop; a condition that was asked for does.
             if not isinstance(queue, Nowhere) and not (self.is_default and queue.drops)
         )
         for queue in self._queues:

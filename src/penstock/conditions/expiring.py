@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.messages.message import Message
+from penstock._runtime import Message
 from penstock.core.clock import Clock, Duration, nanoseconds
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 from penstock.core.errors import GraphError
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.queue import Queue
-    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node, Queue
 
 __all__ = ["ExpiringMessageAvailableCondition"]
 

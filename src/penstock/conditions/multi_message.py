@@ -11,9 +11,8 @@ from penstock.core.condition import Condition, ConditionType, SchedulingStatusTy
 from penstock.core.errors import GraphError
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.queue import Queue
-    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node, Queue
 
 __all__ = ["MultiMessageAvailableCondition", "MultiMessageAvailableTimeoutCondition"]
 

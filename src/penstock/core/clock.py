@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
-    from penstock._runtime.scheduling.parker import Parker
+    from penstock.core.protocols import Parker
 
 __all__ = ["Clock", "Duration", "milliseconds", "nanoseconds"]
 

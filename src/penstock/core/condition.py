@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.core.construction import constructor, refuse_keywords
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.receiver import Receiver, Transmitter
-    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node, Receiver, Transmitter
     from penstock.core.spec import ComponentSpec
 
 __all__ = ["Condition", "ConditionType", "SchedulingStatusType"]
@@ -70,6 +69,8 @@ class Condition:
     polled: bool = True
     # Whether a part of it must be polled, although the whole said that it waits for a time or an event.
     is_polled_beside: bool = False
+    # Whether a run made it for a port that was given no condition.
+    is_default: bool = False
     # The argument that names the port (or ports) a condition is about, where `setup` makes it for a port.
     port_role: ClassVar[str | None] = None
     kinds: ClassVar[dict[ConditionType, type[Condition]]] = {}

@@ -26,10 +26,11 @@ from penstock.core.errors import GraphError, choices
 from penstock.core.operator import Operator
 from penstock.core.parameter import REQUIRED
 from penstock.core.ports import IOSpec
+from penstock.core.registry import registry
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.contexts import ExecutionContext, InputContext, OutputContext
-    from penstock._runtime.scheduling.resume import Resume
+    from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
+    from penstock.core.protocols import Resume
     from penstock.core.spec import OperatorSpec
 
 Outputs: TypeAlias = str | Sequence[str] | Mapping[str, Output]
@@ -270,14 +271,11 @@ class FunctionOperator(Operator):
         return compute
 
     def _yielding(self, call: Callable[..., Iterator[Any]]) -> Compute:
-        # Imported here because core only declares: runtime builds on core, not the other way round.
-        from penstock._runtime.scheduling.resume import Resume
-
         inputs, receivers, emit_parts = tuple(self.declared.inputs), self.declared.receivers, self._emit
         assert self._node is not None
         resume = self._resume
         if resume is None or resume.node is not self._node:  # a restart goes on with the one there is
-            resume = self._resume = Resume(self._node)
+            resume = self._resume = registry.resume(self._node)
 
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
             resume.begin_step()

@@ -14,11 +14,11 @@ from penstock.core.resource import Resource
 from penstock.core.spec import OperatorSpec
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.contexts import ExecutionContext, InputContext, OutputContext
-    from penstock._runtime.scheduling.node import Node
+    from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
     from penstock.core.fragment import Fragment
     from penstock.core.graph import Flow
     from penstock.core.ports import IOSpec
+    from penstock.core.protocols import Node
 
 __all__ = ["Operator"]
 

@@ -1,4 +1,4 @@
-"""Scheduler: who takes ready operators, on which threads, and when a run ends."""
+"""Scheduler: on which threads ready operators run, and when a run ends."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.clock import Clock, milliseconds
+from penstock.core.registry import registry
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from penstock._runtime.scheduling.engine import Engine
     from penstock.core.fragment import Fragment
 
 __all__ = ["Scheduler"]
@@ -55,14 +55,8 @@ class Scheduler(Resource):
         super().__init__(fragment, name=name, **kwargs)
         if clock is not None and not isinstance(clock, Clock):
             raise TypeError(f"{self.name!r}: clock must be a Clock, not {type(clock).__name__}")
-        if clock is None:
-            from penstock.resources.realtime_clock import RealtimeClock
-
-            clock = RealtimeClock(fragment)
-            self._clock_was_given = False
-        else:
-            self._clock_was_given = True
-        self.clock: Clock = clock
+        self._clock_was_given = clock is not None
+        self.clock: Clock = registry.default_clock(fragment) if clock is None else clock
         where = f"scheduler {self.name!r}: "
         self.stop_on_deadlock_timeout: int = _whole(
             stop_on_deadlock_timeout, f"{where}stop_on_deadlock_timeout"
@@ -76,21 +70,17 @@ class Scheduler(Resource):
         self.network_connection_timeout = network_connection_timeout
 
     def choose_clock(self) -> None:
-        """Take the clock of the simulated machine that the run will use, where the program chose none."""
+        """Use the clock of the simulated machine that the run will use, unless the program gave a clock."""
         if not self._clock_was_given:
-            from penstock.resources.machine_clock import machine_clock
-
-            chosen = machine_clock(self.fragment)
-            if chosen is not None:
-                self.clock = chosen
+            self.clock = registry.device_clock(self.fragment) or self.clock
 
     @property
     def workers(self) -> int:
         """The number of worker threads; 0 when operators run on the thread that called `run`."""
         return 0
 
-    def execute(self, engine: Engine) -> None:
-        """Run until the engine is finished."""
+    def execute(self, engine: Any) -> None:
+        """Run until the engine is finished; `engine` is the runtime's, which only a scheduler looks into."""
         raise NotImplementedError
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._runtime.streams.stream_source import StreamSource
+from penstock._runtime import StreamSource
 
 if TYPE_CHECKING:
-    from penstock._runtime.streams.managed_stream import ManagedStream
+    from penstock._runtime import ManagedStream
     from penstock.core.fragment import Fragment
     from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
 

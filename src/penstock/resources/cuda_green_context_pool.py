@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
-from penstock._runtime.streams.managed_stream import ManagedStream, create_event
-from penstock._runtime.streams.stream_source import StreamSource
+from penstock._runtime import ManagedStream, StreamSource, create_event
 from penstock.core.errors import choices
 
 if TYPE_CHECKING:

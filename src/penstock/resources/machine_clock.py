@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from penstock.core.clock import Clock
 
 if TYPE_CHECKING:
-    from penstock._runtime.scheduling.parker import Parker
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Parker
     from penstock.gpu.sim import Machine
 
 __all__ = ["MachineClock", "machine_clock"]
@@ -108,6 +108,6 @@ def _machine_of(fragment: Fragment | None) -> Machine | None:
 
 def _has_streams(fragment: Fragment | None) -> bool:
     """Return whether an operator was given a source of streams, which a run opens."""
-    from penstock._runtime.streams.run_streams import source_of
+    from penstock._runtime import source_of
 
     return fragment is not None and any(source_of(operator) is not None for operator in fragment.graph)

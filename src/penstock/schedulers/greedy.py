@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._runtime.scheduling.single_threaded import run_single_threaded
+from penstock._runtime import run_single_threaded
 from penstock.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from penstock._runtime.scheduling.engine import Engine
+    from penstock._runtime import Engine
 
 __all__ = ["GreedyScheduler"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.scheduling.workers import run_workers
+from penstock._runtime import run_workers
 from penstock.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock._runtime.scheduling.engine import Engine
+    from penstock._runtime import Engine
     from penstock.core.fragment import Fragment
 
 __all__ = ["MultiThreadScheduler"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock._runtime.messages.message import Message as RuntimeMessage
+from penstock._runtime import Message as RuntimeMessage
 from penstock.core.clock import nanoseconds
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 from penstock.core.fragment import Fragment

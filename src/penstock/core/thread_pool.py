@@ -1,4 +1,4 @@
-"""ThreadPool: worker threads of their own for some operators, pinned to cores if wanted."""
+"""ThreadPool: worker threads for some operators only, pinned to cores if wanted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Assignment", "ThreadPool"]
 
 @dataclass(slots=True)
 class Assignment:
-    """An operator in a pool, and whether it has a thread to itself."""
+    """An operator in a pool, and whether it has its own thread."""
 
     operator: Operator
     pinned: bool
@@ -30,7 +30,7 @@ class ThreadPool(Resource):
     Parameters
     ----------
     initial_size
-        The number of threads that the operators without a thread of their own share.
+        The number of threads shared by the operators that have no thread of their own.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class ThreadPool(Resource):
         pin_operator: bool = True,
         pin_cores: Iterable[int] | None = None,
     ) -> None:
-        """Have the threads of this pool run some operators.
+        """Run some operators on the threads of this pool.
 
         Parameters
         ----------
         ops
             One operator or several.
         pin_operator
-            Give each a thread to itself, always the same.
+            Give each operator its own thread.
         pin_cores
             The CPU cores those threads may use; any unless given.
         """
