@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 from penstock.core.arguments import Arg
 from penstock.core.condition import Condition
@@ -15,12 +15,16 @@ from penstock.core.spec import OperatorSpec
 
 if TYPE_CHECKING:
     from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
+    from penstock.core.error_policy import OnError
     from penstock.core.fragment import Fragment
     from penstock.core.graph import Flow
     from penstock.core.ports import IOSpec
     from penstock.core.protocols import Node
 
-__all__ = ["Operator"]
+__all__ = ["Operator", "Part"]
+
+Part: TypeAlias = Condition | Resource | Arg | list[Arg]
+"""What an operator takes by position, after its fragment."""
 
 
 class Operator:
@@ -39,9 +43,9 @@ class Operator:
         `on_error`.
     """
 
-    on_error: Any = "stop"
-    """What happens when `compute` raises: ``"stop"`` the run, ``"skip"`` what it was given (``{"skip": 100}``: at
-    most so often), or ``{"restart": 3}``: skip it, and `stop` and `start` the operator, at most so often."""
+    on_error: OnError = "stop"
+    """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips what that compute was given,
+    ``{"skip": 100}`` at most 100 times; ``{"restart": 3}`` also calls `stop` and `start`, at most 3 times."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -49,7 +53,7 @@ class Operator:
             check_method(cls, method, form)
 
     @needs_fragment
-    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(self, fragment: Fragment, *args: Part, name: str = "", **kwargs: Any) -> None:
         if not isinstance(name, str):
             raise TypeError(f"the name of a {type(self).__name__} must be a str, not {name!r}")
         self.fragment = fragment
@@ -115,7 +119,7 @@ class Operator:
 
     # What a program does with it.
 
-    def add_arg(self, *args: Any, **kwargs: Any) -> None:
+    def add_arg(self, *args: Part, **kwargs: Any) -> None:
         """Add a condition, a resource or named values after construction.
 
         A parameter that was given by keyword, here or at construction, is not changed by named values.
@@ -132,21 +136,24 @@ class Operator:
                     if named.name not in self._explicit:
                         self._give(named.name, named.value)
             else:
-                hint = ""
-                if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
-                    hint = f"; make one first: {arg.__name__}(self, ...)"
-                elif isinstance(arg, str):
-                    hint = f", and so is a name: name={arg!r}"
-                raise ParameterError(
-                    f"operator {self.name!r} takes conditions, resources and Arg values as positional "
-                    f"arguments, not {arg!r}; parameters ({choices(self.spec.params)}) are given by keyword{hint}"
-                )
+                self._refuse(arg)
         for key, value in kwargs.items():
             if self._is_part(key, value):
                 self.add_arg(value)
             else:
                 self._give(key, value)
                 self._explicit.add(key)
+
+    def _refuse(self, arg: object) -> NoReturn:
+        hint = ""
+        if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
+            hint = f"; make one first: {arg.__name__}(self, ...)"
+        elif isinstance(arg, str):
+            hint = f", and so is a name: name={arg!r}"
+        raise ParameterError(
+            f"operator {self.name!r} takes conditions, resources and Arg values as positional arguments, not "
+            f"{arg!r}; parameters ({choices(self.spec.params)}) are given by keyword{hint}"
+        )
 
     def _give(self, name: str, value: Any) -> None:
         if name == "on_error" and name not in self.spec.params:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock._runtime import StreamSource
+from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
 
 if TYPE_CHECKING:
     from penstock._runtime import ManagedStream
     from penstock.core.fragment import Fragment
-    from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
+    from penstock.core.protocols import GreenContextPool
 
 __all__ = ["CudaGreenContext"]
 
@@ -30,14 +31,17 @@ class CudaGreenContext(StreamSource):
     def __init__(
         self,
         fragment: Fragment | None = None,
-        cuda_green_context_pool: CudaGreenContextPool | None = None,
+        cuda_green_context_pool: GreenContextPool | None = None,
         index: int | str = -1,
         *,
         name: str = "cuda_green_context",
     ) -> None:
         super().__init__(fragment, name=name)
-        if cuda_green_context_pool is None:
-            raise TypeError(f"{name!r} needs cuda_green_context_pool=, the pool it is a partition of")
+        if not isinstance(cuda_green_context_pool, CudaGreenContextPool):
+            given = "" if cuda_green_context_pool is None else f", not {cuda_green_context_pool!r}"
+            raise TypeError(
+                f"{name!r} needs cuda_green_context_pool=, the CudaGreenContextPool it is a partition of{given}"
+            )
         self.pool = cuda_green_context_pool
         self.index = None if index == -1 else index
         self.dev_id = cuda_green_context_pool.dev_id
@@ -49,7 +53,7 @@ class CudaGreenContext(StreamSource):
 
     @property
     def sm_count(self) -> int:
-        """The SMs it really gets."""
+        """The number of SMs it gets."""
         return self.pool.share(self.index).sm_count
 
     def check(self) -> None:
@@ -57,7 +61,7 @@ class CudaGreenContext(StreamSource):
         self.pool.check(self.index)
 
     def create_stream(self, priority: int) -> ManagedStream:
-        """Make a stream whose work runs on this slice only; whoever asked for it closes it."""
+        """Make a stream whose work runs on this slice only; the caller closes it."""
         return self.pool.create_stream(priority, self.index)
 
     def _take(self) -> ManagedStream:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from penstock import gpu
 from penstock._runtime import ManagedStream, StreamSource, create_event
 from penstock.core.errors import GraphError
+from penstock.resources.cuda_green_context import CudaGreenContext
+from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
-    from penstock.resources.cuda_green_context import CudaGreenContext
-    from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
+    from penstock.core.protocols import GreenContextPool
 
 __all__ = ["CudaStreamPool"]
 
@@ -49,7 +50,7 @@ class CudaStreamPool(StreamSource):
         stream_priority: int = 0,
         reserved_size: int = 1,
         max_size: int = 0,
-        cuda_green_context: CudaGreenContext | CudaGreenContextPool | None = None,
+        cuda_green_context: CudaGreenContext | GreenContextPool | None = None,
         *,
         name: str = "cuda_stream_pool",
     ) -> None:
@@ -64,10 +65,16 @@ class CudaStreamPool(StreamSource):
             raise ValueError(f"{name!r}: reserved_size and max_size must not be negative")
         if max_size and reserved_size > max_size:
             raise ValueError(f"{name!r}: reserved_size={reserved_size} is more than max_size={max_size}")
-        if cuda_green_context is not None and cuda_green_context.dev_id != dev_id:
-            raise ValueError(
-                f"{name!r} is of device {dev_id}, its green context of device {cuda_green_context.dev_id}"
-            )
+        if cuda_green_context is not None:
+            if not isinstance(cuda_green_context, CudaGreenContext | CudaGreenContextPool):
+                raise TypeError(
+                    f"{name!r}: cuda_green_context must be a CudaGreenContext or a CudaGreenContextPool, not "
+                    f"{cuda_green_context!r}"
+                )
+            if cuda_green_context.dev_id != dev_id:
+                raise ValueError(
+                    f"{name!r} is on device {dev_id}, and its green context on device {cuda_green_context.dev_id}"
+                )
         self.dev_id = dev_id
         self.stream_flags = stream_flags
         self.stream_priority = stream_priority
