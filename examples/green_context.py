@@ -166,7 +166,7 @@ class Combine(Application):
             )
         else:
             making = using = CudaStreamPool(self, 0, 0, 0, 0, 5, name="streams")
-        shared = {"frames": self.frames, "own_stream": not self.default_stream}
+        shared: dict[str, Any] = {"frames": self.frames, "own_stream": not self.default_stream}
         one, other = (
             Source(self, making, CountCondition(self, self.count), factor=factor, name=name, **shared)
             for name, factor in (("source1", 1), ("source2", 10))
@@ -244,7 +244,8 @@ class SimulatedFrames:
 
     def add(self, one: Any, other: Any, stream: Any) -> Any:
         def add(out: np.ndarray, *terms: np.ndarray) -> None:
-            np.add(*(term.view(np.int32) for term in terms), out=out.view(np.int32))
+            one, other = (term.view(np.int32) for term in terms)
+            np.add(one, other, out=out.view(np.int32))
 
         return self._launch("add", add, stream, one, other)
 

@@ -35,6 +35,8 @@ class Camera(Operator):
 class Scale(Operator):
     """Multiplies what it receives."""
 
+    factor: float  # the parameter, for those who read and check types
+
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("frame")
         spec.output("scaled")

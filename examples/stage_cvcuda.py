@@ -14,6 +14,8 @@ import cvcuda
 class Resize(Operator):
     """Makes frames larger."""
 
+    factor: int
+
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
         spec.output("out")

@@ -300,7 +300,9 @@ def test_what_is_said_of_a_port_that_is_not_there_lists_the_ports() -> None:
         @op(inputs={"frme": Input()})
         def show(frame: Any) -> None: ...
 
-    with pytest.raises(GraphError, match=r"input 'frame' of show must be declared by Input\(size=...\), not 4"):
+    with pytest.raises(
+        GraphError, match=r"input 'frame' of show must be declared by Input\(size=...\), not 4"
+    ):
 
         @op(inputs={"frame": 4})  # type: ignore[dict-item]
         def show(frame: Any) -> None: ...
