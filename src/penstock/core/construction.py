@@ -3,13 +3,15 @@
 Their constructors are plain functions with plain signatures, so that editors and type checkers know them. Each is
 wrapped once, when its class is defined (:func:`constructor`), and the wrapper does what a signature cannot:
 
-- The first argument is the fragment. ``CountCondition(5)`` would otherwise be a condition of the fragment 5 that
-  counts to 1.
-- Named values (an :class:`Arg`, or what ``from_config`` gives) may stand among the arguments. They become keywords,
-  and an argument that the program wrote itself wins over them.
-- A keyword that is not known is refused with the ones that are.
+- It checks that the first argument is a fragment. ``CountCondition(5)`` would otherwise be a condition of the
+fragment
+  5 that counts to 1.
+- It turns named values (an :class:`Arg`, or what ``from_config`` returns) among the arguments into keywords.
+Arguments
+  that the program wrote itself win over them.
+- It refuses an unknown keyword, and names the known ones.
 
-A metaclass could do the same in one place, but then no class could also derive from one with another metaclass.
+A metaclass could do the same in one place, but a class could then not derive from one with another metaclass.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def constructor(init: Constructor) -> Constructor:
 
 
 def needs_fragment(init: Constructor) -> Constructor:
-    """Wrap an ``__init__`` so that a call without the fragment is answered with the right one."""
+    """Wrap an ``__init__`` so that the error for a call without a fragment shows the right call."""
 
     @functools.wraps(init)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -78,7 +80,7 @@ def needs_fragment(init: Constructor) -> Constructor:
 
 
 def refuse_keywords(cls: type, unknown: list[str], more: list[str] | None = None) -> None:
-    """Raise for keywords that a class does not take, naming those that it takes."""
+    """Raise for keywords that a class does not take; the error names those that it takes."""
     known = [*known_keywords(cls), *(more or ())]
     raise ParameterError(
         f"{cls.__name__} does not take {choices(unknown)}; it takes {choices(known, unknown[0])}"
@@ -86,7 +88,7 @@ def refuse_keywords(cls: type, unknown: list[str], more: list[str] | None = None
 
 
 def known_keywords(cls: type) -> list[str]:
-    """Return the keywords that the constructors of a class take, those of its bases that they pass on included."""
+    """Return the keywords that the constructor of a class takes, with those that it passes on to its bases."""
     names: dict[str, None] = {}
     for base in cls.__mro__:
         init = vars(base).get("__init__")
@@ -96,12 +98,12 @@ def known_keywords(cls: type) -> list[str]:
         names.update(dict.fromkeys(name for name in shape.keywords if name != "fragment"))
         if not shape.takes_any_keyword:
             break
-    # What is the same for all comes last.
+    # The keyword that all classes share comes last.
     return sorted(names, key=lambda name: name == "name")
 
 
 def named_values(args: tuple[Any, ...]) -> Iterator[Arg]:
-    """Return the named values among some arguments: each Arg, and those in each list of them."""
+    """Yield the named values among some arguments: each Arg, and each Arg of a list."""
     for arg in args:
         if isinstance(arg, Arg):
             yield arg
@@ -117,11 +119,11 @@ def _is_named(arg: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What a constructor takes."""
+    """The parameters of a constructor."""
 
     positional: tuple[str, ...]
     keywords: dict[str, Any]
-    """By name, with the default."""
+    """The default of each, by name."""
     takes_more: bool
     takes_any_keyword: bool
 
@@ -141,7 +143,7 @@ def _check_fragment(cls: type, shape: _Shape, args: tuple[Any, ...], kwargs: dic
     from penstock.core.fragment import Fragment
 
     if not shape.positional or shape.positional[0] != "fragment":
-        return  # a class of the program's own, with arguments of its own
+        return  # a user's class, with a signature of its own
     first = args[0] if args else kwargs.get("fragment")
     if first is None or isinstance(first, Fragment):
         return
@@ -152,13 +154,13 @@ def _check_fragment(cls: type, shape: _Shape, args: tuple[Any, ...], kwargs: dic
 
 
 def _right_call(cls: type, shape: _Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Write a call without its fragment as it should have been."""
+    """Return the source of a call that lacks its fragment, corrected."""
     parts = ["self"]
     for number, arg in enumerate(args, 1):
         if number < len(shape.positional) or shape.takes_more:
             parts.append(repr(arg))
         else:
-            # Only a keyword takes it: the one whose default is of the same type, if there is one.
+            # It must be a keyword: the one whose default has the same type, if there is one.
             names = [name for name, default in _settings(cls).items() if type(default) is type(arg)]
             parts.append(f"{names[0]}={arg!r}" if names else "...")
     parts += [f"{name}={value!r}" for name, value in kwargs.items() if name != "fragment"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.booleans import boolean
 from penstock.core.checks import check, check_member, check_resources, check_scheduler
 from penstock.core.claim import Claim
 from penstock.core.config import Config
@@ -193,11 +194,11 @@ class Fragment:
 
     @is_metadata_enabled.setter
     def is_metadata_enabled(self, enabled: bool) -> None:
-        self._metadata_enabled = enabled
+        self._metadata_enabled = boolean(enabled, f"{self.name!r}: whether metadata is enabled")
 
     def enable_metadata(self, enabled: bool) -> None:
         """Turn metadata on or off for every operator that does not set it itself."""
-        self._metadata_enabled = enabled
+        self.is_metadata_enabled = enabled
 
     @property
     def metadata_policy(self) -> MetadataPolicy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.booleans import boolean
 from penstock.core.clock import Clock, milliseconds
 from penstock.core.registry import registry
 from penstock.core.resource import Resource
@@ -23,18 +24,18 @@ class Scheduler(Resource):
     Parameters
     ----------
     fragment
-        The fragment it runs.
+        The fragment that it runs.
     clock
-        The clock that every wait goes through. Unless given it is a `RealtimeClock`, or that of the simulated
-        machine that the run will use, if the machine is in virtual or paced time.
+        The clock of every wait. Unless given, it is a `RealtimeClock`, or the clock of the simulated machine that
+        the run will use, if the machine is in virtual or paced time.
     stop_on_deadlock
-        End the run when nothing is running, ready or pending.
+        Whether the run ends when nothing is running, ready or pending.
     stop_on_deadlock_timeout
-        Milliseconds of the clock's time to wait before that; a negative value means never to stop.
+        The milliseconds of the clock's time to wait before that; a negative value means never to stop.
     max_duration_ms
-        End the run after so many milliseconds of the clock's time; a negative value means no bound.
+        The milliseconds of the clock's time after which the run ends; a negative value means no bound.
     check_recession_period_ms
-        How often a user's condition that says WAIT is asked again while nothing else happens.
+        The period at which a user's condition that returns WAIT is asked again while nothing else happens.
 
     The last three are numbers of milliseconds, or a str with a unit such as ``"1.5s"``, or a timedelta.
     """
@@ -61,12 +62,13 @@ class Scheduler(Resource):
         self.stop_on_deadlock_timeout: int = _whole(
             stop_on_deadlock_timeout, f"{where}stop_on_deadlock_timeout"
         )
-        self.stop_on_deadlock = bool(stop_on_deadlock) and self.stop_on_deadlock_timeout >= 0
+        is_wanted = boolean(stop_on_deadlock, f"{where}stop_on_deadlock")
+        self.stop_on_deadlock = is_wanted and self.stop_on_deadlock_timeout >= 0
         self.max_duration_ms: int = _whole(max_duration_ms, f"{where}max_duration_ms")
         self.check_recession_period_ms: float = milliseconds(
             check_recession_period_ms, f"{where}check_recession_period_ms"
         )
-        # Taken for compatibility: one process has no connections to wait for.
+        # Accepted for compatibility: one process has no connections to wait for.
         self.network_connection_timeout = network_connection_timeout
 
     def choose_clock(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.core.booleans import boolean
 from penstock.core.operator import Operator
 from penstock.core.resource import Resource
 
@@ -59,14 +60,15 @@ class ThreadPool(Resource):
         pin_operator
             Give each operator its own thread.
         pin_cores
-            The CPU cores those threads may use; any unless given.
+            The CPU cores that those threads may use; any unless given.
         """
         cores = tuple(pin_cores or ())
+        pinned = boolean(pin_operator, f"thread pool {self.name!r}: pin_operator")
         for operator in [ops] if isinstance(ops, Operator) else ops:
             for pool in operator.fragment._thread_pools:
                 if any(assignment.operator is operator for assignment in pool.assignments):
                     raise ValueError(f"operator {operator.name!r} is in thread pool {pool.name!r} already")
-            self.assignments.append(Assignment(operator, pin_operator, cores))
+            self.assignments.append(Assignment(operator, pinned, cores))
 
     @property
     def operators(self) -> list[Operator]:

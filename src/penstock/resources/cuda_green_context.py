@@ -16,7 +16,7 @@ __all__ = ["CudaGreenContext"]
 
 
 class CudaGreenContext(StreamSource):
-    """A slice of a device, by its place in a pool or by its name.
+    """A slice of a device: one partition of a pool, by position or by name.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class CudaGreenContext(StreamSource):
     cuda_green_context_pool
         The pool.
     index
-        Which of its partitions, by position or by name; -1 means the pool's default one.
+        The partition, by position or by name; -1 means the pool's default one.
     """
 
     def __init__(

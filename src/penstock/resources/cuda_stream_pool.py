@@ -1,4 +1,4 @@
-"""CudaStreamPool: where operators get their streams."""
+"""CudaStreamPool: streams for operators."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class CudaStreamPool(StreamSource):
     stream_flags
         0, or 1 for streams that are not ordered with the default stream; those of a green context never are.
     stream_priority
-        0, or less for streams that go first.
+        0, or a negative number for a higher priority.
     reserved_size
-        How many streams to make at the start of the run.
+        The number of streams to make at the start of the run.
     max_size
-        How many there may be; 0 means any number.
+        The largest number of streams; 0 means any number.
     cuda_green_context
-        The partition the streams belong to; a pool means its default one. Without it they may use all SMs.
+        The partition that the streams belong to; a pool means its default one. Without it they may use all SMs.
     """
 
     def __init__(
@@ -56,11 +56,13 @@ class CudaStreamPool(StreamSource):
     ) -> None:
         super().__init__(fragment, name=name)
         if dev_id < 0:
-            raise ValueError(f"{name!r}: dev_id is the number of a device, 0 or more, not {dev_id}")
+            raise ValueError(f"{name!r}: dev_id must be the number of a device, 0 or more, not {dev_id}")
         if stream_flags not in (0, _NON_BLOCKING):
             raise ValueError(f"{name!r}: stream_flags must be 0 or 1 (non-blocking), not {stream_flags}")
         if stream_priority > 0:
-            raise ValueError(f"{name!r}: stream_priority is 0, or less to go first, not {stream_priority}")
+            raise ValueError(
+                f"{name!r}: stream_priority must be 0, or negative for a higher priority, not {stream_priority}"
+            )
         if reserved_size < 0 or max_size < 0:
             raise ValueError(f"{name!r}: reserved_size and max_size must not be negative")
         if max_size and reserved_size > max_size:
@@ -86,16 +88,16 @@ class CudaStreamPool(StreamSource):
 
     @property
     def stands_on(self) -> StreamSource | None:
-        """The slice of the device its streams belong to."""
+        """The slice of the device that its streams belong to."""
         return self.cuda_green_context
 
     def check(self) -> None:
         """Raise if there is no such device."""
-        if self.dev_id and gpu.backend() != "none":  # the first is there if any is
+        if self.dev_id and gpu.backend() != "none":  # if there is any device, there is the first
             count = len(gpu.Device.get_all_devices())
             if self.dev_id >= count:
                 raise GraphError(
-                    f"{self.name!r} is of device {self.dev_id}, and there are {count}, numbered from 0"
+                    f"{self.name!r} is on device {self.dev_id}, and there are {count}, numbered from 0"
                 )
 
     def _open(self) -> None:
@@ -123,7 +125,7 @@ class CudaStreamPool(StreamSource):
         if context is not None:
             managed = context.create_stream(self.stream_priority)
         else:
-            with gpu.on_device(self.dev_id):  # a stream is made in a context that is current on this thread
+            with gpu.on_device(self.dev_id):  # making a stream needs a current context
                 stream: Any = gpu.Device(self.dev_id).create_stream(
                     options=gpu.StreamOptions(
                         nonblocking=bool(self.stream_flags & _NON_BLOCKING), priority=self.stream_priority

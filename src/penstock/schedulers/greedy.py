@@ -1,4 +1,4 @@
-"""GreedyScheduler: everything on the thread that called `run`."""
+"""GreedyScheduler: all operators on the thread that called `run`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["GreedyScheduler"]
 
 
 class GreedyScheduler(Scheduler):
-    """Runs one operator at a time, on the thread that called `run`; takes no lock and no other thread."""
+    """Runs one operator at a time, on the thread that called `run`, without locks and other threads."""
 
     def execute(self, engine: Engine) -> None:
         """Run until the engine is finished."""
