@@ -9,7 +9,6 @@ from penstock.core.application import Application
 from penstock.core.arguments import Arg, ArgList
 from penstock.core.clock import Clock
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
-from penstock.core.declared import Input, Output
 from penstock.core.error_policy import ErrorPolicy
 from penstock.core.errors import (
     GraphError,
@@ -24,6 +23,7 @@ from penstock.core.graph import Flow, Graph
 from penstock.core.metadata import MetadataDictionary, MetadataPolicy
 from penstock.core.operator import Operator
 from penstock.core.parameter import ParameterFlag
+from penstock.core.port_declarations import Input, Output
 from penstock.core.ports import IOSpec
 from penstock.core.resource import Resource
 from penstock.core.scheduler import Scheduler

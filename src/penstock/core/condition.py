@@ -183,14 +183,14 @@ class Condition:
         try:
             status, until = answer
         except (TypeError, ValueError):
-            raise self._wrong(answer) from None
+            raise self._invalid(answer) from None
         if status is not SchedulingStatusType.WAIT_EVENT:
             if not isinstance(status, SchedulingStatusType):
-                raise self._wrong(answer)
+                raise self._invalid(answer)
             self._awaits_event = False
         return status, until
 
-    def _wrong(self, answer: Any) -> TypeError:
+    def _invalid(self, answer: Any) -> TypeError:
         return TypeError(
             f"check of condition {self.name!r} ({type(self).__name__}) must return a SchedulingStatusType and a "
             f"time or None, as in (SchedulingStatusType.READY, None), not {answer!r}"

@@ -37,14 +37,14 @@ def constructor(init: Constructor) -> Constructor:
 
     @functools.wraps(init)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
-        shape = _shape(init)
-        _check_fragment(type(self), shape, args, kwargs)
+        signature = _signature(init)
+        _check_fragment(type(self), signature, args, kwargs)
         if any(_is_named(arg) for arg in args):
-            args, kwargs = _with_named_values(shape, args, kwargs)
-        if not shape.takes_more and len(args) > len(shape.positional):
-            raise TypeError(_too_many(type(self), shape, args, kwargs))
-        if not shape.takes_any_keyword:
-            unknown = [name for name in kwargs if name not in shape.keywords]
+            args, kwargs = _with_named_values(signature, args, kwargs)
+        if not signature.takes_more and len(args) > len(signature.positional):
+            raise TypeError(_too_many(type(self), signature, args, kwargs))
+        if not signature.takes_any_keyword:
+            unknown = [name for name in kwargs if name not in signature.keywords]
             if unknown:
                 refuse_keywords(type(self), unknown)
         init(self, *args, **kwargs)
@@ -94,9 +94,9 @@ def known_keywords(cls: type) -> list[str]:
         init = vars(base).get("__init__")
         if init is None or base is object:
             continue
-        shape = _shape(init)
-        names.update(dict.fromkeys(name for name in shape.keywords if name != "fragment"))
-        if not shape.takes_any_keyword:
+        signature = _signature(init)
+        names.update(dict.fromkeys(name for name in signature.keywords if name != "fragment"))
+        if not signature.takes_any_keyword:
             break
     # The keyword that all classes share comes last.
     return sorted(names, key=lambda name: name == "name")
@@ -118,7 +118,7 @@ def _is_named(arg: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _Signature:
     """The parameters of a constructor."""
 
     positional: tuple[str, ...]
@@ -129,9 +129,9 @@ class _Shape:
 
 
 @functools.cache
-def _shape(init: Callable[..., None]) -> _Shape:
+def _signature(init: Callable[..., None]) -> _Signature:
     parameters = list(inspect.signature(init).parameters.values())[1:]
-    return _Shape(
+    return _Signature(
         tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)),
         {p.name: p.default for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)},
         any(p.kind is p.VAR_POSITIONAL for p in parameters),
@@ -139,25 +139,25 @@ def _shape(init: Callable[..., None]) -> _Shape:
     )
 
 
-def _check_fragment(cls: type, shape: _Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _check_fragment(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     from penstock.core.fragment import Fragment
 
-    if not shape.positional or shape.positional[0] != "fragment":
+    if not signature.positional or signature.positional[0] != "fragment":
         return  # a user's class, with a signature of its own
     first = args[0] if args else kwargs.get("fragment")
     if first is None or isinstance(first, Fragment):
         return
     raise TypeError(
         f"the first argument of {cls.__name__} is the application or fragment it belongs to, not {first!r}; "
-        f"inside compose: {_right_call(cls, shape, args or (first,), kwargs)}"
+        f"inside compose: {_corrected_call(cls, signature, args or (first,), kwargs)}"
     )
 
 
-def _right_call(cls: type, shape: _Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _corrected_call(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Return the source of a call that lacks its fragment, corrected."""
     parts = ["self"]
     for number, arg in enumerate(args, 1):
-        if number < len(shape.positional) or shape.takes_more:
+        if number < len(signature.positional) or signature.takes_more:
             parts.append(repr(arg))
         else:
             # It must be a keyword: the one whose default has the same type, if there is one.
@@ -173,24 +173,24 @@ def _settings(cls: type) -> dict[str, Any]:
     for base in cls.__mro__:
         init = vars(base).get("__init__")
         if init is not None and base is not object:
-            found = {**_shape(init).keywords, **found}
+            found = {**_signature(init).keywords, **found}
     return {name: found[name] for name in known_keywords(cls)}
 
 
 def _with_named_values(
-    shape: _Shape, args: tuple[Any, ...], kwargs: dict[str, Any]
+    signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Turn named values into keywords, where the program did not give the argument itself."""
     plain = tuple(arg for arg in args if not _is_named(arg))
-    given = {*shape.positional[: len(plain)], *kwargs}
+    given = {*signature.positional[: len(plain)], *kwargs}
     values = {arg.name: arg.value for arg in named_values(args) if arg.name not in given}
     return plain, {**values, **kwargs}
 
 
-def _too_many(cls: type, shape: _Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    positional = ", ".join(["self", *shape.positional[1:]])
-    keywords = [name for name in known_keywords(cls) if name not in shape.positional]
+def _too_many(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    positional = ", ".join(["self", *signature.positional[1:]])
+    keywords = [name for name in known_keywords(cls) if name not in signature.positional]
     return (
         f"{cls.__name__} takes ({positional}) by position and {choices(keywords)} by keyword: "
-        f"{_right_call(cls, shape, args[1:], kwargs)}"
+        f"{_corrected_call(cls, signature, args[1:], kwargs)}"
     )

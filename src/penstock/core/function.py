@@ -21,10 +21,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
-from penstock.core.declared import Declared, Input, Output
 from penstock.core.errors import GraphError, choices
 from penstock.core.function_operator import FunctionOperator
 from penstock.core.parameter import REQUIRED
+from penstock.core.port_declarations import Input, Output, PortDeclaration
 from penstock.core.ports import IOSpec
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ _SUPPLIED = ("metadata", "context")
 
 
 def _ports(
-    kind: type[Declared], what: str, given: Mapping[str, Any], names: Sequence[str], function: str
-) -> dict[str, Declared]:
+    kind: type[PortDeclaration], what: str, given: Mapping[str, Any], names: Sequence[str], function: str
+) -> dict[str, PortDeclaration]:
     """Return the declaration of each port, the default where none was given."""
     for name, port in given.items():
         if name not in names:

@@ -68,7 +68,7 @@ class Operator:
         if not isinstance(name, str):
             raise TypeError(f"the name of a {type(self).__name__} must be a str, not {name!r}")
         self.fragment = fragment
-        self.name = name or fragment._unused_name(_spelled(type(self).__name__))
+        self.name = name or fragment._unused_name(_snake_case(type(self).__name__))
         self.conditions: dict[str, Condition] = {}
         self.resources: dict[str, Resource] = {}
         self.args: list[Arg] = []
@@ -137,22 +137,22 @@ class Operator:
         """
         for arg in args:
             if isinstance(arg, Condition):
-                self._keep(self.conditions, arg, "condition")
+                self._add_part(self.conditions, arg, "condition")
             elif isinstance(arg, Resource):
-                self._keep(self.resources, arg, "resource")
+                self._add_part(self.resources, arg, "resource")
             elif isinstance(arg, Arg) or (
                 isinstance(arg, list) and all(isinstance(item, Arg) for item in arg)
             ):
                 for named in named_values((arg,)):
                     if named.name not in self._explicit:
-                        self._give(named.name, named.value)
+                        self._set_parameter(named.name, named.value)
             else:
                 self._refuse(arg)
         for key, value in kwargs.items():
             if self._is_part(key, value):
                 self.add_arg(value)
             else:
-                self._give(key, value)
+                self._set_parameter(key, value)
                 self._explicit.add(key)
 
     def _refuse(self, arg: object) -> NoReturn:
@@ -166,14 +166,14 @@ class Operator:
             f"{arg!r}; parameters ({choices(self.spec.params)}) are given by keyword{hint}"
         )
 
-    def _give(self, name: str, value: Any) -> None:
+    def _set_parameter(self, name: str, value: Any) -> None:
         if name == "on_error" and name not in self.spec.params:
             self.on_error = value
         else:
             self.spec.give(self, f"operator {self.name!r}", name, value)
         self.args.append(Arg(name, value))
 
-    def _keep(self, parts: dict[str, Any], part: Any, kind: str) -> None:
+    def _add_part(self, parts: dict[str, Any], part: Any, kind: str) -> None:
         # Two unnamed conditions of one class have the same name: number the second. The same object twice is a
         # mistake in the program.
         if any(part is known for known in parts.values()):
@@ -279,7 +279,7 @@ def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:
         ) from None
 
 
-def _spelled(class_name: str) -> str:
+def _snake_case(class_name: str) -> str:
     """Turn ``PingTxOp`` into ``ping_tx``."""
     name = class_name.removesuffix("Op").removesuffix("Operator") or class_name
     spelled = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)

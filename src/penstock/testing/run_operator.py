@@ -62,7 +62,7 @@ def run_operator(
     Outcome
         What each output emitted, as in ``outcome["out"]``, and the operator.
     """
-    app = _Alone(operator, inputs, steps, scheduler, parameters)
+    app = _SingleOperator(operator, inputs, steps, scheduler, parameters)
     with _device_in_virtual_time():
         app.run()
     if steps is None and app.counter.has_ended_it:
@@ -78,7 +78,7 @@ def run_operator(
     )
 
 
-class _Alone(Application):
+class _SingleOperator(Application):
     """An application of one operator, its feeders and its collectors."""
 
     def __init__(

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 from penstock.core.condition import ConditionType
 from penstock.core.ports import IOSpec
 
-__all__ = ["Declared", "Input", "Output"]
+__all__ = ["Input", "Output", "PortDeclaration"]
 
-D = TypeVar("D", bound="Declared")
+D = TypeVar("D", bound="PortDeclaration")
 
 
-class Declared:
+class PortDeclaration:
     """The base of :class:`Input` and :class:`Output`."""
 
     io_type = IOSpec.IOType.INPUT
@@ -46,7 +46,7 @@ class Declared:
         return f"{type(self).__name__}(size={self.size!r}, policy={self.policy!r})"
 
 
-class Input(Declared):
+class Input(PortDeclaration):
     """Declares an input, as :meth:`OperatorSpec.input` does: ``@op(inputs={"frame": Input(size=4)})``.
 
     Parameters
@@ -59,7 +59,7 @@ class Input(Declared):
     """
 
 
-class Output(Declared):
+class Output(PortDeclaration):
     """Declares an output, as :meth:`OperatorSpec.output` does: ``@op(outputs={"out": Output(size=2)})``.
 
     Parameters
