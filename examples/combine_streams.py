@@ -21,6 +21,10 @@ from shared.numbered_frames import Frames, open_frames, sms_of
 class Source(Operator):
     """Emits frames filled with 0, 1, 2, ... times a factor."""
 
+    frames: Frames
+    factor: int
+    own_stream: bool
+
     def setup(self, spec: OperatorSpec) -> None:
         spec.output("out")
         spec.param("frames")
@@ -43,6 +47,9 @@ class Source(Operator):
 class Combiner(Operator):
     """Adds two frames on its own stream, which is ordered after both."""
 
+    frames: Frames
+    own_stream: bool
+
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in1")
         spec.input("in2")
@@ -64,6 +71,10 @@ class Combiner(Operator):
 
 class Receiver(Operator):
     """Reads frames back and counts those with the right contents."""
+
+    frames: Frames
+    factor: int
+    own_stream: bool
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
@@ -101,7 +112,7 @@ class Combine(Application):
             )
         else:
             making = using = CudaStreamPool(self, max_size=5)
-        shared = {"frames": self.frames, "own_stream": self.own_stream}
+        shared: dict[str, Any] = {"frames": self.frames, "own_stream": self.own_stream}
         one, other = (
             Source(self, making, CountCondition(self, self.count), factor=factor, name=name, **shared)
             for name, factor in (("source1", 1), ("source2", 10))

@@ -29,7 +29,7 @@ KERNEL = gpu.Program(SOURCE, "c++", OPTIONS).compile("cubin").get_kernel("apply_
 @op
 def apply_gain(message, *, gain: int):
     """Runs with the device current and on its own stream; the buffer is allocated and freed in stream order."""
-    frame, stream = message["frame"], gpu.current_stream().stream
+    frame, stream = message["frame"], gpu.current_stream().stream  # type: ignore[union-attr]
     louder = gpu.Device(0).allocate(frame.nbytes, stream=stream)
     config = gpu.LaunchConfig(grid=-(-frame.size // 256), block=256)
     gpu.launch(stream, config, KERNEL, frame.data, louder, np.int32(frame.size), np.int32(gain))

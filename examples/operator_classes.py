@@ -35,6 +35,8 @@ class Camera(Operator):
 class Scale(Operator):
     """Multiplies each value of a frame by a factor."""
 
+    factor: float  # the parameter, for those who read and check types
+
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("frame")
         spec.output("scaled")

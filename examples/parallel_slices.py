@@ -18,6 +18,9 @@ from shared.numbered_frames import Frames, open_frames, sms_of
 class Transmitter(Operator):
     """Emits frames filled with 0, 1, 2, ... times a factor, each made on the operator's own stream."""
 
+    frames: Frames
+    factor: int
+
     def setup(self, spec: OperatorSpec) -> None:
         spec.output("out")
         spec.param("frames")
@@ -36,6 +39,9 @@ class Transmitter(Operator):
 
 class Receiver(Operator):
     """Reads frames back and counts those with the right contents."""
+
+    frames: Frames
+    factor: int
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")

@@ -16,6 +16,8 @@ import cvcuda
 class Resize(Operator):
     """Enlarges frames by a factor."""
 
+    factor: int
+
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
         spec.output("out")

@@ -39,7 +39,7 @@ class Invert(Operator):
         frame = op_input.receive("in")["frame"]
         blocks = (-(-frame.shape[1] // 16), -(-frame.shape[0] // 16))
         if SIMULATED:
-            inverted = np.empty(frame.shape, frame.dtype)
+            inverted: Any = np.empty(frame.shape, frame.dtype)
             invert[blocks, (16, 16)](np.asarray(frame), inverted)
         else:
             stream = op_input.receive_cuda_stream("in")

@@ -32,7 +32,7 @@ class Mirror(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         frame = op_input.receive("in")["frame"]
         if frame.device.is_cuda:
-            mirrored = mirror_on_gpu(frame, op_input.receive_cuda_stream("in"))
+            mirrored: Any = mirror_on_gpu(frame, op_input.receive_cuda_stream("in"))
         else:
             mirrored = cv2.flip(np.asarray(frame), LEFT_TO_RIGHT)  # reads the frame in place
         op_output.emit({"frame": mirrored}, "out")

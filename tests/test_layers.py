@@ -1,38 +1,154 @@
-"""Imports point one way: core declares, runtime runs what core declares, the catalogues build on both."""
+"""Imports point one way: no package imports one above it, neither in a function nor for types alone."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "src" / "penstock"
-MAY_IMPORT = {
-    "gpu": {"gpu"},
-    "tensor": {"gpu", "tensor"},
-    "core": {"core"},
-    "_runtime": {"core", "_runtime", "tensor"},
-    "conditions": {"core", "_runtime", "conditions"},
-    "resources": {"core", "_runtime", "conditions", "resources"},
-    "schedulers": {"core", "_runtime", "schedulers"},
-    "testing": {"core", "_runtime", "conditions", "resources", "schedulers", "testing"},
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "penstock"
+
+# From the bottom to the top: each package with those it may import. They all stand above it in this table, so there
+# is no circle. "penstock" is the package's own __init__.py, which imports the layers that register themselves.
+LAYERS = {
+    "version": set(),
+    "gpu": set(),
+    "tensor": {"gpu"},
+    "core": {"gpu"},
+    "_runtime": {"gpu", "tensor", "core"},
+    "conditions": {"gpu", "core", "_runtime"},
+    "schedulers": {"core", "_runtime"},
+    "resources": {"gpu", "core", "_runtime", "conditions"},
+    "testing": {"gpu", "core", "_runtime", "schedulers", "resources"},
+    "cli": {"version", "gpu", "_runtime"},
+    "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources"},
 }
 
 
-def imported(file: Path) -> Iterator[str]:
-    """Give the penstock subpackages a module imports when it is imported; not for types, not in functions."""
-    for statement in ast.parse(file.read_text()).body:
-        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("penstock."):
-            yield (statement.module or "").split(".")[1]
-        elif isinstance(statement, ast.Import):
-            yield from (
-                name.name.split(".")[1] for name in statement.names if name.name.startswith("penstock.")
-            )
+def layer_of(module: str) -> str:
+    """Return the layer that a module of penstock belongs to."""
+    _, _, rest = module.partition(".")
+    return rest.partition(".")[0] or "penstock"
 
 
-@pytest.mark.parametrize("layer", MAY_IMPORT)
-def test_a_layer_imports_only_what_it_stands_on(layer: str) -> None:
-    for file in (PACKAGE / layer).rglob("*.py"):
-        assert set(imported(file)) <= MAY_IMPORT[layer], file.name
+def is_module(name: str) -> bool:
+    path = PACKAGE.parent / name.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def name_of(file: Path) -> str:
+    """Return the name of the module in a file, with ``__init__`` at its end where it is a package's."""
+    return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+
+
+def imported_modules(source: str, module: str) -> Iterator[tuple[int, str]]:
+    """Return every module of penstock that `module` imports, wherever the statement stands, with its line."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parent = module.split(".")[: -node.level]
+                base = ".".join([*parent, *([base] if base else [])])
+            # `from package import name` imports the module of that name, where there is one.
+            names = [f"{base}.{alias.name}" for alias in node.names]
+            found = [name if is_module(name) else base for name in names]
+        elif is_call_of_import(node):
+            found = [node.args[0].value]
+        else:
+            continue
+        yield from ((node.lineno, name) for name in found if name.split(".")[0] == "penstock")
+
+
+def is_call_of_import(node: ast.AST) -> bool:
+    """Return whether a node is ``import_module("...")`` or ``__import__("...")``."""
+    if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)):
+        return False
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return called in ("import_module", "__import__") and isinstance(node.args[0].value, str)
+
+
+def imports() -> list[tuple[str, int, str, str]]:
+    """Return file, line, importing layer and imported module of every import between the layers."""
+    found = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        module = name_of(file).removesuffix(".__init__") if file.parent == PACKAGE else name_of(file)
+        layer = layer_of(module)
+        for line, name in imported_modules(file.read_text(), name_of(file)):
+            if layer_of(name) != layer:
+                found.append((str(file.relative_to(PACKAGE.parent)), line, layer, name))
+    return found
+
+
+def test_a_layer_imports_only_what_it_stands_on() -> None:
+    wrong = [
+        f"{file}:{line} imports {name}, and {layer} may import {', '.join(sorted(LAYERS[layer])) or 'nothing'}"
+        for file, line, layer, name in imports()
+        if layer_of(name) not in LAYERS[layer]
+    ]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_the_table_has_every_package_and_no_circle() -> None:
+    packages = {file.parent.name for file in PACKAGE.glob("*/__init__.py")}
+    modules = {file.stem for file in PACKAGE.glob("*.py") if file.stem != "__init__"}
+    assert set(LAYERS) == packages | modules | {"penstock"}
+    below: set[str] = set()
+    for layer, may_import in LAYERS.items():
+        assert may_import <= below, f"{layer} may import {may_import - below}, which does not stand below it"
+        below.add(layer)
+
+
+def test_the_table_allows_nothing_that_is_not_used() -> None:
+    used = {(layer, layer_of(name)) for _, _, layer, name in imports()}
+    allowed = {(layer, other) for layer, others in LAYERS.items() for other in others}
+    assert allowed - used == set()
+
+
+def test_the_runtime_is_imported_by_its_face_alone() -> None:
+    wrong = [
+        f"{file}:{line} imports {name}; it imports from penstock._runtime what that lists"
+        for file, line, _, name in imports()
+        if name.startswith("penstock._runtime.")
+    ]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_contributing_draws_the_same_layers() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    drawn = {
+        layer: set(re.findall(r"\w+", below))
+        for layer, below in re.findall(r"^  (\w+) +-> +(.*)$", text, re.MULTILINE)
+    }
+    assert {layer: below - {"nothing"} for layer, below in drawn.items()} == LAYERS
+    assert list(drawn) == list(reversed(LAYERS)), "drawn from the top to the bottom"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import penstock.conditions",
+        "import penstock.conditions.count as count",
+        "from penstock import conditions",
+        "from penstock.conditions import CountCondition",
+        "from .. import conditions",
+        "from ..conditions import count",
+        "from ..conditions.count import CountCondition",
+        "def f():\n    from penstock.conditions import CountCondition",
+        "if TYPE_CHECKING:\n    from penstock.conditions import CountCondition",
+        "import_module('penstock.conditions')",
+    ],
+)
+def test_no_form_of_import_goes_unseen(statement: str) -> None:
+    ((_, name),) = imported_modules(statement, "penstock.core.operator")
+    assert layer_of(name) == "conditions"
+
+
+def test_a_name_of_the_whole_package_counts_as_an_import_from_the_top() -> None:
+    ((_, name),) = imported_modules("from penstock import Operator", "penstock.core.operator")
+    assert layer_of(name) == "penstock"

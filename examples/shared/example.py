@@ -59,6 +59,7 @@ class View(Operator):
     def stop(self) -> None:
         if self.last is None:
             return
+        assert isinstance(self.fragment, Example)
         path, (height, width, _) = self.fragment.options.out, self.last.shape
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"P6 %d %d 255\n" % (width, height) + self.last.tobytes())

@@ -18,6 +18,8 @@ def picture(number: int) -> np.ndarray:
 class Transmit(Operator):
     """Emits pictures; with `on_gpu`, copies each one to the GPU on the operator's own stream."""
 
+    on_gpu: bool
+
     def setup(self, spec: OperatorSpec) -> None:
         spec.output("out")
         spec.param("on_gpu", False)
@@ -48,7 +50,7 @@ def to_device(frame: np.ndarray, stream: gpu.StreamHandle) -> Any:
     """Copy a frame to the GPU on a stream."""
     copied = device_frame(frame.shape, frame.dtype, stream)
     # A copy from pageable memory has read its source when the call returns, so `frame` may go.
-    source = gpu.Buffer.from_handle(frame.ctypes.data, frame.nbytes, owner=frame)
+    source = gpu.Buffer.from_handle(frame.ctypes.data, frame.nbytes, owner=frame)  # type: ignore[attr-defined]
     copied.exporting_obj.copy_from(source, stream=stream.stream)
     return copied
 
@@ -59,6 +61,7 @@ def to_host(tensor: Tensor, stream: gpu.StreamHandle) -> np.ndarray:
     steps = zip(tensor.shape, tensor.strides, strict=True)
     span = tensor.itemsize + sum((extent - 1) * stride for extent, stride in steps)
     host = gpu.LegacyPinnedMemoryResource().allocate(span)
-    gpu.Buffer.from_handle(tensor.data, span, owner=tensor).copy_to(host, stream=stream.stream)
+    read = gpu.Buffer.from_handle(tensor.data, span, owner=tensor)  # type: ignore[attr-defined]
+    read.copy_to(host, stream=stream.stream)
     stream.stream.sync()
     return np.ndarray(tensor.shape, tensor.dtype, np.from_dlpack(host), strides=tensor.strides).copy()

@@ -78,7 +78,8 @@ class SimulatedFrames:
 
     def add(self, one: Any, other: Any, stream: Any) -> Any:
         def add(out: np.ndarray, *terms: np.ndarray) -> None:
-            np.add(*(term.view(np.int32) for term in terms), out=out.view(np.int32))
+            one, other = (term.view(np.int32) for term in terms)
+            np.add(one, other, out=out.view(np.int32))
 
         return self._launch("add", add, stream, one, other)
 

@@ -1,11 +1,15 @@
 """penstock: streaming GPU pipelines in Python.
 
-Importing this package imports no CUDA library; the device is chosen when it is first asked for
+Importing this package imports no CUDA library; the device is chosen when it is first used
 (see :mod:`penstock.gpu`).
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
+import penstock._runtime
+import penstock.resources  # noqa: F401  (both register what core uses of them)
 from penstock.conditions import CountCondition, PeriodicCondition
 from penstock.core import (
     Application,
@@ -18,6 +22,7 @@ from penstock.core import (
     OperatorSpec,
     Output,
     Resource,
+    SchedulingStatusType,
     op,
 )
 from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
@@ -25,7 +30,7 @@ from penstock.tensor import Tensor, TensorMap, as_tensor
 from penstock.version import __version__
 
 if TYPE_CHECKING:
-    from penstock.core import Outcome
+    from penstock.core import ExecutionContext, InputContext, Outcome, OutputContext
 
 __all__ = [
     "Application",
@@ -33,17 +38,21 @@ __all__ = [
     "ConditionType",
     "CountCondition",
     "EventBasedScheduler",
+    "ExecutionContext",
     "Fragment",
     "GreedyScheduler",
     "IOSpec",
     "Input",
+    "InputContext",
     "MultiThreadScheduler",
     "Operator",
     "OperatorSpec",
     "Outcome",
     "Output",
+    "OutputContext",
     "PeriodicCondition",
     "Resource",
+    "SchedulingStatusType",
     "Tensor",
     "TensorMap",
     "__version__",
@@ -51,11 +60,14 @@ __all__ = [
     "op",
 ]
 
+_LATER = ("ExecutionContext", "InputContext", "Outcome", "OutputContext")
 
-def __getattr__(name: str) -> Any:
-    """Import what only the end of a run needs when it is first asked for."""
-    if name == "Outcome":
-        from penstock.core import Outcome
+if not TYPE_CHECKING:  # or a type checker would accept every name
 
-        return Outcome
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """Import what only annotations and the end of a run need when it is first used."""
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import penstock.core
+
+        return getattr(penstock.core, name)

@@ -417,7 +417,9 @@ def test_a_class_a_keyword_an_arg_and_a_file_say_it(tmp_path: Path) -> None:
 )
 def test_a_policy_that_is_none_is_refused_when_it_is_composed(wrong: Any) -> None:
     app = App(lambda app: app.add_operator(Body(app, name="a", on_error=wrong)))
-    with pytest.raises(ParameterError, match=r"operator 'a': on_error is 'stop', 'skip'.*'restart'.*not"):
+    with pytest.raises(
+        ParameterError, match=r"operator 'a': on_error must be 'stop', 'skip'.*'restart'.*not"
+    ):
         app.compose_graph()
 
 

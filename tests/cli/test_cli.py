@@ -1,5 +1,9 @@
 """The penstock command."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from penstock.cli import main
@@ -140,3 +144,25 @@ def test_a_simulated_device_that_cannot_be_made_is_one_line(capsys, monkeypatch,
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err == f"penstock {command[0]}: {text}\n"
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["partition", "16,40"], ["--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "entry", [["-m", "penstock.cli"], ["-c", "import sys; from penstock.cli import main; sys.exit(main())"]]
+)
+def test_a_reader_that_has_seen_enough_is_no_error(entry, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)  # as `penstock info | head -0` leaves it
+    try:
+        environment = {**os.environ, "PENSTOCK_DEVICE": "sim"}
+        result = subprocess.run(
+            [sys.executable, *entry, *arguments],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            timeout=120,
+        )
+    finally:
+        os.close(writer)
+    assert (result.returncode, result.stderr) == (0, "")

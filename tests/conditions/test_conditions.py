@@ -783,7 +783,7 @@ def test_a_condition_can_be_used_again_after_a_run_that_failed_to_begin() -> Non
 def test_a_combiner_needs_conditions() -> None:
     with pytest.raises(ValueError, match="has no terms"):
         OrConditionCombiner(None, terms=[])
-    with pytest.raises(TypeError, match="terms are conditions"):
+    with pytest.raises(TypeError, match="terms must be conditions"):
         OrConditionCombiner(None, terms=[1])  # type: ignore[list-item]
 
 

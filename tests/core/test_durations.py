@@ -90,7 +90,7 @@ def test_what_is_no_duration_at_all_is_refused(take: Any, wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", ["0Hz", "-5Hz"])
 def test_a_frequency_must_be_more_than_zero(wrong: str) -> None:
-    with pytest.raises(ValueError, match="never comes"):
+    with pytest.raises(ValueError, match="must have a frequency of more than 0"):
         PeriodicCondition(None, wrong)
 
 

@@ -99,8 +99,8 @@ def test_several_outputs_take_a_tuple_or_a_dict() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (3, "must give a tuple with a value for each"),
-        ({"mid": 1}, r"gave a value for 'mid'; its outputs are 'a', 'b'"),
+        (3, "must return a tuple with a value for each"),
+        ({"mid": 1}, r"returned a value for 'mid'; its outputs are 'a', 'b'"),
     ],
 )
 def test_a_result_that_does_not_fit_the_outputs_is_refused(value: Any, message: str) -> None:
@@ -300,12 +300,14 @@ def test_what_is_said_of_a_port_that_is_not_there_lists_the_ports() -> None:
         @op(inputs={"frme": Input()})
         def show(frame: Any) -> None: ...
 
-    with pytest.raises(GraphError, match=r"input 'frame' of show is declared by Input\(size=...\), not by 4"):
+    with pytest.raises(
+        GraphError, match=r"input 'frame' of show must be declared by Input\(size=...\), not 4"
+    ):
 
         @op(inputs={"frame": 4})  # type: ignore[dict-item]
         def show(frame: Any) -> None: ...
 
-    with pytest.raises(GraphError, match=r"output 'out' of show is declared by Output\(size=...\), not by"):
+    with pytest.raises(GraphError, match=r"output 'out' of show must be declared by Output\(size=...\), not"):
 
         @op(outputs={"out": Input()})  # type: ignore[dict-item]
         def show(frame: Any) -> None: ...

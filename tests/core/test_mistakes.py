@@ -6,11 +6,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from pipelines import App, Body, run, sink, source
 
 from penstock import Application, Condition, CountCondition, GreedyScheduler, Operator, op
+from penstock.conditions import BooleanCondition
 from penstock.core import GraphError, ParameterError, PortError
+from penstock.resources import RealtimeClock, ThreadPool
 
 
 @op
@@ -145,9 +148,8 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         forgotten_return,
         GraphError,
         (
-            "operator 'square': the function never returns a value, so nothing would come of "
-            "square.out -> show.value; "
-            "return what is to be emitted"
+            "operator 'square': the function never returns a value, so square.out -> show.value would "
+            "carry nothing; return what is to be emitted"
         ),
     ),
     "a flow the wrong way round": (
@@ -168,7 +170,7 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         lambda app: app.add_flow(Body(app, outputs=["frame"], name="camera"), add(app)),
         GraphError,
         (
-            "operator 'add' has several inputs ('left', 'right'), so the port map must say which is meant, such "
+            "operator 'add' has several inputs ('left', 'right'), so the port map must name one, such "
             "as {('frame', 'left')}"
         ),
     ),
@@ -176,7 +178,7 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         lambda app: app.add_flow(Body(app, outputs=["low", "high"], name="split"), show(app)),
         GraphError,
         (
-            "operator 'split' has several outputs ('low', 'high'), so the port map must say which is meant, such "
+            "operator 'split' has several outputs ('low', 'high'), so the port map must name one, such "
             "as {('low', 'value')}"
         ),
     ),
@@ -252,7 +254,7 @@ METHODS = {
     "async generator": ("async def start(self):\n        yield", "Wrong.start is async"),
     "generator": (
         "def compute(self, op_input, op_output, context):\n        yield 1",
-        "Wrong.compute yields, so that calling it does nothing: emit each value by op_output.emit",
+        "Wrong.compute yields, so calling it does nothing: emit each value by op_output.emit",
     ),
     "an argument is missing": (
         "def compute(self, op_input, op_output): ...",
@@ -327,7 +329,7 @@ def test_what_cannot_be_an_operator_is_refused_where_it_is_decorated(code: str, 
 
 @pytest.mark.parametrize("outputs", ["", ("a", ""), ("a", "a"), (3,)])
 def test_the_names_of_outputs_are_checked_where_they_are_written(outputs: Any) -> None:
-    with pytest.raises(ValueError, match="outputs=.* an output's name is a str that is not empty"):
+    with pytest.raises(ValueError, match="outputs=.* the names of outputs must be non-empty strs"):
         op(outputs=outputs)
 
 
@@ -376,3 +378,24 @@ def test_a_condition_of_the_program_without_its_fragment_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"inside compose: Never\(self, 3\)"):
         Never(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["no", "False", "", b"0", 2, None, object])
+@pytest.mark.parametrize(
+    ("what", "give"),
+    [
+        ("scheduler 'greedyscheduler': stop_on_deadlock", lambda v: GreedyScheduler(stop_on_deadlock=v)),
+        ("condition 'boolean_condition': enable_tick", lambda v: BooleanCondition(enable_tick=v)),
+        ("clock 'realtime_clock': use_time_since_epoch", lambda v: RealtimeClock(use_time_since_epoch=v)),
+        ("thread pool 'thread_pool': pin_operator", lambda v: ThreadPool().add([], pin_operator=v)),
+        ("'Application': whether metadata is enabled", lambda v: Application([]).enable_metadata(v)),
+    ],
+)
+def test_text_is_not_taken_for_a_flag(what: str, give: Callable[[Any], Any], wrong: Any) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"{what} must be True or False, not {wrong!r}")):
+        give(wrong)
+
+
+@pytest.mark.parametrize("flag", [False, 0, np.False_])
+def test_a_flag_of_any_library_is_one(flag: Any) -> None:
+    assert GreedyScheduler(stop_on_deadlock=flag).stop_on_deadlock is False

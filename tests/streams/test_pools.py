@@ -304,14 +304,18 @@ step:
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"leftover": 8}, gpu.PartitionError, "'p': a partition cannot be called 'leftover'"),
-        ({"": 8}, gpu.PartitionError, "'p': a partition cannot be called ''"),
-        ({3: 8}, gpu.PartitionError, "'p': a partition cannot be called 3"),
+        ({"leftover": 8}, gpu.PartitionError, "'p': a partition cannot be named 'leftover'"),
+        ({"": 8}, gpu.PartitionError, "'p': a partition cannot be named ''"),
+        ({3: 8}, gpu.PartitionError, "'p': a partition cannot be named 3"),
         ({"control": 1}, gpu.PartitionError, "'p': partition 'control' asks for 1 SMs, .* min_sm_size=2"),
-        ({"control": 8.0}, TypeError, "'p': partition 'control': an SM count is an int, got 8.0"),
-        (["8"], TypeError, "'p': partition '0': an SM count is an int, got '8'"),
-        ([True], TypeError, "'p': partition '0': an SM count is an int, got True"),
-        ("88", TypeError, "'p': sms_per_partition is a sequence of SM counts or a mapping of names to them"),
+        ({"control": 8.0}, TypeError, "'p': partition 'control': an SM count must be an int, not 8.0"),
+        (["8"], TypeError, "'p': partition '0': an SM count must be an int, not '8'"),
+        ([True], TypeError, "'p': partition '0': an SM count must be an int, not True"),
+        (
+            "88",
+            TypeError,
+            "'p': sms_per_partition must be a sequence of SM counts or a mapping of names to them",
+        ),
     ],
 )
 def test_names_and_counts_that_make_no_sense_are_refused(arguments: Any, error: Any, text: str) -> None:
@@ -321,7 +325,7 @@ def test_names_and_counts_that_make_no_sense_are_refused(arguments: Any, error: 
 
 def test_a_slice_is_chosen_by_position_or_name_and_by_nothing_else() -> None:
     for index in (1.5, True):
-        with pytest.raises(TypeError, match="'p': a partition is chosen by position or by name, not by"):
+        with pytest.raises(TypeError, match="'p': a partition must be given by position or by name, not"):
             _ = CudaGreenContext(None, green_pool(None, name="p"), index).sm_count  # type: ignore[arg-type]
 
 
@@ -697,7 +701,7 @@ def test_a_slice_that_compute_made_current_is_closed_after_the_run(divided: list
     [
         ({"stream_flags": 4}, "stream_flags must be 0 or 1"),
         ({"max_size": -1}, "must not be negative"),
-        ({"stream_priority": 1}, "stream_priority is 0, or less to go first, not 1"),
+        ({"stream_priority": 1}, "stream_priority must be 0, or negative for a higher priority, not 1"),
         ({"reserved_size": 3, "max_size": 2}, "reserved_size=3 is more than max_size=2"),
         (
             {"dev_id": 1, "cuda_green_context": CudaGreenContextPool(None, num_partitions=2)},

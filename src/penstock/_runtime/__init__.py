@@ -1,1 +1,96 @@
-"""What runs a program: messages, queues, readiness, and the objects handed to `compute`."""
+"""The runtime: it runs what core declares. Private to penstock.
+
+Other packages of penstock import from here, and only what is listed here; the wings (`lifecycle`, `scheduling`,
+`messages`, `streams`) import from each other directly. Each name is imported when it is first used, so that
+`import penstock` does not pay for the engine and the streams.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from penstock.core.registry import registry
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from penstock._runtime.compiled import is_compiled
+    from penstock._runtime.messages.message import Message
+    from penstock._runtime.messages.queue import UnconnectedQueue
+    from penstock._runtime.scheduling.engine import Engine
+    from penstock._runtime.scheduling.node import Node
+    from penstock._runtime.scheduling.single_threaded import run_single_threaded
+    from penstock._runtime.scheduling.workers import run_workers
+    from penstock._runtime.streams.fences import Fences, is_complete
+    from penstock._runtime.streams.managed_stream import ManagedStream, create_event
+    from penstock._runtime.streams.run_streams import source_of
+    from penstock._runtime.streams.stream_source import StreamSource
+    from penstock.core import protocols
+    from penstock.core.claim import Claim
+    from penstock.core.fragment import Fragment
+    from penstock.core.outcome import Outcome
+
+__all__ = [
+    "Engine",
+    "Fences",
+    "ManagedStream",
+    "Message",
+    "Node",
+    "StreamSource",
+    "UnconnectedQueue",
+    "create_event",
+    "is_compiled",
+    "is_complete",
+    "run_single_threaded",
+    "run_workers",
+    "source_of",
+]
+
+_MODULES = {
+    "Engine": "scheduling.engine",
+    "Fences": "streams.fences",
+    "ManagedStream": "streams.managed_stream",
+    "Message": "messages.message",
+    "Node": "scheduling.node",
+    "StreamSource": "streams.stream_source",
+    "UnconnectedQueue": "messages.queue",
+    "create_event": "streams.managed_stream",
+    "is_compiled": "compiled",
+    "is_complete": "streams.fences",
+    "run_single_threaded": "scheduling.single_threaded",
+    "run_workers": "scheduling.workers",
+    "source_of": "streams.run_streams",
+}
+
+if not TYPE_CHECKING:  # or a type checker would accept every name
+
+    def __getattr__(name: str) -> Any:
+        """Import a name when it is first used."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return value
+
+
+def _run(fragment: Fragment, claim: Claim) -> Outcome:
+    from penstock._runtime.lifecycle.run import run
+
+    return run(fragment, claim)
+
+
+def _run_async(fragment: Fragment, claim: Claim) -> Future[Outcome]:
+    from penstock._runtime.lifecycle.run import run_async
+
+    return run_async(fragment, claim)
+
+
+def _resume(node: protocols.Node) -> protocols.Resume:
+    from penstock._runtime.scheduling.resume import Resume
+
+    return Resume(cast("Node", node))
+
+
+registry.run = _run
+registry.run_async = _run_async
+registry.resume = _resume

@@ -1,6 +1,9 @@
 """The ``penstock`` command."""
 
+from __future__ import annotations
+
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -9,20 +12,32 @@ from penstock.version import __version__
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    # Each command is a file of its own and is imported only when it is the one that was given.
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()  # here, where a closed pipe can be handled, and not at exit
+    except BrokenPipeError:  # the reader has seen enough, as `head` has
+        # Python flushes stdout once more at exit, so it must lead somewhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    # Each command has its own file, which is imported only when it is used.
     parser = argparse.ArgumentParser(prog="penstock", description="Streaming GPU pipelines in Python.")
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
-    commands.add_parser("info", help="what device there is, what it can do, and what would make more work")
+    commands.add_parser("info", help="show the device, its abilities, the libraries, and what is missing")
 
     partition = commands.add_parser(
         "partition",
-        help="what the device would give for some SM counts",
-        description="Show how a device would be divided; nothing is made.",
+        help="show the partitions that the device would give for some SM counts",
+        description="Show how a device would be divided; nothing is made on it.",
     )
     partition.add_argument("counts", help="SM counts, as in 16,40 or control=16,vision=40")
-    partition.add_argument("--device", type=int, default=0, metavar="N", help="which device (default 0)")
+    partition.add_argument("--device", type=int, default=0, metavar="N", help="the device (default 0)")
     partition.add_argument("--exact", action="store_true", help="refuse to round counts up")
 
     options = parser.parse_args(arguments)
@@ -31,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         try:
             print(info())
-        except ValueError as error:  # what the environment says makes no sense, in one line
+        except ValueError as error:  # a mistake in the environment, shown in one line
             print(f"penstock info: {error}", file=sys.stderr)
             return 1
         return 0
@@ -39,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         print(draw(options.counts, device_id=options.device, exact=options.exact))
-    except (ValueError, RuntimeError) as error:  # what the device or the request lacks, in one line
+    except (ValueError, RuntimeError) as error:  # a mistake in the request, shown in one line
         print(f"penstock partition: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,13 +1,9 @@
 """``python -m penstock.cli``."""
 
+from __future__ import annotations
+
 import sys
 
 from penstock.cli import main
 
-try:
-    status = main()
-    sys.stdout.flush()
-except BrokenPipeError:  # the reader has seen enough, as `head` has
-    sys.stdout = None
-    status = 0
-sys.exit(status)
+sys.exit(main())

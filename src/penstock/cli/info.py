@@ -1,15 +1,17 @@
-"""``penstock info``: what there is, what it can do, and what would make more of it work."""
+"""``penstock info``: the device, its abilities, the libraries, and what is missing."""
+
+from __future__ import annotations
 
 import os
 import platform
 from importlib import metadata
 from typing import Any
 
-from penstock._runtime.compiled import is_compiled
+from penstock._runtime import is_compiled
 from penstock.gpu import backends
 from penstock.version import __version__
 
-# A library, and the distributions that may bring it.
+# The distributions that provide each library.
 LIBRARIES = {
     "NumPy": ["numpy"],
     "cuda-core": ["cuda-core"],
@@ -52,7 +54,7 @@ def _devices(advice: list[str]) -> list[str]:
         return [f"Device   none: PENSTOCK_DEVICE={asked!r} must be one of {', '.join(backends.CHOICES)}"]
     if asked == "none":
         return ["Device   none, as PENSTOCK_DEVICE=none says"]
-    if asked == "sim":  # a choice that holds: what else there is is nobody's business
+    if asked == "sim":  # an explicit choice, so other devices do not matter
         return _simulated("PENSTOCK_DEVICE=sim", advice)
     try:
         lack = backends.why_not_cuda()

@@ -1,4 +1,6 @@
-"""``penstock partition``: what a device would give."""
+"""``penstock partition``: the partitions that a device would give."""
+
+from __future__ import annotations
 
 import re
 
@@ -7,11 +9,11 @@ from penstock import gpu
 
 def draw(counts: str, *, device_id: int = 0, exact: bool = False) -> str:
     """Return a drawing of how a device would be divided."""
-    return str(gpu.partition(gpu.Device(device_id), _read(counts), exact=exact, dry_run=True))
+    return str(gpu.partition(gpu.Device(device_id), _parse(counts), exact=exact, dry_run=True))
 
 
-def _read(counts: str) -> list[int] | dict[str, int]:
-    """Read ``16,40`` or ``control=16,vision=40``."""
+def _parse(counts: str) -> list[int] | dict[str, int]:
+    """Parse ``16,40`` or ``control=16,vision=40``."""
     parts = [part.strip() for part in counts.split(",")]
     pairs = [part.rpartition("=") for part in parts]
     for part, (_, _, count) in zip(parts, pairs, strict=True):

@@ -1,4 +1,4 @@
-"""AsynchronousCondition: wait for something outside the pipeline to announce itself."""
+"""AsynchronousCondition: wait for an event outside of the pipeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AsynchronousCondition", "AsynchronousEventState"]
 
 
 class AsynchronousEventState(enum.Enum):
-    """Where the outside event stands."""
+    """The state of the outside event."""
 
     READY = 0
     WAIT = 1
@@ -33,9 +33,9 @@ _STATUS = {
 
 
 class AsynchronousCondition(Condition, kind=ConditionType.ASYNCHRONOUS):
-    """Lets an operator run unless an outside event is awaited; `event_state` may be set from any thread.
+    """Lets an operator run unless it waits for an outside event; `event_state` may be set from any thread.
 
-    While the state is ``EVENT_WAITING`` the run goes on waiting, whatever else is or is not ready.
+    While the state is ``EVENT_WAITING`` the run does not end, even if nothing else is ready.
     """
 
     polled = False
@@ -46,7 +46,7 @@ class AsynchronousCondition(Condition, kind=ConditionType.ASYNCHRONOUS):
 
     @property
     def event_state(self) -> AsynchronousEventState:
-        """Where the outside event stands."""
+        """The state of the outside event."""
         return self._state
 
     @event_state.setter
@@ -55,5 +55,5 @@ class AsynchronousCondition(Condition, kind=ConditionType.ASYNCHRONOUS):
         self.notify_scheduler()
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Give the status that goes with the state."""
+        """Return the status that corresponds to the state."""
         return _STATUS[self._state], None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core.booleans import boolean
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 
 if TYPE_CHECKING:
@@ -13,7 +14,15 @@ __all__ = ["BooleanCondition"]
 
 
 class BooleanCondition(Condition, kind=ConditionType.BOOLEAN):
-    """Lets an operator run while it is on. Once found off, the operator never runs again in that run."""
+    """Lets an operator run while the switch is on.
+
+    Once the scheduler has found it off, the operator never runs again in that run.
+
+    Parameters
+    ----------
+    enable_tick
+        Whether the switch is on at first.
+    """
 
     polled = False
 
@@ -21,22 +30,22 @@ class BooleanCondition(Condition, kind=ConditionType.BOOLEAN):
         self, fragment: Fragment | None = None, enable_tick: bool = True, *, name: str = "boolean_condition"
     ) -> None:
         super().__init__(fragment, name=name)
-        self._enabled = bool(enable_tick)
+        self._enabled = boolean(enable_tick, f"condition {name!r}: enable_tick")
 
     def enable_tick(self) -> None:
-        """Turn it on."""
+        """Turn the switch on."""
         self._enabled = True
         self.notify_scheduler()
 
     def disable_tick(self) -> None:
-        """Turn it off; may be called from any thread."""
+        """Turn the switch off; may be called from any thread."""
         self._enabled = False
         self.notify_scheduler()
 
     def check_tick_enabled(self) -> bool:
-        """Say whether it is on."""
+        """Return whether the switch is on."""
         return self._enabled
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Give READY while it is on and NEVER when it is off."""
+        """Return READY while the switch is on, NEVER when it is off."""
         return (SchedulingStatusType.READY if self._enabled else SchedulingStatusType.NEVER), None

@@ -1,4 +1,4 @@
-"""CountCondition: run so many times, then never again."""
+"""CountCondition: run a number of times, then never again."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 
 if TYPE_CHECKING:
-    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node
 
 __all__ = ["CountCondition"]
 
 
 class CountCondition(Condition, kind=ConditionType.COUNT):
-    """Lets an operator run `count` times in a run."""
+    """Lets an operator run `count` times in a run.
+
+    Parameters
+    ----------
+    count
+        The number of computes.
+    """
 
     polled = False
 
@@ -29,7 +35,7 @@ class CountCondition(Condition, kind=ConditionType.COUNT):
 
     @property
     def count(self) -> int:
-        """The number of times it lets the operator run."""
+        """The number of computes."""
         return self._count
 
     @count.setter
@@ -37,18 +43,18 @@ class CountCondition(Condition, kind=ConditionType.COUNT):
         self._count = self._left = count
 
     def attach(self, node: Node) -> None:
-        """Become the node's count of computes left."""
+        """Limit the computes of the node."""
         self.join(node)
         node.limit_count(self._count)
 
-    # Only where it is one of several conditions of which any will do is it asked.
+    # The node counts by itself. What follows is used only where the condition is a term of an OrConditionCombiner.
 
     def initialize(self) -> None:
-        """Begin to count anew."""
+        """Reset the count."""
         self._left = self._count
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Give READY while there are computes left."""
+        """Return READY while computes are left."""
         return (SchedulingStatusType.READY if self._left > 0 else SchedulingStatusType.NEVER), None
 
     def on_execute(self, timestamp: int) -> None:

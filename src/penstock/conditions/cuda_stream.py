@@ -1,38 +1,35 @@
-"""CudaStreamCondition: run when the work behind what waits at an input is done on the device."""
+"""CudaStreamCondition: run when the device has finished the work behind the messages at an input."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock import gpu
-from penstock._runtime.messages.message import Message
-from penstock._runtime.streams.fences import is_complete
+from penstock._runtime import Message, is_complete
 from penstock.core.condition import Condition, SchedulingStatusType
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.queue import Queue
-    from penstock._runtime.scheduling.node import Node
-    from penstock._runtime.streams.fences import Fences
+    from penstock import _runtime
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node, Queue
 
 __all__ = ["CudaStreamCondition"]
 
 
 class CudaStreamCondition(Condition):
-    """Lets an operator run when the device is done with everything that its `compute` would take.
+    """Lets an operator run when the device has finished the work behind all that its `compute` would receive.
 
-    It looks at every message that would be received, at all of the inputs it was given. A message that came
-    without a stream does not hold it back. It comes beside the input's own condition, and no thread waits for
-    it: it asks to be told. A message that arrives after it looked, and that the device is not done with, is left
-    for the next time.
+    It looks at every message that would be received at its inputs; a message without a stream counts as finished.
+    It holds beside the input's own condition. No thread waits for it: the device calls back. A message that arrives
+    later, and whose work is not finished, is left for the next compute.
 
     Parameters
     ----------
     receiver
         The input.
     receivers
-        Several inputs.
+        The inputs, where there are several; all inputs where neither is given.
     """
 
     polled = False
@@ -52,25 +49,26 @@ class CudaStreamCondition(Condition):
         self._awaited: Message | None = None
 
     def join(self, node: Node) -> None:
-        """Find the inputs' queues."""
+        """Look up the queues of the inputs."""
         super().join(node)
         self._awaited = None
         ports = self.ports or tuple(node.input_queues)
         self._queues = tuple(queue for port in ports for queue in node.receiver(port).queues)
 
     def initialize(self) -> None:
-        """Have its inputs give out only what the device is done with: more may arrive after it was asked."""
+        """Restrict its inputs to messages whose work is finished: more may arrive after the check."""
         if self._node is None:
             return  # it is not part of a run
-        # Before the run begins: what is put around an input's `take` then, by others, stays around it.
-        for port in self._node.input.ports:
+        # Before the run begins, so that wrappers that others put around an input's `take` stay outermost.
+        node = cast("_runtime.Node", self._node)
+        for port in node.input.ports:
             if any(queue in self._queues for queue in port.queues):
                 port.take_only_done()
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Give READY when the device is done, or WAIT_EVENT, having asked to be told."""
+        """Return READY when the work is finished, else WAIT_EVENT; the device will then call back."""
         for queue in self._queues:
-            # A queue is emptied by one receive, whatever its length, and has one message where it has length 1.
+            # One receive empties a queue, so every message in it would be received.
             for item in queue.snapshot():
                 if type(item) is Message and not self._is_done(item):
                     return SchedulingStatusType.WAIT_EVENT, None
@@ -78,22 +76,22 @@ class CudaStreamCondition(Condition):
         return SchedulingStatusType.READY, None
 
     def _is_done(self, message: Message) -> bool:
-        """Say whether the device is done with a message, and if not, see to it that it is told when it is."""
+        """Return whether the work behind a message is finished; if not, ask for a callback when it is."""
         for fences, number, event in message.all_fences():
             if not is_complete(fences, number, event):
                 return self._is_done_by_now(message, fences, number, event)
         return True
 
-    def _is_done_by_now(self, message: Message, fences: Fences, number: int, event: Any) -> bool:
+    def _is_done_by_now(self, message: Message, fences: _runtime.Fences, number: int, event: Any) -> bool:
         if message is not self._awaited:
             fences.lend(event)
-            if number <= fences.completed:  # so late that the event may be another fence's by now
+            if number <= fences.completed:  # by now the event may have been recorded again
                 return self._is_done(message)
             self._awaited = message
 
-            def told(error: Exception | None) -> None:
+            def on_done(error: Exception | None) -> None:
                 self._awaited = None
                 self.notify_scheduler()
 
-            gpu.when_done(fences.stream.stream, told, event=event)
+            gpu.when_done(fences.stream.stream, on_done, event=event)
         return False

@@ -1,38 +1,36 @@
-"""ExpiringMessageAvailableCondition: wait for a batch, but not for too long."""
+"""ExpiringMessageAvailableCondition: wait for a batch of messages, up to a time limit."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.messages.message import Message
+from penstock._runtime import Message
+from penstock.conditions.single_port import SinglePortCondition
 from penstock.core.clock import Clock, Duration, nanoseconds
-from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
-from penstock.core.errors import GraphError
+from penstock.core.condition import ConditionType, SchedulingStatusType
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.queue import Queue
-    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node, Queue
 
 __all__ = ["ExpiringMessageAvailableCondition"]
 
 
-class ExpiringMessageAvailableCondition(Condition, kind=ConditionType.EXPIRING_MESSAGE_AVAILABLE):
+class ExpiringMessageAvailableCondition(SinglePortCondition, kind=ConditionType.EXPIRING_MESSAGE_AVAILABLE):
     """Lets an operator run when a batch is complete, or when its first message is old enough.
 
     Parameters
     ----------
     max_batch_size
-        Run as soon as so many messages wait.
+        The number of messages with which the operator runs at once.
     max_delay_ns
-        Run with fewer once the first of any connection is so old: nanoseconds, float seconds, a str such as
-        ``"5ms"`` or a timedelta. Its age counts from its timestamp (``emit(..., acq_timestamp=...)``), or from
-        its arrival where it has none.
+        The age of the oldest message at which the operator runs with fewer: nanoseconds, float seconds, a str such
+        as ``"5ms"`` or a timedelta. The age counts from the timestamp of the message
+        (``emit(..., acq_timestamp=...)``), or from its arrival where it has none.
     receiver
-        The input port; not needed where the port's own `condition` makes it.
+        The input; not needed where `IOSpec.condition` makes the condition.
     """
 
-    polled = False
     port_role = "receiver"
 
     def __init__(
@@ -45,43 +43,27 @@ class ExpiringMessageAvailableCondition(Condition, kind=ConditionType.EXPIRING_M
         *,
         name: str = "expiring_message_available_condition",
     ) -> None:
-        super().__init__(fragment, name=name)
+        super().__init__(fragment, receiver, name=name)
         if max_batch_size < 1:
             raise ValueError(f"condition {name!r}: max_batch_size must be at least 1, not {max_batch_size}")
         self.max_batch_size = max_batch_size
         self.max_delay_ns = nanoseconds(max_delay_ns, f"condition {name!r}: max_delay_ns")
-        # Taken for compatibility: a run has one clock, its scheduler's.
+        # Accepted for compatibility: a run has one clock, its scheduler's.
         self.clock = clock
-        self.port = receiver
         self._arrivals: list[_Arrivals] = []
 
-    @property
-    def port_names(self) -> tuple[str, ...]:
-        """The input it is about."""
-        return (self.port,) if self.port is not None else ()
-
-    def ports_of(self, node: Node) -> tuple[str, ...]:
-        """Return the input it names, or the only one there is."""
-        if self.port is None and len(node.input_queues) != 1:
-            raise GraphError(
-                f"condition {self.name!r} of operator {node.name!r} must name its input: receiver=... "
-                f"(one of {', '.join(map(repr, node.input_queues)) or 'none'})"
-            )
-        return self.port_names or tuple(node.input_queues)
-
     def join(self, node: Node) -> None:
-        """Find the queues it is about."""
+        """Look up the queues of the input."""
         super().join(node)
-        (port,) = self.ports_of(node)
-        self._arrivals = [_Arrivals(queue) for queue in node.receiver(port).queues]
+        self._arrivals = [_Arrivals(queue) for queue in node.receiver(self.port_of(node)).queues]
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Give READY when the batch is complete or its time is up."""
+        """Return READY when the batch is complete or its oldest message is old enough."""
         waiting = 0
         oldest: int | None = None
         for arrivals in self._arrivals:
-            # Asked whenever a message arrives, so the first time one is seen is the time it came.
-            waiting += arrivals.note(timestamp)
+            # Called whenever a message arrives, so the first time one is seen is the time of its arrival.
+            waiting += arrivals.update(timestamp)
             since = arrivals.oldest()
             if since is not None:
                 oldest = since if oldest is None else min(oldest, since)
@@ -95,14 +77,14 @@ class ExpiringMessageAvailableCondition(Condition, kind=ConditionType.EXPIRING_M
         return SchedulingStatusType.WAIT_TIME, due
 
     def detach(self) -> None:
-        """Leave the run, and let go of what waited."""
+        """Leave the run, and release the messages that waited."""
         super().detach()
         self._arrivals = []
 
     def on_execute(self, timestamp: int) -> None:
-        """Take note of what was received; what is left over keeps its age."""
+        """Forget the messages that were received; those that still wait keep their age."""
         for arrivals in self._arrivals:
-            arrivals.note(timestamp)
+            arrivals.update(timestamp)
 
 
 class _Arrivals:
@@ -114,11 +96,11 @@ class _Arrivals:
         self._queue = queue
         self._known: list[tuple[Any, int]] = []
 
-    def note(self, timestamp: int) -> int:
-        """Take note of what has come and gone since the last time, and return how many wait."""
+    def update(self, timestamp: int) -> int:
+        """Record which messages have arrived and left since the last time, and return how many wait."""
         waiting = self._queue.snapshot()
         known = self._known
-        # Messages come at one end and go at the other, so what is left of the known ones comes first.
+        # Messages arrive at one end and leave at the other, so the known ones that still wait come first.
         gone = next(
             gone
             for gone in range(len(known) + 1)
@@ -130,7 +112,7 @@ class _Arrivals:
         return len(waiting)
 
     def oldest(self) -> int | None:
-        """Return since when the first message waits, by its own timestamp where it has one."""
+        """Return the timestamp of the first message, or the time of its arrival where it has none."""
         if not self._known:
             return None
         message, since = self._known[0]

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
+from penstock.conditions.single_port import SinglePortCondition
+from penstock.core.condition import ConditionType, SchedulingStatusType
 from penstock.core.errors import GraphError
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.queue import Queue
-    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node, Queue
 
 __all__ = ["MessageAvailableCondition"]
 
 
-class MessageAvailableCondition(Condition, kind=ConditionType.MESSAGE_AVAILABLE):
+class MessageAvailableCondition(SinglePortCondition, kind=ConditionType.MESSAGE_AVAILABLE):
     """Lets an operator run when at least `min_size` messages wait at an input.
 
     Parameters
     ----------
     min_size
-        How many; on an ``ANY_SIZE`` input it is how many of each connection.
+        The number of messages; on an ``ANY_SIZE`` input, the number for each connection.
     front_stage_max_size
-        Run only while no more than so many wait; no bound unless given.
+        The largest number of waiting messages with which the operator runs; no bound unless given.
     receiver
-        The input port; not needed where the port's own `condition` makes it.
+        The input; not needed where `IOSpec.condition` makes the condition.
     """
 
-    polled = False
     port_role = "receiver"
 
     def __init__(
@@ -40,28 +39,13 @@ class MessageAvailableCondition(Condition, kind=ConditionType.MESSAGE_AVAILABLE)
         *,
         name: str = "message_available_condition",
     ) -> None:
-        super().__init__(fragment, name=name)
+        super().__init__(fragment, receiver, name=name)
         self.min_size = min_size
         self.front_stage_max_size = front_stage_max_size
-        self.port = receiver
         self._queues: tuple[Queue, ...] = ()
 
-    @property
-    def port_names(self) -> tuple[str, ...]:
-        """The input it is about."""
-        return (self.port,) if self.port is not None else ()
-
-    def ports_of(self, node: Node) -> tuple[str, ...]:
-        """Return the input it names, or the only one there is."""
-        if self.port is None and len(node.input_queues) != 1:
-            raise GraphError(
-                f"condition {self.name!r} of operator {node.name!r} must name its input: receiver=... "
-                f"(one of {', '.join(map(repr, node.input_queues)) or 'none'})"
-            )
-        return self.port_names or tuple(node.input_queues)
-
     def attach(self, node: Node) -> None:
-        """Become the count of messages that the input's queues need; of several conditions the largest holds."""
+        """Set the number of messages that the input's queues need; of several conditions the largest holds."""
         self.join(node)
         if self.front_stage_max_size is not None:
             node.evaluate(self)
@@ -70,9 +54,9 @@ class MessageAvailableCondition(Condition, kind=ConditionType.MESSAGE_AVAILABLE)
             queue.min_size = max(queue.min_size, self.min_size)
 
     def join(self, node: Node) -> None:
-        """Find the queues it is about."""
+        """Look up the queues of the input."""
         super().join(node)
-        (port,) = self.ports_of(node)
+        port = self.port_of(node)
         self._queues = node.receiver(port).queues
         for queue in self._queues:
             if self.min_size > queue.limit:
@@ -82,7 +66,7 @@ class MessageAvailableCondition(Condition, kind=ConditionType.MESSAGE_AVAILABLE)
                 )
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Give READY when enough wait."""
+        """Return READY when enough messages wait, and not too many."""
         bound = self.front_stage_max_size
         for queue in self._queues:
             waiting = len(queue)

@@ -1,4 +1,4 @@
-"""MultiMessageAvailableCondition and its kin with a timeout: messages counted over several inputs."""
+"""MultiMessageAvailableCondition, and the same with a timeout: messages counted over several inputs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from penstock.core.condition import Condition, ConditionType, SchedulingStatusTy
 from penstock.core.errors import GraphError
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.queue import Queue
-    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node, Queue
 
 __all__ = ["MultiMessageAvailableCondition", "MultiMessageAvailableTimeoutCondition"]
 
@@ -34,10 +33,12 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
     Parameters
     ----------
     sampling_mode
-        ``"SumOfAll"``: at least `min_sum` over all of them together; ``"PerReceiver"``: at least the
-        number that `min_sizes` gives for each.
+        ``"SumOfAll"``: at least `min_sum` messages over all inputs together; ``"PerReceiver"``: at least the
+        number in `min_sizes` at each.
+    min_sum, min_sizes
+        The numbers of messages for the two modes.
     receivers
-        The input ports; not needed where ``spec.multi_port_condition`` makes it.
+        The inputs; not needed where ``spec.multi_port_condition`` makes the condition.
     """
 
     polled = False
@@ -75,15 +76,15 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
 
     @property
     def port_names(self) -> tuple[str, ...]:
-        """The inputs it is about."""
+        """The inputs that it names."""
         return self.ports
 
     def ports_of(self, node: Node) -> tuple[str, ...]:
-        """Return the inputs it names, or all of them."""
+        """Return the inputs that it names, or all of `node`."""
         return self.ports or tuple(node.input_queues)
 
     def join(self, node: Node) -> None:
-        """Find the queues it is about."""
+        """Look up the queues of the inputs."""
         super().join(node)
         ports = self.ports_of(node)
         self._queues = tuple(node.receiver(port).queues for port in ports)
@@ -104,7 +105,7 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
             )
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Give READY when enough wait."""
+        """Return READY when enough messages wait."""
         sizes = [sum(map(len, queues)) for queues in self._queues]
         if self.sampling_mode is _SamplingMode.SUM_OF_ALL:
             enough = sum(sizes) >= self.min_sum
@@ -116,12 +117,12 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
 class MultiMessageAvailableTimeoutCondition(
     MultiMessageAvailableCondition, kind=ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT
 ):
-    """The same, and also lets the operator run when it has not run for a while.
+    """Lets an operator run when enough messages wait over several inputs, or when it has not run for a time.
 
     Parameters
     ----------
     execution_frequency
-        How long at most between two computes, or from the start to the first: ``"10ms"``, ``"0.2s"``,
+        The longest time between two computes, or from the start to the first: ``"10ms"``, ``"0.2s"``,
         ``"50Hz"``, a bare number of nanoseconds, float seconds or a timedelta.
     """
 
@@ -142,12 +143,12 @@ class MultiMessageAvailableTimeoutCondition(
         self._since: int | None = None
 
     def join(self, node: Node) -> None:
-        """Find the queues it is about, and begin to count the time anew."""
+        """Look up the queues of the inputs, and reset the time."""
         super().join(node)
         self._since = None
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Give READY when enough wait or the time is up."""
+        """Return READY when enough messages wait or the time is up."""
         if self._since is None:
             self._since = timestamp
         status, _ = super().check(timestamp)
@@ -157,5 +158,5 @@ class MultiMessageAvailableTimeoutCondition(
         return SchedulingStatusType.WAIT_TIME, due
 
     def on_execute(self, timestamp: int) -> None:
-        """Count the time from here."""
+        """Reset the time."""
         self._since = timestamp

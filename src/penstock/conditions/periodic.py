@@ -1,4 +1,4 @@
-"""PeriodicCondition: run at a steady pace."""
+"""PeriodicCondition: run once per period."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PeriodicCondition", "PeriodicConditionPolicy"]
 
 
 class PeriodicConditionPolicy(enum.Enum):
-    """What happens after a tick that came late."""
+    """What happens after a late tick."""
 
     CATCH_UP_MISSED_TICKS = 0
     MIN_TIME_BETWEEN_TICKS = 1
@@ -38,9 +38,9 @@ class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
         The period: an int is nanoseconds, a float is seconds; or a str such as ``"33ms"`` or ``"30Hz"``, or a
         timedelta.
     policy
-        After a late tick: ``CATCH_UP_MISSED_TICKS`` runs the missed ones at once to keep the number,
-        ``MIN_TIME_BETWEEN_TICKS`` keeps a full period between ticks, ``NO_CATCH_UP_MISSED_TICKS`` skips
-        the missed ones and keeps the beat.
+        What happens after a late tick: ``CATCH_UP_MISSED_TICKS`` runs the missed ticks at once, so that none is
+        lost; ``MIN_TIME_BETWEEN_TICKS`` keeps a full period between ticks; ``NO_CATCH_UP_MISSED_TICKS`` skips
+        the missed ticks and keeps to multiples of the period.
     """
 
     polled = False
@@ -73,19 +73,19 @@ class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
             raise ValueError(f"condition {self.name!r}: the period must not be negative, and is {period!r}")
 
     def recess_period_ns(self) -> int:
-        """Give the period in nanoseconds."""
+        """Return the period in nanoseconds."""
         return self._period
 
     def last_run_timestamp(self) -> int:
-        """Give the time of the last tick in nanoseconds, 0 before the first."""
+        """Return the time of the last tick in nanoseconds, 0 before the first."""
         return self._last or 0
 
     def initialize(self) -> None:
-        """Begin anew: the first tick comes at once."""
+        """Start over: the first tick comes at once."""
         self._next = self._last = None
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Give READY from the next tick's time on."""
+        """Return READY from the time of the next tick on."""
         if self._next is None or timestamp >= self._next:
             return SchedulingStatusType.READY, self._next
         return SchedulingStatusType.WAIT_TIME, self._next

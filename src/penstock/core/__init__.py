@@ -1,12 +1,14 @@
 """What a program declares: applications, operators, ports, conditions, resources, schedulers."""
 
+from __future__ import annotations
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.application import Application
 from penstock.core.arguments import Arg, ArgList
 from penstock.core.clock import Clock
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
-from penstock.core.declared import Input, Output
 from penstock.core.error_policy import ErrorPolicy
 from penstock.core.errors import (
     GraphError,
@@ -21,12 +23,14 @@ from penstock.core.graph import Flow, Graph
 from penstock.core.metadata import MetadataDictionary, MetadataPolicy
 from penstock.core.operator import Operator
 from penstock.core.parameter import ParameterFlag
+from penstock.core.port_declarations import Input, Output
 from penstock.core.ports import IOSpec
 from penstock.core.resource import Resource
 from penstock.core.scheduler import Scheduler
 from penstock.core.spec import ComponentSpec, OperatorSpec
 
 if TYPE_CHECKING:
+    from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
     from penstock.core.outcome import EndedBy, OperatorOutcome, Outcome
 
 __all__ = [
@@ -39,12 +43,14 @@ __all__ = [
     "ConditionType",
     "EndedBy",
     "ErrorPolicy",
+    "ExecutionContext",
     "Flow",
     "Fragment",
     "Graph",
     "GraphError",
     "IOSpec",
     "Input",
+    "InputContext",
     "MetadataDictionary",
     "MetadataPolicy",
     "Operator",
@@ -52,6 +58,7 @@ __all__ = [
     "OperatorSpec",
     "Outcome",
     "Output",
+    "OutputContext",
     "ParameterError",
     "ParameterFlag",
     "PortError",
@@ -64,10 +71,21 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import what only the end of a run needs when it is first asked for: it takes a tenth of the whole import."""
-    if name in ("EndedBy", "OperatorOutcome", "Outcome"):
-        from penstock.core import outcome
+_MODULES = {
+    "EndedBy": "outcome",
+    "ExecutionContext": "contexts",
+    "InputContext": "contexts",
+    "OperatorOutcome": "outcome",
+    "Outcome": "outcome",
+    "OutputContext": "contexts",
+}
 
-        return getattr(outcome, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # or a type checker would accept every name
+
+    def __getattr__(name: str) -> Any:
+        """Import what only annotations and the end of a run need when it is first used."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # The outcome alone would take a tenth of the time of importing penstock.
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return value

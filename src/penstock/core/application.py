@@ -1,4 +1,4 @@
-"""Application: the program's own fragment, the one that `run` is called on."""
+"""Application: the fragment that a program runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Application"]
 
 
 class Application(Fragment):
-    """A pipeline; subclass it and write `compose`, then call `run`.
+    """A pipeline: subclass it, write `compose`, and call `run`.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Application(Fragment):
     def __init__(self, argv: Sequence[str] | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
         if isinstance(argv, str):
             raise TypeError(
-                f"{type(self).__name__}: argv is a list of words such as sys.argv, not {argv!r}; "
+                f"{type(self).__name__}: argv must be a list of words such as sys.argv, not {argv!r}; "
                 f"a name is given by keyword: {type(self).__name__}(name={argv!r})"
             )
         super().__init__(name, *args, **kwargs)
@@ -39,7 +39,7 @@ class Application(Fragment):
         self.version = ""
 
     def config(self, config_file: Settings | None = None, *, argv: bool = False) -> Config | None:
-        """Take the settings of a YAML file or a dict, if one is given, and return the configuration in use.
+        """Read the settings of a YAML file or a dict, if one is given, and return the configuration in use.
 
         The environment may name another file (``PENSTOCK_CONFIG=file.yaml``) and set single values
         (``PENSTOCK_SET_camera__fps=30``).
@@ -49,13 +49,12 @@ class Application(Fragment):
         config_file
             The path of the file, or a dict of sections.
         argv
-            Let the command line do the same: ``--config file.yaml`` and ``--set camera.fps=30``, any number of
-            times. These are taken out of ``app.argv``; the rest stays there for the program. Without it the
-            command line is not looked at.
+            Whether the command line may do the same: ``--config file.yaml`` and ``--set camera.fps=30``, any number
+            of times. These options are removed from ``app.argv``; the rest stays there for the program.
         """
         if not argv:
             return super().config(config_file)
-        # Kept, since they are no longer in argv when it is called once more.
+        # Kept, because argv no longer has them when config is called again.
         self._options += take_options(self.argv)
         self._config = Config(config_file, self._options)
         return self._config

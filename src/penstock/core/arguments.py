@@ -1,4 +1,4 @@
-"""Named values for an operator, as they come from a configuration file."""
+"""Arg and ArgList: named values for an operator, as from a configuration file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Arg:
 
 
 class ArgList(list[Arg]):
-    """Several named values: what :meth:`Fragment.from_config` gives for a section."""
+    """Several named values: what :meth:`Fragment.from_config` returns for a section."""
 
     @classmethod
     def of(cls, mapping: dict[str, Any]) -> ArgList:
-        """Make one from a mapping of names to values."""
+        """Make a list from a mapping of names to values."""
         return cls(Arg(name, value) for name, value in mapping.items())
 
     @property
     def name(self) -> str:
-        """The names in it, joined by commas."""
+        """The names, joined by commas."""
         return ", ".join(arg.name for arg in self)

@@ -1,8 +1,8 @@
-"""What can be known to be wrong with a graph before it runs."""
+"""Checks of what a program declares, made before it runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.condition import ConditionType
 from penstock.core.error_policy import ErrorPolicy
@@ -10,6 +10,7 @@ from penstock.core.errors import GraphError, ParameterError, choices
 from penstock.core.operator import Operator
 from penstock.core.queues import queues_of
 from penstock.core.resource import Resource
+from penstock.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.core.graph import Graph
 
-__all__ = ["check", "check_compute", "check_resources"]
+__all__ = ["check", "check_compute", "check_member", "check_resources", "check_scheduler"]
 
 
 def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
-    """Raise for the first operator or port of `graph` that could not run, saying what would be right.
+    """Raise for the first operator or port of `graph` that could not run; the error says what would be right.
 
     `made` are the operators that compose made, all of which must be in the graph.
     """
@@ -46,7 +47,7 @@ def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
             )
         ErrorPolicy.of(operator.on_error, operator.name)
         if type(operator).start is Operator.start and type(operator).initialize is Operator.initialize:
-            check_compute(operator)  # the others may choose their compute there
+            check_compute(operator)  # the others may set their compute there
         connected = {flow.input for flow in operator._incoming}
         _check_inputs(graph, operator, connected)
         _check_queues(operator)
@@ -54,16 +55,41 @@ def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
 
 
 def _check_result(operator: Operator) -> None:
-    """Raise for a function whose result is connected and that has none: a forgotten return."""
+    """Raise for a function whose output is connected and that never returns a value: a forgotten return."""
     if operator._outgoing and operator.never_emits:
         raise GraphError(
-            f"operator {operator.name!r}: the function never returns a value, so nothing would come of "
-            f"{operator._outgoing[0]}; return what is to be emitted"
+            f"operator {operator.name!r}: the function never returns a value, so {operator._outgoing[0]} would "
+            "carry nothing; return what is to be emitted"
         )
 
 
+def check_member(fragment: Fragment, operator: Any) -> None:
+    """Raise for what is not an operator of `fragment`."""
+    if not isinstance(operator, Operator):
+        hint = ""
+        if isinstance(operator, type) or callable(operator):
+            hint = f"; make one first: {getattr(operator, '__name__', operator)}(self, name=...)"
+        raise GraphError(f"{operator!r} is not an operator{hint}")
+    if not hasattr(operator, "spec"):
+        raise GraphError(f"{type(operator).__name__}.__init__ must call super().__init__(fragment, ...)")
+    if operator.fragment is not fragment:
+        raise GraphError(
+            f"operator {operator.name!r} belongs to {operator.fragment.name!r} and cannot be added to "
+            f"{fragment.name!r}, which is another fragment: make it in this compose(), with self as the first "
+            "argument"
+        )
+
+
+def check_scheduler(given: Any) -> None:
+    """Raise for what is not a scheduler."""
+    if not isinstance(given, Scheduler):
+        is_class = isinstance(given, type) and issubclass(given, Scheduler)
+        hint = f"; make one first: {given.__name__}(self)" if is_class else ""
+        raise TypeError(f"scheduler() takes a Scheduler, not {given!r}{hint}")
+
+
 def check_resources(fragment: Fragment) -> None:
-    """Raise for resources that cannot be had or cannot be used together, as their kinds say."""
+    """Raise for resources that are not available or cannot be used together (:meth:`Resource.check_graph`)."""
     found: list[object] = [fragment.get_default_green_context_pool()]
     for operator in fragment.graph:
         found += operator.resources.values()
@@ -73,7 +99,7 @@ def check_resources(fragment: Fragment) -> None:
 
 
 def check_compute(operator: Operator) -> None:
-    """Raise if an operator has no compute of its own: it would be ready for ever and do nothing."""
+    """Raise if an operator has no compute of its own: it would always be ready and do nothing."""
     if type(operator).compute is Operator.compute and "compute" not in vars(operator):
         raise GraphError(
             f"operator {operator.name!r}: class {type(operator).__name__} has no compute(self, op_input, "
@@ -89,7 +115,7 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
         if name in connected or port.is_receivers:
             continue
         if any(condition.kind is ConditionType.NONE for condition in port.conditions) or port.conditions:
-            # It runs without a message here, or by a condition that was chosen for this port.
+            # It runs without a message here, or by a condition that was declared for this port.
             continue
         if any(name in group and group & connected for group in groups):
             continue

@@ -1,11 +1,11 @@
-"""Claim: what makes a run the only one of its fragment, from the moment it is asked for to its end."""
+"""Claim: the one use of a fragment at a time, from the call of `run` to its end."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock._runtime.scheduling.engine import Engine
+    from penstock.core.protocols import Engine
 
 __all__ = ["Claim"]
 
@@ -13,9 +13,9 @@ __all__ = ["Claim"]
 class Claim:
     """One use of a fragment: a run, or a composition without one.
 
-    A stop may come from any thread at any time after the claim was made. It is kept until there is an engine:
-    whoever stops sets `stop_wanted` first and looks for an engine second, whoever makes the engine does it the
-    other way round, so that one of them sees the other.
+    A stop may come from any thread at any time after the claim was made, also before there is an engine. `stop`
+    sets `stop_wanted` first and looks for an engine second; `begin` sets the engine first and looks at
+    `stop_wanted` second. So at least one of them sees the other.
     """
 
     __slots__ = ("doing", "engine", "stop_wanted")
@@ -26,7 +26,7 @@ class Claim:
         self.stop_wanted = False
 
     def begin(self, engine: Engine) -> None:
-        """Take the engine of the run, and pass on a stop that came before it."""
+        """Set the engine of the run, and stop it if a stop came before."""
         self.engine = engine
         if self.stop_wanted:
             engine.request_stop()

@@ -1,10 +1,9 @@
 """Clock: the only source of time in a run.
 
-Every wait a scheduler makes goes through a clock, by three questions: what time is it
-(:meth:`Clock.timestamp`), how long must a thread really sleep to see a moment
-(:meth:`Clock.seconds_until`), and may time be moved there instead (:meth:`Clock.jump_to`). A clock whose
-time jumps makes a test of a ten-minute timeout take a millisecond; a clock that others move announces it
-through :meth:`Clock.watch`.
+Every wait of a scheduler goes through a clock, which answers three questions: what time it is
+(:meth:`Clock.timestamp`), how long a thread must really sleep until a time (:meth:`Clock.seconds_until`), and
+whether time can be moved there instead (:meth:`Clock.jump_to`). With a clock whose time jumps, a test of a
+ten-minute timeout takes a millisecond. A clock that others move announces it (:meth:`Clock.watch`).
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
-    from penstock._runtime.scheduling.parker import Parker
+    from penstock.core.protocols import Parker
 
 __all__ = ["Clock", "Duration", "milliseconds", "nanoseconds"]
 
 
 Duration: TypeAlias = int | float | str | timedelta
-"""A length of time: an int is nanoseconds, a float is seconds, a str says its unit (``"33ms"``, ``"30Hz"``)."""
+"""A length of time: an int is nanoseconds, a float is seconds, a str has a unit (``"33ms"``, ``"30Hz"``)."""
 
 _UNITS = {
     "ns": 1,
@@ -48,10 +47,10 @@ def nanoseconds(duration: Duration, what: str = "a duration") -> int:
     Parameters
     ----------
     duration
-        An int is nanoseconds already, a float is seconds; a str is a number with its unit, of a time (ns, us, ms,
-        s, min, h) or of a frequency (Hz, kHz, MHz), whose period is meant; or a timedelta.
+        An int is nanoseconds, a float is seconds; a str is a number with a unit of time (ns, us, ms, s, min, h), or
+        of frequency (Hz, kHz, MHz), which means its period; or a timedelta.
     what
-        What it is, for the error that says that it is none.
+        The name of the duration, for the error.
     """
     if isinstance(duration, str):
         return _parse(duration, what)
@@ -67,7 +66,7 @@ def milliseconds(duration: int | float | str | timedelta, what: str) -> int | fl
     """Return a duration in milliseconds, where a number is in milliseconds; text and a timedelta are rounded up."""
     if isinstance(duration, str):
         if re.fullmatch(r"\s*[-+]?[0-9]+\s*", duration):
-            return int(duration)  # a bare number, here of milliseconds
+            return int(duration)  # a bare number is milliseconds here
         try:
             return -(-_parse(duration, what) // 1_000_000)
         except ValueError:
@@ -85,7 +84,7 @@ def _not_milliseconds(duration: object, what: str) -> str:
 
 
 def _number(value: object) -> int | float | None:
-    """Return a number of any library as Python's own, or None for what is no number, or not a finite one."""
+    """Return a number of any library as an int or a float, or None for anything but a finite number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
         return None
     return int(value) if isinstance(value, numbers.Integral) else float(value)
@@ -98,7 +97,7 @@ _FORMS = (
 
 
 def _parse(text: str, what: str) -> int:
-    from fractions import Fraction  # with decimal, which it imports, more than all of the rest here
+    from fractions import Fraction  # slow to import, as it imports decimal
 
     match = re.fullmatch(_TEXT, text)
     if match is not None:
@@ -106,11 +105,11 @@ def _parse(text: str, what: str) -> int:
         if not unit and number.lstrip("+-").isdigit():
             return int(number)  # a bare number of nanoseconds
         if unit in _UNITS:
-            # Exact where floats are not: "0.1s" is 100,000,000 ns.
+            # Exact, unlike floats: "0.1s" is 100,000,000 ns.
             return round(Fraction(number) * _UNITS[unit])
         if unit.lower() in _FREQUENCIES:
             if Fraction(number) <= 0:
-                raise ValueError(f"{what} of {text!r} never comes: a frequency must be more than 0")
+                raise ValueError(f"{what} must have a frequency of more than 0, not {text!r}")
             return round(Fraction(1_000_000_000) / (Fraction(number) * _FREQUENCIES[unit.lower()]))
     raise ValueError(f"{what} must be {_FORMS}; not {text!r}")
 
@@ -119,18 +118,18 @@ class Clock(Resource):
     """The base of clocks."""
 
     passes: ClassVar[bool] = False
-    """Whether time passes by itself, so that a thread can sleep until it comes."""
+    """Whether time passes by itself, so that a thread can sleep until a time."""
 
     def timestamp(self) -> int:
-        """Give the time in nanoseconds."""
+        """Return the time in nanoseconds."""
         raise NotImplementedError
 
     def time(self) -> float:
-        """Give the time in seconds."""
+        """Return the time in seconds."""
         return self.timestamp() / 1e9
 
     def sleep_for(self, duration: Duration) -> None:
-        """Sleep for nanoseconds (int), seconds (float), ``"33ms"`` or a timedelta of this clock's time."""
+        """Sleep for some time of this clock: nanoseconds (int), seconds (float), ``"33ms"`` or a timedelta."""
         self.sleep_until(self.timestamp() + nanoseconds(duration))
 
     def sleep_until(self, target_time_ns: int) -> None:
@@ -138,18 +137,18 @@ class Clock(Resource):
         raise NotImplementedError
 
     def seconds_until(self, target_time_ns: int) -> float | None:
-        """Give the real seconds until this clock shows a time, or None if only an announcement can tell."""
+        """Return the real seconds until this clock shows a time, or None if that cannot be known (see `watch`)."""
         raise NotImplementedError
 
     def jump_to(self, target_time_ns: int) -> bool:
-        """Move to a time at once and say True, or say False if this clock's time is not a run's to move.
+        """Move to a time at once and return True, or return False if a run cannot move this clock.
 
         A scheduler calls it only when nothing is running and nothing is ready.
         """
         return False
 
     def park(self, parker: Parker, seconds: float | None) -> bool:
-        """Have a worker wait until unparked (True) or until so many seconds have passed (False)."""
+        """Wait, as a worker, until unparked (True) or until so many seconds have passed (False)."""
         return parker.park(seconds)
 
     def unpark(self, parker: Parker) -> None:
@@ -157,8 +156,8 @@ class Clock(Resource):
         parker.unpark()
 
     def attach(self) -> AbstractContextManager[None]:
-        """Count this thread as one that works, for the length of a ``with``."""
+        """Count this thread as working, for the length of a ``with``."""
         return nullcontext()
 
     def watch(self, announce: Callable[[], None] | None) -> None:
-        """Name the function to call, from any thread, when the time was moved or its pace changed."""
+        """Set the function to call, from any thread, when the time was moved or its scale changed."""

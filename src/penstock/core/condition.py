@@ -1,11 +1,11 @@
 """Condition: what must hold before an operator runs.
 
-A condition gives one of five states. The conditions of an operator are AND-combined: NEVER wins over
-everything, then WAIT_EVENT, WAIT, WAIT_TIME, and only when all are READY does the operator run.
+A condition is in one of five states. The conditions of an operator are combined by AND: the operator runs when all
+are READY. Otherwise its state is the first of NEVER, WAIT_EVENT, WAIT, WAIT_TIME that one of them is in.
 
-How a condition takes part in a run is its own business, through :meth:`Condition.attach`. The common
-ones (a message is there, downstream has room, a count) become counters in the node and are never asked
-again; the rest are asked by `check` when something happened that could have changed their answer.
+A condition chooses in :meth:`Condition.attach` how it takes part in a run. The common ones (a message is there,
+there is room downstream, a count) become counters in the node and are never asked again. The others are asked by
+`check` when something has happened that may have changed their state.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.core.construction import constructor, refuse_keywords
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.receiver import Receiver, Transmitter
-    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node, Receiver, Transmitter
     from penstock.core.spec import ComponentSpec
 
 __all__ = ["Condition", "ConditionType", "SchedulingStatusType"]
@@ -50,27 +49,32 @@ class ConditionType(enum.Enum):
 
 
 class Condition:
-    """The base of conditions; subclass it and write `check` to make your own.
+    """The base of conditions; subclass it and write `check`.
 
-    A condition of your own is asked again when a message arrives at or leaves one of the operator's
-    ports, after the operator ran, at the time it named (WAIT_TIME), when :meth:`notify_scheduler` is
-    called from any thread, and, while it says plain WAIT, in every round of the scheduler and every
-    `check_recession_period_ms`. One that says WAIT_EVENT is asked again only after :meth:`notify_scheduler`:
-    say that where an event will come, because it costs nothing until then.
+    A user's condition is asked again when a message arrives at or leaves one of the operator's ports, after the
+    operator ran, at the time it returned (WAIT_TIME), and when :meth:`notify_scheduler` is called from any thread.
+    While it returns WAIT, it is also polled: in every round of the scheduler, and every
+    `check_recession_period_ms`. While it returns WAIT_EVENT, it is asked again only after
+    :meth:`notify_scheduler`, which costs nothing until then.
+
+    A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass,
+    so that type checkers know it.
 
     Parameters
     ----------
     fragment
-        The fragment the condition belongs to.
+        The fragment that the condition belongs to.
     name
-        A name to find it by; the class's own name in lower case unless given.
+        The name to find it by; the class's name in lower case unless given.
     """
 
-    # Built-in conditions know every event that changes them, so they are never polled.
+    # Whether it must be polled while it returns WAIT. Built-in conditions know every event that changes them.
     polled: bool = True
-    # Whether a part of it must be polled, although the whole said that it waits for a time or an event.
+    # Whether a part of it must be polled although the whole waits for a time or an event.
     is_polled_beside: bool = False
-    # The argument that names the port (or ports) a condition is about, where `setup` makes it for a port.
+    # Whether a run made it for a port that was given no condition.
+    is_default: bool = False
+    # The argument that names the port or ports of the condition, where `setup` makes it for a port.
     port_role: ClassVar[str | None] = None
     kinds: ClassVar[dict[ConditionType, type[Condition]]] = {}
 
@@ -90,8 +94,8 @@ class Condition:
         self.fragment = fragment
         self.name = name or type(self).__name__.lower()
         self._node: Node | None = None
-        # Whether it said WAIT_EVENT and nobody has notified the scheduler since. Set by the worker that asks, under
-        # the engine's lock; cleared by any thread.
+        # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that asks,
+        # under the engine's lock; cleared by any thread.
         self._awaits_event = False
         self.spec = ComponentSpec(fragment)
         self.setup(self.spec)
@@ -106,22 +110,22 @@ class Condition:
         """Declare parameters."""
 
     def initialize(self) -> None:
-        """Get ready; called once per run."""
+        """Prepare for a run; called once per run."""
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Give the state now and, with WAIT_TIME, the time at which it is worth asking again."""
+        """Return the state now and, with WAIT_TIME, the time at which to ask again."""
         return SchedulingStatusType.READY, None
 
     def update_state(self, timestamp: int) -> None:
-        """Take note of the time; called right before every `check`."""
+        """Update what `check` looks at; called right before every `check`."""
 
     def on_execute(self, timestamp: int) -> None:
-        """Take note that `compute` ran; `timestamp` is when it began."""
+        """Handle that `compute` ran; `timestamp` is when it began."""
 
     # What it may use.
 
     def notify_scheduler(self) -> bool:
-        """Say, from any thread, that `check` would now give another answer."""
+        """Ask again, because the state has changed; may be called from any thread. Return whether a run goes on."""
         self._awaits_event = False
         node = self._node
         if node is None:
@@ -130,11 +134,11 @@ class Condition:
         return True
 
     def receiver(self, port_name: str) -> Receiver:
-        """Give a view of an input port of the operator: its `size`, `capacity`, `peek`."""
+        """Return a view of an input of the operator: its `size`, `capacity`, `peek`."""
         return self._attached().receiver(port_name)
 
     def transmitter(self, port_name: str) -> Transmitter:
-        """Give a view of an output port of the operator: the free room behind it."""
+        """Return a view of an output of the operator: the `free` places behind it."""
         return self._attached().transmitter(port_name)
 
     def _attached(self) -> Node:
@@ -146,47 +150,47 @@ class Condition:
 
     @property
     def port_names(self) -> tuple[str, ...]:
-        """The ports it is about; it takes the place of their default conditions."""
+        """The ports that it names; it replaces their default conditions."""
         return ()
 
     def ports_of(self, node: Node) -> tuple[str, ...]:
-        """Return the ports of `node` that it is about: those it names or, where it names none, the only one."""
+        """Return its ports of `node`: those that it names or, where it names none, the only one."""
         return self.port_names
 
     @property
     def terms(self) -> tuple[Condition, ...]:
-        """The conditions it combines, which then do not count by themselves."""
+        """The conditions that it combines, which then do not count by themselves."""
         return ()
 
     def attach(self, node: Node) -> None:
-        """Take part in the run of `node`; the general way is to be asked by `check`."""
+        """Take part in the run of `node`; by default it is asked before each compute."""
         self.join(node)
         node.evaluate(self)
 
     def join(self, node: Node) -> None:
-        """Belong to `node`, and find there what `check` looks at."""
+        """Join `node`, and look up there what `check` needs."""
         self._node = node
         self._awaits_event = False
 
-    def ask(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+    def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return the state now, by `check`, unless the condition waits for an event that has not come."""
         if self._awaits_event:
             return SchedulingStatusType.WAIT_EVENT, None
-        # Set first: an event that comes while `check` runs clears it, and then the condition is asked again.
+        # Set first: an event during `check` clears it, and then the condition is asked again.
         self._awaits_event = True
         self.update_state(timestamp)
         answer = self.check(timestamp)
         try:
             status, until = answer
         except (TypeError, ValueError):
-            raise self._wrong(answer) from None
+            raise self._invalid(answer) from None
         if status is not SchedulingStatusType.WAIT_EVENT:
             if not isinstance(status, SchedulingStatusType):
-                raise self._wrong(answer)
+                raise self._invalid(answer)
             self._awaits_event = False
         return status, until
 
-    def _wrong(self, answer: Any) -> TypeError:
+    def _invalid(self, answer: Any) -> TypeError:
         return TypeError(
             f"check of condition {self.name!r} ({type(self).__name__}) must return a SchedulingStatusType and a "
             f"time or None, as in (SchedulingStatusType.READY, None), not {answer!r}"

@@ -1,7 +1,7 @@
-"""Config: the settings of a program, and where they come from.
+"""Config: the settings of a program, and their sources.
 
-The program names a YAML file or gives a dict. Whoever runs it may put another file in its place and set single
-values, in the environment and, where the program says so, on the command line:
+The program names a YAML file or gives a dict. Whoever runs it may replace the file and set single values, in the
+environment and, where the program allows it, on the command line:
 
     ==============  =============================  ====================
     ..              environment                    command line
@@ -10,9 +10,9 @@ values, in the environment and, where the program says so, on the command line:
     one value       ``PENSTOCK_SET_camera__fps=30``  ``--set camera.fps=30``
     ==============  =============================  ====================
 
-The command line wins over the environment, and both win over the file. What is set must be there already: a
-misspelled key would otherwise change nothing, and nobody would know. A file takes the place of the other one as a
-whole; merged, a program would run with values that are in neither file as its author reads it.
+The command line wins over the environment, and both win over the file. Only keys that exist can be set, because a
+misspelled key would otherwise silently change nothing. A file replaces the program's own as a whole: with merged
+files a program would run with a combination of values that is in neither of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Config", "Settings", "take_options"]
 
 Settings: TypeAlias = "str | Path | Mapping[str, Any]"
-"""What a program gives as its configuration: the path of a YAML file, or a dict of sections."""
+"""The configuration that a program gives: the path of a YAML file, or a dict of sections."""
 
 FILE_VARIABLES = ("PENSTOCK_CONFIG", "HOLOSCAN_CONFIG_PATH")
 SET_PREFIX = "PENSTOCK_SET_"
@@ -44,14 +44,13 @@ class Config:
     source
         The path of a YAML file, or a dict of sections; None where only the environment or `options` name one.
     options
-        What the command line said, as ``("--config", "file.yaml")`` and ``("--set", "camera.fps=30")``.
+        The options of the command line, as ``("--config", "file.yaml")`` and ``("--set", "camera.fps=30")``.
     """
 
     __slots__ = ("_sections", "file", "where")
 
     def __init__(self, source: Settings | None, options: Iterable[tuple[str, str]] = ()) -> None:
-        # Read here and not when the first key is asked for: a wrong path should be reported by the line that
-        # names it.
+        # Read here, not when the first key is used: a wrong path is reported by the line that names it.
         options = list(options)
         chosen = _chosen_file(options)
         self.file: Path | None = None
@@ -81,42 +80,42 @@ class Config:
         """Return whether the environment names a file."""
         return _chosen_file([]) is not None
 
-    def _read(self, file: str | Path, said_by: str = "") -> None:
+    def _read(self, file: str | Path, origin: str = "") -> None:
         from pathlib import Path
 
         self.file = Path(file)
         self.where = repr(str(file))
-        said = f" ({said_by})" if said_by else ""
+        suffix = f" ({origin})" if origin else ""
         try:
             text = self.file.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
-            raise FileNotFoundError(f"configuration file {self.where} does not exist{said}") from None
+            raise FileNotFoundError(f"configuration file {self.where} does not exist{suffix}") from None
         except OSError as error:
             raise type(error)(
-                f"configuration file {self.where} cannot be read: {error.strerror}{said}"
+                f"configuration file {self.where} cannot be read: {error.strerror}{suffix}"
             ) from None
         except UnicodeDecodeError as error:
-            raise ValueError(f"configuration file {self.where} is not UTF-8 text: {error}{said}") from None
-        sections = _load(text, f"configuration file {self.where}{said}")
+            raise ValueError(f"configuration file {self.where} is not UTF-8 text: {error}{suffix}") from None
+        sections = _load(text, f"configuration file {self.where}{suffix}")
         if sections is None:
             sections = {}
         if not isinstance(sections, dict):
             raise ValueError(
                 f"configuration file {self.where} must hold a mapping of sections at its top level, "
-                f"and holds a {type(sections).__name__}"
+                f"not a {type(sections).__name__}"
             )
         self._sections = _copy(sections)
 
-    def _set(self, key: str, text: str, said: str) -> None:
-        """Set a value that is there already to another, written as in a YAML file."""
+    def _set(self, key: str, text: str, origin: str) -> None:
+        """Set the value of an existing key, written as in a YAML file."""
         try:
             before = self.value(key)
         except KeyError as error:
-            raise ConfigError(f"{said}: {error}") from None
-        value = _load(text, said)
+            raise ConfigError(f"{origin}: {error}") from None
+        value = _load(text, origin)
         if isinstance(before, dict) and not isinstance(value, dict):
             raise ConfigError(
-                f"{said}: {key!r} is a section; set one of its keys: "
+                f"{origin}: {key!r} is a section; set one of its keys: "
                 f"{choices(f'{key}.{name}' for name in before)}"
             )
         *path, last = key.split(".")
@@ -136,7 +135,7 @@ class Config:
                 yield from self._walk(f"{prefix}{key}.", value)
 
     def value(self, key: str) -> Any:
-        """Return what stands under `key`."""
+        """Return the value of `key`."""
         value: Any = self._sections
         path: list[str] = []
         for part in key.split("."):
@@ -160,9 +159,9 @@ class Config:
 
 
 def take_options(arguments: list[str]) -> list[tuple[str, str]]:
-    """Take ``--config`` and ``--set`` with their values out of a command line, and leave the rest in it.
+    """Remove ``--config`` and ``--set`` with their values from a command line, and return them.
 
-    Both ``--set key=value`` and ``--set=key=value`` are known. What follows ``--`` is left alone.
+    Both ``--set key=value`` and ``--set=key=value`` are recognized. Words after ``--`` are left in place.
     """
     options: list[tuple[str, str]] = []
     rest: list[str] = []
@@ -187,7 +186,7 @@ def take_options(arguments: list[str]) -> list[tuple[str, str]]:
 
 
 def _chosen_file(options: list[tuple[str, str]]) -> tuple[str, str] | None:
-    """Return the file that takes the place of the program's own, and who says so; None where nobody does."""
+    """Return the file that replaces the program's own, and the option or variable that names it, or None."""
     for option, value in reversed(options):
         if option == "--config":
             return value, f"--config {value}"
@@ -198,10 +197,10 @@ def _chosen_file(options: list[tuple[str, str]]) -> tuple[str, str] | None:
 
 
 def _copy(value: Any) -> Any:
-    """Return a value with dicts and lists of its own.
+    """Return a value with new dicts and lists.
 
-    A section that YAML repeats (``&name``, ``*name``) is one object until then, and setting a value in one place
-    would set it in all. What an operator does to a list that it was given must not show in the next run.
+    A section that YAML repeats (``&name``, ``*name``) is loaded as one object, and setting a value in one place
+    would set it in all. Nor may a change that an operator makes to a list show in the next run.
     """
     if isinstance(value, dict):
         return {key: _copy(each) for key, each in value.items()}
@@ -209,7 +208,7 @@ def _copy(value: Any) -> Any:
 
 
 def _load(text: str, what: str) -> Any:
-    """Read YAML, with numbers as people write them."""
+    """Load YAML, with numbers as people write them."""
     import yaml
 
     try:
@@ -219,10 +218,10 @@ def _load(text: str, what: str) -> Any:
 
 
 def _loader() -> Any:
-    """Return a loader of plain YAML that takes 1e6 for a number, and 010 and 1:30 for text.
+    """Return a loader of plain YAML that reads 1e6 as a number, and 010 and 1:30 as text.
 
-    YAML 1.1, which PyYAML reads, wants a dot and a sign (1.0e+6) and takes anything less for text. It reads 010 as
-    8, and 1:30 as 90.
+    YAML 1.1, which PyYAML implements, requires a dot and a sign (1.0e+6) and reads 1e6 as text. It reads 010 as 8,
+    and 1:30 as 90.
     """
     import re
 
@@ -233,7 +232,7 @@ def _loader() -> Any:
 
         class Loader(yaml.SafeLoader):
             def compose_mapping_node(self, anchor: Any) -> Any:
-                """Refuse a key that is there twice, of which YAML would silently take the last."""
+                """Raise for a duplicate key, of which YAML would silently take the last."""
                 node = super().compose_mapping_node(anchor)
                 seen: set[str] = set()
                 for key, _ in node.value:
@@ -252,7 +251,7 @@ def _loader() -> Any:
         )
         as_text = re.compile(r"[-+]?(?:0[0-9_]+|[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$")
         for first in "-+0123456789":
-            # Before the others: the first that matches counts.
+            # Inserted first, because the first resolver that matches is used.
             Loader.yaml_implicit_resolvers[first].insert(0, ("tag:yaml.org,2002:str", as_text))
         _Loader = Loader
     return _Loader

@@ -3,13 +3,15 @@
 Their constructors are plain functions with plain signatures, so that editors and type checkers know them. Each is
 wrapped once, when its class is defined (:func:`constructor`), and the wrapper does what a signature cannot:
 
-- The first argument is the fragment. ``CountCondition(5)`` would otherwise be a condition of the fragment 5 that
-  counts to 1.
-- Named values (an :class:`Arg`, or what ``from_config`` gives) may stand among the arguments. They become keywords,
-  and an argument that the program wrote itself wins over them.
-- A keyword that is not known is refused with the ones that are.
+- It checks that the first argument is a fragment. ``CountCondition(5)`` would otherwise be a condition of the
+fragment
+  5 that counts to 1.
+- It turns named values (an :class:`Arg`, or what ``from_config`` returns) among the arguments into keywords.
+Arguments
+  that the program wrote itself win over them.
+- It refuses an unknown keyword, and names the known ones.
 
-A metaclass could do the same in one place, but then no class could also derive from one with another metaclass.
+A metaclass could do the same in one place, but a class could then not derive from one with another metaclass.
 """
 
 from __future__ import annotations
@@ -35,14 +37,14 @@ def constructor(init: Constructor) -> Constructor:
 
     @functools.wraps(init)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
-        shape = _shape(init)
-        _check_fragment(type(self), shape, args, kwargs)
+        signature = _signature(init)
+        _check_fragment(type(self), signature, args, kwargs)
         if any(_is_named(arg) for arg in args):
-            args, kwargs = _with_named_values(shape, args, kwargs)
-        if not shape.takes_more and len(args) > len(shape.positional):
-            raise TypeError(_too_many(type(self), shape, args, kwargs))
-        if not shape.takes_any_keyword:
-            unknown = [name for name in kwargs if name not in shape.keywords]
+            args, kwargs = _with_named_values(signature, args, kwargs)
+        if not signature.takes_more and len(args) > len(signature.positional):
+            raise TypeError(_too_many(type(self), signature, args, kwargs))
+        if not signature.takes_any_keyword:
+            unknown = [name for name in kwargs if name not in signature.keywords]
             if unknown:
                 refuse_keywords(type(self), unknown)
         init(self, *args, **kwargs)
@@ -51,7 +53,7 @@ def constructor(init: Constructor) -> Constructor:
 
 
 def needs_fragment(init: Constructor) -> Constructor:
-    """Wrap an ``__init__`` so that a call without the fragment is answered with the right one."""
+    """Wrap an ``__init__`` so that the error for a call without a fragment shows the right call."""
 
     @functools.wraps(init)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -78,7 +80,7 @@ def needs_fragment(init: Constructor) -> Constructor:
 
 
 def refuse_keywords(cls: type, unknown: list[str], more: list[str] | None = None) -> None:
-    """Raise for keywords that a class does not take, naming those that it takes."""
+    """Raise for keywords that a class does not take; the error names those that it takes."""
     known = [*known_keywords(cls), *(more or ())]
     raise ParameterError(
         f"{cls.__name__} does not take {choices(unknown)}; it takes {choices(known, unknown[0])}"
@@ -86,22 +88,22 @@ def refuse_keywords(cls: type, unknown: list[str], more: list[str] | None = None
 
 
 def known_keywords(cls: type) -> list[str]:
-    """Return the keywords that the constructors of a class take, those of its bases that they pass on included."""
+    """Return the keywords that the constructor of a class takes, with those that it passes on to its bases."""
     names: dict[str, None] = {}
     for base in cls.__mro__:
         init = vars(base).get("__init__")
         if init is None or base is object:
             continue
-        shape = _shape(init)
-        names.update(dict.fromkeys(name for name in shape.keywords if name != "fragment"))
-        if not shape.takes_any_keyword:
+        signature = _signature(init)
+        names.update(dict.fromkeys(name for name in signature.keywords if name != "fragment"))
+        if not signature.takes_any_keyword:
             break
-    # What is the same for all comes last.
+    # The keyword that all classes share comes last.
     return sorted(names, key=lambda name: name == "name")
 
 
 def named_values(args: tuple[Any, ...]) -> Iterator[Arg]:
-    """Return the named values among some arguments: each Arg, and those in each list of them."""
+    """Yield the named values among some arguments: each Arg, and each Arg of a list."""
     for arg in args:
         if isinstance(arg, Arg):
             yield arg
@@ -116,20 +118,20 @@ def _is_named(arg: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    """What a constructor takes."""
+class _Signature:
+    """The parameters of a constructor."""
 
     positional: tuple[str, ...]
     keywords: dict[str, Any]
-    """By name, with the default."""
+    """The default of each, by name."""
     takes_more: bool
     takes_any_keyword: bool
 
 
 @functools.cache
-def _shape(init: Callable[..., None]) -> _Shape:
+def _signature(init: Callable[..., None]) -> _Signature:
     parameters = list(inspect.signature(init).parameters.values())[1:]
-    return _Shape(
+    return _Signature(
         tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)),
         {p.name: p.default for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)},
         any(p.kind is p.VAR_POSITIONAL for p in parameters),
@@ -137,28 +139,28 @@ def _shape(init: Callable[..., None]) -> _Shape:
     )
 
 
-def _check_fragment(cls: type, shape: _Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _check_fragment(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     from penstock.core.fragment import Fragment
 
-    if not shape.positional or shape.positional[0] != "fragment":
-        return  # a class of the program's own, with arguments of its own
+    if not signature.positional or signature.positional[0] != "fragment":
+        return  # a user's class, with a signature of its own
     first = args[0] if args else kwargs.get("fragment")
     if first is None or isinstance(first, Fragment):
         return
     raise TypeError(
         f"the first argument of {cls.__name__} is the application or fragment it belongs to, not {first!r}; "
-        f"inside compose: {_right_call(cls, shape, args or (first,), kwargs)}"
+        f"inside compose: {_corrected_call(cls, signature, args or (first,), kwargs)}"
     )
 
 
-def _right_call(cls: type, shape: _Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Write a call without its fragment as it should have been."""
+def _corrected_call(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Return the source of a call that lacks its fragment, corrected."""
     parts = ["self"]
     for number, arg in enumerate(args, 1):
-        if number < len(shape.positional) or shape.takes_more:
+        if number < len(signature.positional) or signature.takes_more:
             parts.append(repr(arg))
         else:
-            # Only a keyword takes it: the one whose default is of the same type, if there is one.
+            # It must be a keyword: the one whose default has the same type, if there is one.
             names = [name for name, default in _settings(cls).items() if type(default) is type(arg)]
             parts.append(f"{names[0]}={arg!r}" if names else "...")
     parts += [f"{name}={value!r}" for name, value in kwargs.items() if name != "fragment"]
@@ -171,24 +173,24 @@ def _settings(cls: type) -> dict[str, Any]:
     for base in cls.__mro__:
         init = vars(base).get("__init__")
         if init is not None and base is not object:
-            found = {**_shape(init).keywords, **found}
+            found = {**_signature(init).keywords, **found}
     return {name: found[name] for name in known_keywords(cls)}
 
 
 def _with_named_values(
-    shape: _Shape, args: tuple[Any, ...], kwargs: dict[str, Any]
+    signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Turn named values into keywords, where the program did not give the argument itself."""
     plain = tuple(arg for arg in args if not _is_named(arg))
-    given = {*shape.positional[: len(plain)], *kwargs}
+    given = {*signature.positional[: len(plain)], *kwargs}
     values = {arg.name: arg.value for arg in named_values(args) if arg.name not in given}
     return plain, {**values, **kwargs}
 
 
-def _too_many(cls: type, shape: _Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    positional = ", ".join(["self", *shape.positional[1:]])
-    keywords = [name for name in known_keywords(cls) if name not in shape.positional]
+def _too_many(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    positional = ", ".join(["self", *signature.positional[1:]])
+    keywords = [name for name in known_keywords(cls) if name not in signature.positional]
     return (
         f"{cls.__name__} takes ({positional}) by position and {choices(keywords)} by keyword: "
-        f"{_right_call(cls, shape, args[1:], kwargs)}"
+        f"{_corrected_call(cls, signature, args[1:], kwargs)}"
     )

@@ -1,4 +1,4 @@
-"""A graph as text, Mermaid or DOT."""
+"""Drawing a graph as text, Mermaid or DOT."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["draw"]
 
 
 def draw(graph: Graph, style: str = "text") -> str:
-    """Give `graph` drawn in a style: ``"text"``, ``"mermaid"`` or ``"dot"``."""
+    """Return `graph` drawn in a style: ``"text"``, ``"mermaid"`` or ``"dot"``."""
     try:
         drawer = _DRAWERS[style]
     except KeyError:

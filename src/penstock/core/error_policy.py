@@ -1,6 +1,6 @@
 """ErrorPolicy: what happens when an operator's compute raises.
 
-It is written as a word or as a mapping from the word to a limit, so that a configuration file can say it:
+A program writes it as a word, or as a mapping from the word to a limit, so that a configuration file can hold it:
 ``"stop"``, ``"skip"``, ``{"skip": 100}``, ``{"restart": 3}``.
 """
 
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from penstock.core.errors import ParameterError
 
-__all__ = ["ErrorPolicy"]
+__all__ = ["ErrorPolicy", "OnError"]
+
+OnError: TypeAlias = "Literal['stop', 'skip'] | Mapping[str, int] | ErrorPolicy"
+"""What a program writes as ``on_error``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,6 @@ class ErrorPolicy:
             if action in ("skip", "restart") and is_count:
                 return ErrorPolicy(action, limit)
         raise ParameterError(
-            f"operator {operator!r}: on_error is 'stop', 'skip', {{'skip': at most how often}} or "
-            f"{{'restart': at most how often}}, not {value!r}"
+            f"operator {operator!r}: on_error must be 'stop', 'skip', {{'skip': limit}} or {{'restart': limit}}, "
+            f"where the limit is a positive int, not {value!r}"
         )

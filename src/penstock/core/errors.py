@@ -1,7 +1,7 @@
-"""The errors a pipeline raises, each about one kind of mistake.
+"""The errors that a pipeline raises, each for one kind of mistake.
 
-They derive from the built-in error a Python programmer would expect, so that ``except ValueError``
-keeps working, and their messages name the operator, the port and the choices.
+Each derives from the built-in error that a Python programmer expects, so that ``except ValueError`` works. The
+messages name the operator, the port and the choices.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ __all__ = [
 
 
 class GraphError(ValueError):
-    """The operators and flows of a fragment do not make a graph that can run."""
+    """The operators and flows of a fragment do not form a graph that can run."""
 
 
 class PortError(KeyError):
-    """A port was asked for that the operator does not have."""
+    """The operator has no such port."""
 
     def __str__(self) -> str:
-        # KeyError shows the repr of its argument; a sentence reads better without the quotes.
+        # KeyError shows the repr of its argument; a sentence reads better without quotes.
         return str(self.args[0]) if self.args else ""
 
 
 class ConfigError(KeyError, ValueError):
-    """A key of the configuration was asked for, or set from outside, that is not there."""
+    """The configuration has no such key."""
 
     __str__ = PortError.__str__
 
@@ -45,25 +45,25 @@ class ParameterError(TypeError):
 
 
 class QueueFullError(RuntimeError):
-    """A message arrived at a full queue whose policy is to fault."""
+    """A message arrived at a full queue whose policy is FAULT."""
 
 
 class StreamError(RuntimeError):
-    """A stream was used in a way that cannot be right."""
+    """A stream was used incorrectly."""
 
 
 class UnorderedStreamWarning(UserWarning):
-    """An operator used a message without being ordered after the work behind it."""
+    """An operator used a message before its stream was ordered after the work behind it."""
 
 
 class UnreceivedMessageWarning(UserWarning):
-    """An operator computes again and again and does not receive what waits at one of its inputs."""
+    """An operator runs repeatedly and does not receive what waits at one of its inputs."""
 
 
 def choices(names: Iterable[str], wanted: str = "") -> str:
-    """Return the names that would have been right, for the end of an error message.
+    """Return the valid names, for the end of an error message.
 
-    With the name that was `wanted`, and of several the one most like it is suggested.
+    Of several, the one most similar to the name that was `wanted` is suggested.
     """
     known = list(names)
     listed = ", ".join(repr(name) for name in known) or "none"
@@ -75,10 +75,10 @@ def choices(names: Iterable[str], wanted: str = "") -> str:
 
 
 def closest(wanted: str, names: Iterable[str]) -> str | None:
-    """Return the name that is most like the one that was wanted, or None where none is like it."""
-    import difflib  # needed only when something is wrong
+    """Return the name that is most similar to the wanted one, or None."""
+    import difflib  # needed only for errors
 
-    # Case is what is mistaken most easily, and what counts as a difference otherwise.
+    # Ignore case, which is mistaken most easily.
     folded = {str(name).lower(): str(name) for name in names}
     found = difflib.get_close_matches(str(wanted).lower(), folded, n=1, cutoff=0.6)
     return folded[found[0]] if found else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.checks import check, check_resources
+from penstock.core.booleans import boolean
+from penstock.core.checks import check, check_member, check_resources, check_scheduler
 from penstock.core.claim import Claim
 from penstock.core.config import Config
 from penstock.core.construction import known_keywords
@@ -12,19 +13,20 @@ from penstock.core.drawing import draw
 from penstock.core.errors import GraphError, choices
 from penstock.core.graph import Graph, PortPairs
 from penstock.core.metadata import MetadataPolicy
-from penstock.core.operator import Operator
-from penstock.core.scheduler import Scheduler
+from penstock.core.port_counts import count_by_port
+from penstock.core.registry import registry
+from penstock.core.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
 
-    from penstock._runtime.scheduling.engine import Engine
     from penstock.core.config import Settings
+    from penstock.core.operator import Operator
     from penstock.core.outcome import Outcome
     from penstock.core.ports import IOSpec
-    from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
-    from penstock.resources.thread_pool import ThreadPool
+    from penstock.core.protocols import Engine, GreenContextPool
+    from penstock.core.scheduler import Scheduler
 
 __all__ = ["Fragment"]
 
@@ -46,28 +48,28 @@ class Fragment:
         self._metadata_enabled = True
         self._metadata_policy = MetadataPolicy.DEFAULT
         self._thread_pools: list[ThreadPool] = []
-        self._green_contexts: CudaGreenContextPool | None = None
+        self._green_contexts: GreenContextPool | None = None
         self.max_in_flight = 8
-        """How many computes of one operator the device may have unfinished, unless the operator says it."""
+        """The number of unfinished computes of one operator on the device, unless the operator sets its own."""
         self._names: dict[str, int] = {}
         self.count_messages = False
-        """Whether a run counts the messages of every port for its outcome; that slows down every `emit`."""
+        """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
         # The operators that compose has made; None while it does not run.
         self._made: list[Operator] | None = None
-        # Who uses the fragment now, under "run": a dict, since its setdefault is one step for every thread.
+        # The current use of the fragment, under "run". A dict, because its setdefault is atomic.
         self._claims: dict[str, Claim] = {}
         self._outcome: Outcome | None = None
 
     # What a subclass writes.
 
     def compose(self) -> None:
-        """Make the operators and connect them; called by every run."""
+        """Make the operators and connect them; every run calls it."""
 
     # What compose uses.
 
     def add_operator(self, op: Operator) -> None:
-        """Add an operator that stands alone; `add_flow` adds the ones it connects by itself."""
-        self._own(op)
+        """Add an operator that is not connected; `add_flow` adds the operators that it connects."""
+        check_member(self, op)
         self._graph.add(op)
 
     def add_flow(
@@ -89,35 +91,18 @@ class Fragment:
             A set of ``(output, input)`` pairs or a dict ``{output: input}`` or ``{output: {input, ...}}``;
             not needed where there is one output and one input.
         size
-            How many messages may wait at the input, where that is more than the input's own ``size``. What
-            `receive` gives and when the operator runs do not change.
+            The number of messages that may wait at the input, where that is more than the input's own ``size``.
+            What `receive` returns and when the operator runs do not change.
         policy
-            What the queue does when it is full, where the input does not say it itself: ``POP`` drops the
-            oldest message, ``REJECT`` the new one, ``FAULT`` raises an error. A queue that drops does not hold
-            its producer back.
+            What the queue does when it is full, unless the input declares it: ``POP`` drops the oldest message,
+            ``REJECT`` the new one, ``FAULT`` raises an error. The producer does not wait for a queue that drops.
         """
-        self._own(upstream_op)
-        self._own(downstream_op)
+        check_member(self, upstream_op)
+        check_member(self, downstream_op)
         self._graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
-
-    def _own(self, op: Any) -> None:
-        if not isinstance(op, Operator):
-            hint = ""
-            if isinstance(op, type) or callable(op):
-                hint = f"; make one first: {getattr(op, '__name__', op)}(self, name=...)"
-            raise GraphError(f"{op!r} is not an operator{hint}")
-        if not hasattr(op, "spec"):
-            raise GraphError(f"{type(op).__name__}.__init__ must call super().__init__(fragment, ...)")
-        if op.fragment is not self:
-            raise GraphError(
-                f"operator {op.name!r} belongs to {op.fragment.name!r} and cannot be added to {self.name!r}, "
-                "which is another fragment: make it in this compose(), with self as the first argument"
-            )
 
     def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
         """Make a pool of worker threads that operators can be assigned to."""
-        from penstock.resources.thread_pool import ThreadPool
-
         return ThreadPool(self, initialize_size, name=name)
 
     def add_default_green_context_pool(
@@ -127,13 +112,14 @@ class Fragment:
         default_context_index: int | str = -1,
         min_sm_size: int = 2,
         num_partitions: int = 0,
-    ) -> CudaGreenContextPool:
-        """Divide a device for this fragment: operators that are given no streams use its default partition."""
-        from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
+    ) -> GreenContextPool:
+        """Divide a device for this fragment: operators that are given no streams use its default partition.
 
+        The parameters are those of :class:`penstock.resources.CudaGreenContextPool`, which is what it returns.
+        """
         if self._green_contexts is not None:
             raise GraphError(f"{self.name!r} has a default green context pool already")
-        self._green_contexts = CudaGreenContextPool(
+        self._green_contexts = registry.green_context_pool(
             self,
             dev_id,
             num_partitions=num_partitions,
@@ -145,34 +131,30 @@ class Fragment:
         return self._green_contexts
 
     def make_default_stream_source(self) -> Any:
-        """Make where operators that were given no streams get theirs: any number of plain ones, on any SM.
+        """Make the source of streams, in the runtime's sense, for operators that were given none.
 
-        Where the fragment has default slices of a device, on the default one of those.
+        It is the default pool of green contexts where the fragment has one, and otherwise a pool of any number of
+        streams that may use every SM.
         """
         if self._green_contexts is not None:
             return self._green_contexts
-        from penstock.resources.cuda_stream_pool import CudaStreamPool
+        return registry.default_streams(self)
 
-        return CudaStreamPool(self, reserved_size=0, name="default_stream_pool")
-
-    def get_default_green_context_pool(self) -> CudaGreenContextPool | None:
-        """Give the pool that `add_default_green_context_pool` made, or None."""
+    def get_default_green_context_pool(self) -> GreenContextPool | None:
+        """Return the pool that `add_default_green_context_pool` made, or None."""
         return self._green_contexts
 
     def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
-        """Set the scheduler, if one is given, and give the one in use (greedy unless set)."""
+        """Set the scheduler, if one is given, and return the one in use (greedy unless set)."""
         if scheduler is not None:
-            if not isinstance(scheduler, Scheduler):
-                raise TypeError(_no_scheduler(scheduler))
+            check_scheduler(scheduler)
             self._scheduler = scheduler
         if self._scheduler is None:
-            from penstock.schedulers.greedy import GreedyScheduler
-
-            self._scheduler = GreedyScheduler(self)
+            self._scheduler = registry.default_scheduler(self)
         return self._scheduler
 
     def config(self, config_file: Settings | None = None) -> Config | None:
-        """Take the settings of a YAML file or a dict, if one is given, and return the configuration in use.
+        """Read the settings of a YAML file or a dict, if one is given, and return the configuration in use.
 
         The environment may name another file (``PENSTOCK_CONFIG=file.yaml``) and set single values
         (``PENSTOCK_SET_camera__fps=30``).
@@ -182,15 +164,15 @@ class Fragment:
         return self._config
 
     def config_keys(self) -> set[str]:
-        """Give every key of the configuration."""
+        """Return every key of the configuration."""
         return self._configuration().keys()
 
     def from_config(self, key: str) -> Any:
-        """Give a section of the configuration as an :class:`ArgList`, or a single value as itself."""
+        """Return a section of the configuration as an :class:`ArgList`, or a single value as itself."""
         return self._configuration().arguments(key)
 
     def kwargs(self, key: str) -> dict[str, Any]:
-        """Give a section of the configuration as keyword arguments."""
+        """Return a section of the configuration as keyword arguments."""
         return self._configuration().keywords(key)
 
     def _configuration(self) -> Config:
@@ -212,11 +194,11 @@ class Fragment:
 
     @is_metadata_enabled.setter
     def is_metadata_enabled(self, enabled: bool) -> None:
-        self._metadata_enabled = enabled
+        self._metadata_enabled = boolean(enabled, f"{self.name!r}: whether metadata is enabled")
 
     def enable_metadata(self, enabled: bool) -> None:
-        """Turn metadata on or off for every operator that does not say it itself."""
-        self._metadata_enabled = enabled
+        """Turn metadata on or off for every operator that does not set it itself."""
+        self.is_metadata_enabled = enabled
 
     @property
     def metadata_policy(self) -> MetadataPolicy:
@@ -259,7 +241,7 @@ class Fragment:
         return self._graph
 
     def draw(self, style: str = "text") -> str:
-        """Give the graph drawn as ``"text"``, ``"mermaid"`` or ``"dot"``, composing it if need be."""
+        """Return the graph drawn as ``"text"``, ``"mermaid"`` or ``"dot"``; compose it first if need be."""
         if not len(self._graph):
             self.compose_graph()
         return draw(self._graph, style)
@@ -267,33 +249,28 @@ class Fragment:
     def run(self) -> Outcome:
         """Compose the graph, run it to its end, stop every operator, and return how the run ended.
 
-        An exception raised by an operator comes out as itself, with a note that names the operator. One run at a
-        time: while this one lasts, another is refused.
+        An exception raised by an operator is raised here unchanged, with a note that names the operator. A fragment
+        has one run at a time; a second one is refused.
         """
-        # Imported here because core only declares: runtime builds on core, not the other way round.
-        from penstock._runtime.lifecycle.run import run
-
-        return run(self, Claim("is running"))
+        return registry.run(self, Claim("is running"))
 
     def run_async(self) -> Future[Outcome]:
         """Start `run` on a thread of its own and return a future for its outcome.
 
-        Signals do not come to that thread: Ctrl-C is raised where the program waits for the future, and the run
-        goes on until `stop_execution` is called.
+        That thread receives no signals: Ctrl-C is raised where the program waits for the future, and the run
+        continues until `stop_execution` is called.
         """
-        from penstock._runtime.lifecycle.run import run_async
-
-        return run_async(self, Claim("is running"))
+        return registry.run_async(self, Claim("is running"))
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the last run ended, also where it raised; None before the first, and where compose raised."""
+        """How the last run ended, also if it raised; None before the first run, and if `compose` raised."""
         return self._outcome
 
     def stop_execution(self, op_name: str = "") -> None:
-        """Never run one operator, or any, again in this run; may be called from any thread.
+        """Stop one operator, or the whole run; may be called from any thread.
 
-        A stop that comes while the application is composed or started is kept: then nothing runs.
+        A stop that comes while the application is composed or started takes effect when it would begin to run.
         """
         if op_name:
             self._graph.find(op_name).stop_execution()
@@ -308,7 +285,7 @@ class Fragment:
         return None if claim is None else claim.engine
 
     def _claim(self, claim: Claim) -> None:
-        """Let `claim` use this fragment, or raise if something else does."""
+        """Record `claim` as the only use of this fragment, or raise if there is another."""
         holder = self._claims.setdefault("run", claim)
         if holder is not claim:
             raise RuntimeError(
@@ -323,34 +300,15 @@ class Fragment:
             del self._claims["run"]
 
     def dropped(self) -> dict[str, int]:
-        """Give, for each port that dropped messages in the last run, how many.
+        """Return the number of messages that each port dropped in the last run, by ``"operator.port"``.
 
-        An input drops by its queue's policy; an output that is not connected drops what it is given.
+        An input drops by the policy of its queue; an output that is not connected drops all that is emitted there.
         """
-        return self._count("dropped")
+        return count_by_port(self._graph, lambda queue: queue.dropped)
 
     def undelivered(self) -> dict[str, int]:
-        """Give, for each input that still had messages waiting when the last run ended, how many."""
-        return self._count("undelivered")
-
-    def _count(self, what: str) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for operator in self._graph:
-            if operator._node is None:
-                continue
-            # An output that is connected has the queue of the input behind it, which counts there.
-            ports = list(operator._node.input_queues.items())
-            ports += [
-                (name, queues)
-                for name, queues in operator._node.output_queues.items()
-                if not any(flow.output == name for flow in operator._outgoing)
-            ]
-            for name, queues in ports:
-                count = sum(getattr(queue, what) for queue in queues)
-                if count:
-                    key = f"{operator.name}.{name}"
-                    counts[key] = counts.get(key, 0) + count
-        return counts
+        """Return the number of messages that still waited at each input when the last run ended."""
+        return count_by_port(self._graph, lambda queue: queue.undelivered)
 
     def _unused_name(self, base: str) -> str:
         number = self._names[base] = self._names.get(base, 0) + 1
@@ -358,9 +316,3 @@ class Fragment:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
-
-
-def _no_scheduler(given: Any) -> str:
-    is_class = isinstance(given, type) and issubclass(given, Scheduler)
-    hint = f"; make one first: {given.__name__}(self)" if is_class else ""
-    return f"scheduler() takes a Scheduler, not {given!r}{hint}"

@@ -1,75 +1,74 @@
 """@op: a plain function as an operator.
 
-Its arguments are the inputs, in the order and by the names they have; its keyword-only arguments are the
-parameters; what it returns is emitted. Two keyword-only arguments are given by the run: ``metadata``, what
-came with what it received and goes with what it emits, and ``context``, what `compute` of an operator is
-handed. A function that yields emits each value, one in each step: one without
-inputs is a source and ends when it does; one with inputs may yield any number of times for each message, and takes
-the next when it has ended for the last. So no queue behind it need hold more than one message, and it waits for
-room between two values like any operator between two messages. Emitting all of them in one step, as `emit` in a
-loop does, would need queues as long as the longest answer.
+Its positional arguments are the inputs, by the names they have; its keyword-only arguments are the parameters;
+what it returns is emitted. The run supplies two keyword-only arguments: ``metadata`` is the metadata of what was
+received, which goes with what is emitted, and ``context`` is the :class:`ExecutionContext`. A function that yields
+emits each value, one in each step. Without inputs it is a source, which ends when the function does. With inputs
+it may yield any number of times for each message, and receives the next message when it has ended for the last.
 
-The decorated function is still a function: called with a fragment first it makes an operator, called
-with anything else it does what it did before, so that it can be tried and tested by itself.
+The decorated function can still be called. With a fragment as its first argument it makes an operator; otherwise it
+does what it did before, so that it can be tested by itself.
+
+A type checker sees both. A plain call has the signature of the function. A call that makes an operator takes
+conditions and resources by position, and ``name``, ``on_error`` and any other keyword. A ParamSpec cannot express
+the parameters alone, without the inputs and without what the run supplies, so their names and types are checked
+when the operator is made.
 """
 
 from __future__ import annotations
 
-import dis
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
-from penstock.core.declared import Declared, Input, Output
 from penstock.core.errors import GraphError, choices
-from penstock.core.operator import Operator
+from penstock.core.function_operator import FunctionOperator
 from penstock.core.parameter import REQUIRED
+from penstock.core.port_declarations import Input, Output, PortDeclaration
 from penstock.core.ports import IOSpec
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.execution import ExecutionContext
-    from penstock._runtime.messages.input import InputContext
-    from penstock._runtime.messages.output import OutputContext
-    from penstock._runtime.scheduling.resume import Resume
-    from penstock.core.spec import OperatorSpec
+    from penstock.core.error_policy import OnError
+    from penstock.core.fragment import Fragment
+    from penstock.core.operator import Part
 
+__all__ = ["OperatorFunction", "op"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 Outputs: TypeAlias = str | Sequence[str] | Mapping[str, Output]
-Compute: TypeAlias = Callable[[Any, Any, Any], None]
-
-__all__ = ["FunctionOperator", "OperatorFunction", "op"]
 
 
 @overload
-def op(function: Callable[..., Any], /) -> OperatorFunction: ...
+def op(function: Callable[P, R], /) -> OperatorFunction[P, R]: ...
 @overload
 def op(
-    *, inputs: Mapping[str, Input] | None = None, outputs: Outputs = "out", on_error: Any = "stop"
-) -> Callable[[Callable[..., Any]], OperatorFunction]: ...
+    *, inputs: Mapping[str, Input] | None = None, outputs: Outputs = "out", on_error: OnError = "stop"
+) -> Callable[[Callable[P, R]], OperatorFunction[P, R]]: ...
 def op(
     function: Callable[..., Any] | None = None,
     /,
     *,
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
-    on_error: Any = "stop",
+    on_error: OnError = "stop",
 ) -> Any:
     """Make a function usable as an operator.
 
     Parameters
     ----------
     function
-        Its positional arguments become inputs of the same names (``*values`` an ``ANY_SIZE`` input, to which
-        any number of outputs may be connected), its keyword-only arguments parameters, and what it returns
-        is emitted, or what it yields, a value in each step; None emits nothing. A keyword-only argument named
-        ``metadata`` or ``context`` is no parameter: it is the operator's metadata, or its
+        Its positional arguments become inputs of the same names; ``*values`` becomes an ``ANY_SIZE`` input, to
+        which any number of outputs may be connected. Its keyword-only arguments become parameters. What it returns
+        is emitted, or what it yields, one value in each step; None emits nothing. A keyword-only argument named
+        ``metadata`` or ``context`` is not a parameter: it is the operator's metadata, or its
         :class:`ExecutionContext`.
     inputs
-        What is to be said of inputs beside their names: ``{"frame": Input(policy=IOSpec.QueuePolicy.POP)}``.
+        What to declare about inputs beside their names: ``{"frame": Input(policy=IOSpec.QueuePolicy.POP)}``.
     outputs
         The names of the outputs, ``"out"`` unless given. With several, the function returns a tuple with
-        a value for each or a dict by name; None in a tuple, or a name that is missing, emits nothing there.
-        An empty tuple declares that it has none. A dict says more about each: ``{"out": Output(size=2)}``.
+        a value for each or a dict by name; None in a tuple, or a missing name, emits nothing there.
+        An empty tuple declares that there are none. A dict declares more about each: ``{"out": Output(size=2)}``.
     on_error
         What happens when the function raises (see :attr:`Operator.on_error`), unless the operator is made with
         another ``on_error=``.
@@ -78,39 +77,41 @@ def op(
     for name in names:
         if not isinstance(name, str) or not name or names.count(name) > 1:
             raise ValueError(
-                f"@op(outputs={outputs!r}): an output's name is a str that is not empty, and each is another; "
-                "leave outputs away for one named 'out', outputs=() declares none"
+                f"@op(outputs={outputs!r}): the names of outputs must be non-empty strs, all different; omit "
+                "outputs for one named 'out', outputs=() declares none"
             )
     if function is None:
         return lambda function: OperatorFunction(function, outputs, inputs, on_error)
     return OperatorFunction(function, outputs, inputs, on_error)
 
 
-_GIVEN = ("metadata", "context")
+_SUPPLIED = ("metadata", "context")
 
 
 def _ports(
-    kind: type[Declared], what: str, said: Mapping[str, Any], names: Sequence[str], function: str
-) -> dict[str, Declared]:
-    """Return what is declared of each port, the defaults where nothing is."""
-    for name, port in said.items():
+    kind: type[PortDeclaration], what: str, given: Mapping[str, Any], names: Sequence[str], function: str
+) -> dict[str, PortDeclaration]:
+    """Return the declaration of each port, the default where none was given."""
+    for name, port in given.items():
         if name not in names:
             raise GraphError(f"@op: {function} has no {what} {name!r}; it has {choices(names)}")
         if not isinstance(port, kind):
             example = f"{kind.__name__}(size=...)"
-            raise GraphError(f"@op: {what} {name!r} of {function} is declared by {example}, not by {port!r}")
-    return {name: said.get(name) or kind() for name in names}
+            raise GraphError(
+                f"@op: {what} {name!r} of {function} must be declared by {example}, not {port!r}"
+            )
+    return {name: given.get(name) or kind() for name in names}
 
 
-class OperatorFunction:
-    """A function that can also make operators of itself."""
+class OperatorFunction(Generic[P, R]):
+    """A function that can be called, and that makes operators when it is called with a fragment."""
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[P, R],
         outputs: Outputs = "out",
         inputs: Mapping[str, Input] | None = None,
-        on_error: Any = "stop",
+        on_error: OnError = "stop",
     ) -> None:
         if not inspect.isfunction(function):
             raise TypeError(f"@op takes a plain function, not {function!r}")
@@ -118,7 +119,7 @@ class OperatorFunction:
             raise TypeError(
                 f"@op cannot run {function.__name__}, which is async: an operator has no event loop to await it. "
                 f"Make it a plain function (def {function.__name__}), with asyncio.run(...) inside it for a "
-                "coroutine that ends; for work that goes on outside, write an Operator with an "
+                "coroutine that ends; for work that continues outside, write an Operator with an "
                 "AsynchronousCondition"
             )
         self.function = function
@@ -127,11 +128,11 @@ class OperatorFunction:
         self.inputs: list[str] = []
         self.receivers = ""
         self.parameters: dict[str, Any] = {}
-        # The keyword-only arguments that the run gives.
-        self.given: list[str] = []
+        # The keyword-only arguments that the run supplies.
+        self.supplied: list[str] = []
         for name, argument in inspect.signature(function).parameters.items():
-            if argument.kind is argument.KEYWORD_ONLY and name in _GIVEN:
-                self.given.append(name)
+            if argument.kind is argument.KEYWORD_ONLY and name in _SUPPLIED:
+                self.supplied.append(name)
             elif argument.kind is argument.KEYWORD_ONLY:
                 self.parameters[name] = REQUIRED if argument.default is argument.empty else argument.default
             elif argument.kind is argument.VAR_POSITIONAL:
@@ -156,8 +157,8 @@ class OperatorFunction:
         self.input_ports = _ports(Input, "input", inputs or {}, names, function.__name__)
         if self.receivers and self.input_ports[self.receivers].size in (1, IOSpec.SIZE_ONE):
             raise GraphError(
-                f"@op: *{self.receivers} of {function.__name__} takes several messages; give its Input another "
-                "size than 1, or none"
+                f"@op: *{self.receivers} of {function.__name__} takes several messages; give its Input a "
+                "size other than 1, or no size"
             )
         declared = outputs if isinstance(outputs, Mapping) else {}
         self.output_ports = _ports(Output, "output", declared, self.outputs, function.__name__)
@@ -166,7 +167,20 @@ class OperatorFunction:
         self.__module__ = function.__module__
         self.__wrapped__ = function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    # A function whose first input is a fragment would match both; the first one is what happens.
+    @overload
+    def __call__(
+        self,
+        fragment: Fragment,
+        /,
+        *parts: Part,
+        name: str = "",
+        on_error: OnError = "stop",
+        **parameters: Any,
+    ) -> FunctionOperator: ...
+    @overload
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Make an operator if the first argument is a fragment; otherwise call the function."""
         from penstock.core.fragment import Fragment
 
@@ -174,192 +188,12 @@ class OperatorFunction:
             return self.operator(*args, **kwargs)
         return self.function(*args, **kwargs)
 
-    def operator(self, fragment: Any, *args: Any, name: str = "", **kwargs: Any) -> FunctionOperator:
+    def operator(
+        self, fragment: Fragment, *parts: Part, name: str = "", **parameters: Any
+    ) -> FunctionOperator:
         """Make an operator of this function in a fragment."""
-        return FunctionOperator(fragment, self, *args, name=name, **kwargs)
+        return FunctionOperator(fragment, self, *parts, name=name, **parameters)
 
     def __repr__(self) -> str:
         inputs = [*self.inputs, f"*{self.receivers}"] if self.receivers else self.inputs
         return f"<op {self.__name__}({', '.join(inputs)}) -> {', '.join(self.outputs) or 'nothing'}>"
-
-
-class FunctionOperator(Operator):
-    """The operator that a decorated function makes."""
-
-    is_function = True
-
-    @property
-    def has_more(self) -> bool:
-        """Whether the function has begun to yield and has not ended."""
-        return self._steps is not None
-
-    @property
-    def never_emits(self) -> bool:
-        """Whether the function never returns a value."""
-        return _never_returns(self.declared.function)
-
-    def __init__(
-        self, fragment: Any, declared: OperatorFunction, *args: Any, name: str = "", **kwargs: Any
-    ) -> None:
-        self.declared = declared
-        self.on_error = declared.on_error
-        super().__init__(fragment, *args, name=name or fragment._unused_name(declared.__name__), **kwargs)
-        self._steps: Iterator[Any] | None = None
-        # What keeps its node ready while it has more to yield; made at the first start of a run.
-        self._resume: Resume | None = None
-
-    def setup(self, spec: OperatorSpec) -> None:
-        """Declare the function's ports and parameters."""
-        declared = self.declared
-        for name in declared.inputs:
-            declared.input_ports[name].declare(spec.input, name)
-        if declared.receivers:
-            declared.input_ports[declared.receivers].declare(spec.input, declared.receivers, IOSpec.ANY_SIZE)
-        for name in declared.outputs:
-            declared.output_ports[name].declare(spec.output, name)
-            if inspect.isgeneratorfunction(declared.function):
-                spec.outputs[name].size = 1  # it emits one value in each step, however many there are
-        for name, default in self.declared.parameters.items():
-            spec.param(name, default)
-
-    def start(self) -> None:
-        """Choose the compute that this function needs; made once, so that a step costs one call more."""
-        parameters = {name: getattr(self, name) for name in self.declared.parameters}
-        if self.declared.given:
-            assert self._node is not None
-            given = {"metadata": self.metadata, "context": self._node.context}
-            parameters.update({name: given[name] for name in self.declared.given})
-        function = self.declared.function
-        call = partial(function, **parameters) if parameters else function
-        if not inspect.isgeneratorfunction(function):
-            chosen = self._returning(call)
-        elif self.declared.inputs or self.declared.receivers:
-            chosen = self._yielding(call)
-        else:
-            self._steps = call()
-            chosen = self._stepping(self._steps)
-        self.compute = chosen  # type: ignore[method-assign, assignment]
-
-    def stop(self) -> None:
-        """Close a generator that did not come to its end."""
-        close = getattr(self._steps, "close", None)
-        self._steps = None
-        if self._resume is not None:
-            self._resume.end()  # where it is restarted, it waits for the next message
-        if close is not None:
-            close()
-
-    def _returning(self, call: Callable[..., Any]) -> Compute:
-        inputs, outputs, emit_parts = tuple(self.declared.inputs), self.declared.outputs, self._emit
-        receivers = self.declared.receivers
-        if len(inputs) == 1 and len(outputs) == 1 and not receivers:
-            (input_,), (output,) = inputs, outputs
-
-            def compute_one(
-                op_input: InputContext, op_output: OutputContext, context: ExecutionContext
-            ) -> None:
-                value = call(op_input.receive(input_))
-                if value is not None:
-                    op_output.emit(value, output)
-
-            return compute_one
-
-        def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
-            receive = op_input.receive
-            several = (receive(receivers) or ()) if receivers else ()
-            emit_parts(op_output, call(*[receive(name) for name in inputs], *several))
-
-        return compute
-
-    def _yielding(self, call: Callable[..., Iterator[Any]]) -> Compute:
-        # Imported here because core only declares: runtime builds on core, not the other way round.
-        from penstock._runtime.scheduling.resume import Resume
-
-        inputs, receivers, emit_parts = tuple(self.declared.inputs), self.declared.receivers, self._emit
-        assert self._node is not None
-        resume = self._resume
-        if resume is None or resume.node is not self._node:  # a restart goes on with the one there is
-            resume = self._resume = Resume(self._node)
-
-        def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
-            resume.begin_step()
-            steps = self._steps
-            while True:
-                if steps is None:
-                    receive = op_input.receive
-                    several = (receive(receivers) or ()) if receivers else ()
-                    steps = self._steps = call(*[receive(name) for name in inputs], *several)
-                    resume.note()
-                try:
-                    value = next(steps)
-                    break
-                except StopIteration:
-                    steps = self._steps = None
-                    resume.end()
-                    # The step that finds out that there is no other value emits none, so it can begin the next
-                    # message. One in each step, so that a function that yields nothing lets others run, too.
-                    if resume.received or not resume.may_receive():
-                        return
-            resume.go_on()
-            emit_parts(op_output, value)
-
-        return compute
-
-    def _stepping(self, steps: Iterator[Any]) -> Compute:
-        emit_parts, end = self._emit, self.stop_execution
-
-        def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
-            try:
-                value = next(steps)
-            except StopIteration:
-                end()
-            else:
-                emit_parts(op_output, value)
-
-        return compute
-
-    def _emit(self, op_output: OutputContext, value: Any) -> None:
-        if value is None:
-            return
-        outputs = self.declared.outputs
-        if len(outputs) == 1:
-            op_output.emit(value, outputs[0])
-            return
-        if not outputs:
-            raise GraphError(
-                f"operator {self.name!r} gave {value!r} and is declared without outputs: @op(outputs=...)"
-            )
-        if isinstance(value, dict):
-            unknown = [name for name in value if name not in outputs]
-            if unknown:
-                raise GraphError(
-                    f"operator {self.name!r} gave a value for {choices(unknown)}; "
-                    f"its outputs are {choices(outputs)}"
-                )
-            pairs = list(value.items())
-        elif isinstance(value, tuple) and len(value) == len(outputs):
-            pairs = list(zip(outputs, value, strict=True))
-        else:
-            raise GraphError(
-                f"operator {self.name!r} has the outputs {choices(outputs)} and must give a tuple with a "
-                f"value for each or a dict by name, not {value!r}"
-            )
-        for name, part in pairs:
-            if part is not None:
-                op_output.emit(part, name)
-
-
-def _never_returns(function: Callable[..., Any]) -> bool:
-    """Return whether a function ends by itself and never with a value."""
-    if inspect.isgeneratorfunction(function):
-        return False
-    ends = []
-    last: Any = None
-    for instruction in dis.get_instructions(function):
-        if instruction.opname == "RETURN_CONST":
-            ends.append(instruction.argval)
-        elif instruction.opname == "RETURN_VALUE":
-            is_constant = last.opname == "LOAD_CONST" and not instruction.is_jump_target
-            ends.append(last.argval if is_constant else function)
-        last = instruction
-    return bool(ends) and all(value is None for value in ends)

@@ -1,12 +1,11 @@
-"""Metadata: small facts that travel with a message and gather as it goes.
+"""Metadata: small facts that travel with a message and accumulate on its way.
 
-What `compute` receives is merged into the operator's ``metadata``; what it emits carries a copy of it;
-it is empty again at the next `compute`. The policy says what happens when a name is already there.
+The metadata of what `compute` receives is merged into the operator's ``metadata``, and what it emits carries a
+copy of that. It is empty again at the next `compute`. The policy decides what happens when a name is already set.
 
-An operator without metadata must cost nothing, so nobody looks whether there is any: the dictionary itself tells
-the run when something is put in. So every way of putting something in goes through `MetadataDictionary.set`.
-What is made from it (a copy, a union, what is unpickled) stands by itself: it has the policy, and belongs to no
-run.
+An operator without metadata must cost nothing, so the run does not look for it: the dictionary itself notifies the
+run when an entry is set. So every way of setting one goes through `MetadataDictionary.set`. A copy, a union or an
+unpickled dictionary has the same policy, and belongs to no run.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["MetadataDictionary", "MetadataPolicy"]
 
 
 class MetadataPolicy(enum.Enum):
-    """What setting a name that is already there does."""
+    """What happens when a name that is already set is set again."""
 
     REJECT = 0
     INPLACE_UPDATE = 1
@@ -29,10 +28,10 @@ class MetadataPolicy(enum.Enum):
 
 
 class MetadataDictionary(dict[str, Any]):
-    """A dict in which setting a name that is already there follows a :class:`MetadataPolicy`.
+    """A dict in which setting a name again follows a :class:`MetadataPolicy`.
 
-    This holds for every way of setting one: :meth:`set`, ``metadata[key] = value``, :meth:`update`, ``|=``. Taking
-    names out works as in any dict.
+    This holds for every way of setting one: :meth:`set`, ``metadata[key] = value``, :meth:`update`, ``|=``.
+    Removing names works as in any dict.
     """
 
     __slots__ = ("node", "owner", "policy")
@@ -41,11 +40,11 @@ class MetadataDictionary(dict[str, Any]):
         super().__init__()
         self.policy = policy
         self.owner = owner
-        # The node of the run, to be told that there is metadata to send along, and to clear after this compute.
+        # The node of the run, which is notified that there is metadata to send, and to clear after this compute.
         self.node: Any = None
 
     def set(self, key: str, value: Any, dtype: Any = None, cast_to_cpp: bool = False) -> None:
-        """Set `key` under the policy; the last two arguments are taken for compatibility."""
+        """Set `key` by the policy; the last two arguments are accepted for compatibility."""
         if key in self:
             if self.policy is MetadataPolicy.REJECT:
                 return
@@ -70,7 +69,7 @@ class MetadataDictionary(dict[str, Any]):
         return self[key]
 
     def update(self, *others: Any, **named: Any) -> None:
-        """Set every entry of `others`, each under the policy."""
+        """Set every entry of `others`, each by the policy."""
         for other in (*others, named):
             for key, value in _entries(other):
                 self.set(key, value)
@@ -82,7 +81,7 @@ class MetadataDictionary(dict[str, Any]):
         return self
 
     def __or__(self, other: Any) -> MetadataDictionary:  # type: ignore[override]
-        """Return a copy of this one with the entries of `other`, each set under the policy."""
+        """Return a copy with the entries of `other`, each set by the policy."""
         if not isinstance(other, Mapping):
             return NotImplemented
         union = self.copy()
@@ -90,13 +89,13 @@ class MetadataDictionary(dict[str, Any]):
         return union
 
     def __ror__(self, other: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Return a plain dict: `other`, which has no policy, with the entries of this one."""
+        """Return a plain dict of `other`, which has no policy, and the entries of this one."""
         if not isinstance(other, Mapping):
             return NotImplemented
         return {**other, **self}
 
     def copy(self) -> MetadataDictionary:
-        """Return the same entries and policy in a dictionary of their own."""
+        """Return a dictionary with the same entries and policy, which belongs to no run."""
         return _rebuild(self.policy, self.owner, dict(self))
 
     @classmethod
@@ -108,20 +107,20 @@ class MetadataDictionary(dict[str, Any]):
         return _rebuild, (self.policy, self.owner, dict(self))
 
     def has_key(self, key: str) -> bool:
-        """Say whether `key` is set."""
+        """Return whether `key` is set."""
         return key in self
 
     def erase(self, key: str) -> bool:
-        """Take `key` out, and say whether it was there."""
+        """Remove `key`, and return whether it was set."""
         return dict.pop(self, key, self) is not self
 
     def size(self) -> int:
-        """Give the number of entries."""
+        """Return the number of entries."""
         return len(self)
 
 
 def _entries(other: Any) -> list[tuple[str, Any]]:
-    """Return the entries of whatever dict.update takes: a mapping, what has keys(), or pairs."""
+    """Return the entries of what dict.update accepts: a mapping, an object with keys(), or pairs."""
     if hasattr(other, "keys"):
         return [(key, other[key]) for key in other.keys()]  # noqa: SIM118  (it may be no mapping)
     return [(key, value) for key, value in other]

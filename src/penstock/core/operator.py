@@ -1,11 +1,12 @@
-"""Operator: one stage of a pipeline. `setup` declares it, `compute` works."""
+"""Operator: one stage of a pipeline. `setup` declares it, `compute` does its work."""
 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 from penstock.core.arguments import Arg
+from penstock.core.booleans import boolean
 from penstock.core.condition import Condition
 from penstock.core.construction import named_values, needs_fragment
 from penstock.core.errors import GraphError, ParameterError, PortError, choices
@@ -14,36 +15,48 @@ from penstock.core.resource import Resource
 from penstock.core.spec import OperatorSpec
 
 if TYPE_CHECKING:
-    from penstock._runtime.messages.execution import ExecutionContext
-    from penstock._runtime.messages.input import InputContext
-    from penstock._runtime.messages.output import OutputContext
-    from penstock._runtime.scheduling.node import Node
+    from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
+    from penstock.core.error_policy import OnError
     from penstock.core.fragment import Fragment
     from penstock.core.graph import Flow
     from penstock.core.ports import IOSpec
+    from penstock.core.protocols import Node
 
-__all__ = ["Operator"]
+__all__ = ["Operator", "Part"]
+
+Part: TypeAlias = Condition | Resource | Arg | list[Arg]
+"""What an operator takes by position, after its fragment."""
 
 
 class Operator:
     """The base of operators; subclass it and write `setup` and `compute`.
 
+    A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass:
+    type checkers then know it, and a value of another type is refused when the operator is made.
+
+    ::
+
+        class Scale(Operator):
+            factor: float
+
+            def setup(self, spec: OperatorSpec) -> None:
+                spec.param("factor", 1.0)
+
     Parameters
     ----------
     fragment
-        The fragment (or application) the operator belongs to.
+        The fragment (or application) that the operator belongs to.
     *args
-        Conditions, resources, and named values (an :class:`Arg` or what ``from_config`` gives).
+        Conditions, resources, and named values (an :class:`Arg` or what ``from_config`` returns).
     name
-        A name to find it by, and by which errors call it; the class's name, made unique, unless given.
+        The name to find it by, which errors use too; the class's name, made unique, unless given.
     **kwargs
-        The parameters that `setup` declares; a condition or resource may also be given by keyword, and so may
-        `on_error`.
+        The parameters that `setup` declares. A condition, a resource or `on_error` may be given by keyword too.
     """
 
-    on_error: Any = "stop"
-    """What happens when `compute` raises: ``"stop"`` the run, ``"skip"`` what it was given (``{"skip": 100}``: at
-    most so often), or ``{"restart": 3}``: skip it, and `stop` and `start` the operator, at most so often."""
+    on_error: OnError = "stop"
+    """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips what that compute was given,
+    ``{"skip": 100}`` at most 100 times; ``{"restart": 3}`` also calls `stop` and `start`, at most 3 times."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -51,11 +64,11 @@ class Operator:
             check_method(cls, method, form)
 
     @needs_fragment
-    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(self, fragment: Fragment, *args: Part, name: str = "", **kwargs: Any) -> None:
         if not isinstance(name, str):
             raise TypeError(f"the name of a {type(self).__name__} must be a str, not {name!r}")
         self.fragment = fragment
-        self.name = name or fragment._unused_name(_spelled(type(self).__name__))
+        self.name = name or fragment._unused_name(_snake_case(type(self).__name__))
         self.conditions: dict[str, Condition] = {}
         self.resources: dict[str, Resource] = {}
         self.args: list[Arg] = []
@@ -66,7 +79,7 @@ class Operator:
         self._node: Node | None = None
         self._stop_wanted = False
         self.max_in_flight: int | None = None
-        """How many of its computes the device may have unfinished; the fragment's unless set."""
+        """The number of its computes that the device may have unfinished; the fragment's unless set."""
         self._policy = fragment.metadata_policy
         self._metadata_enabled: bool | None = None
         self.metadata = MetadataDictionary(self._policy, self.name)
@@ -91,11 +104,11 @@ class Operator:
         return key not in self.spec.params and isinstance(value, (Condition, Resource))
 
     is_function: ClassVar[bool] = False
-    """Whether it was made from a function by `@op`."""
+    """Whether `@op` made it from a function."""
 
     @property
     def never_emits(self) -> bool:
-        """Whether it is known that it emits nothing, whatever it receives."""
+        """Whether it is known never to emit."""
         return False
 
     # What a subclass writes.
@@ -104,62 +117,65 @@ class Operator:
         """Declare ports, parameters and conditions."""
 
     def initialize(self) -> None:
-        """Get ready; called once per run, after all operators are connected."""
+        """Prepare for a run; called once per run, after all operators are connected."""
 
     def start(self) -> None:
-        """Begin; called once per run, before the first `compute` of any operator."""
+        """Start; called once per run, before the first `compute` of any operator."""
 
     def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
         """Do the work of one step: receive, compute, emit."""
 
     def stop(self) -> None:
-        """End; called once per run for every operator that was started, whatever happened."""
+        """Stop; called once per run for every operator that was started, even after an error."""
 
     # What a program does with it.
 
-    def add_arg(self, *args: Any, **kwargs: Any) -> None:
+    def add_arg(self, *args: Part, **kwargs: Any) -> None:
         """Add a condition, a resource or named values after construction.
 
         A parameter that was given by keyword, here or at construction, is not changed by named values.
         """
         for arg in args:
             if isinstance(arg, Condition):
-                self._keep(self.conditions, arg, "condition")
+                self._add_part(self.conditions, arg, "condition")
             elif isinstance(arg, Resource):
-                self._keep(self.resources, arg, "resource")
+                self._add_part(self.resources, arg, "resource")
             elif isinstance(arg, Arg) or (
                 isinstance(arg, list) and all(isinstance(item, Arg) for item in arg)
             ):
                 for named in named_values((arg,)):
                     if named.name not in self._explicit:
-                        self._give(named.name, named.value)
+                        self._set_parameter(named.name, named.value)
             else:
-                hint = ""
-                if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
-                    hint = f"; make one first: {arg.__name__}(self, ...)"
-                elif isinstance(arg, str):
-                    hint = f", and so is a name: name={arg!r}"
-                raise ParameterError(
-                    f"operator {self.name!r} takes conditions, resources and Arg values as positional "
-                    f"arguments, not {arg!r}; parameters ({choices(self.spec.params)}) are given by keyword{hint}"
-                )
+                self._refuse(arg)
         for key, value in kwargs.items():
             if self._is_part(key, value):
                 self.add_arg(value)
             else:
-                self._give(key, value)
+                self._set_parameter(key, value)
                 self._explicit.add(key)
 
-    def _give(self, name: str, value: Any) -> None:
+    def _refuse(self, arg: object) -> NoReturn:
+        hint = ""
+        if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
+            hint = f"; make one first: {arg.__name__}(self, ...)"
+        elif isinstance(arg, str):
+            hint = f", and so is a name: name={arg!r}"
+        raise ParameterError(
+            f"operator {self.name!r} takes conditions, resources and Arg values as positional arguments, not "
+            f"{arg!r}; parameters ({choices(self.spec.params)}) are given by keyword{hint}"
+        )
+
+    def _set_parameter(self, name: str, value: Any) -> None:
         if name == "on_error" and name not in self.spec.params:
             self.on_error = value
         else:
             self.spec.give(self, f"operator {self.name!r}", name, value)
         self.args.append(Arg(name, value))
 
-    def _keep(self, parts: dict[str, Any], part: Any, kind: str) -> None:
-        # Two unnamed conditions of one class both get the class's name: number the second. The same
-        # object twice is a mistake in the program.
+    def _add_part(self, parts: dict[str, Any], part: Any, kind: str) -> None:
+        # Two unnamed conditions of one class have the same name: number the second. The same object twice is a
+        # mistake in the program.
         if any(part is known for known in parts.values()):
             raise GraphError(f"operator {self.name!r} was given the {kind} {part.name!r} twice")
         name, number = part.name, 2
@@ -168,7 +184,7 @@ class Operator:
         parts[name] = part
 
     def resource(self, name: str) -> Resource | None:
-        """Give the resource with a name, or None."""
+        """Return the resource with a name, or None."""
         return self.resources.get(name)
 
     def queue_policy(
@@ -186,13 +202,13 @@ class Operator:
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""
-        # Kept for a run that has not been assembled yet; set before looking, as `Claim.stop` does.
+        # For a run that has not been assembled yet; set before looking at the node, as `Claim.stop` does.
         self._stop_wanted = True
         if self._node is not None:
             self._node.request_stop()
 
     def dropped(self, port_name: str | None = None) -> int:
-        """Give how many messages the queues of an input (or of all) dropped in the last run."""
+        """Return the number of messages that an input, or all inputs, dropped in the last run."""
         if port_name is not None and port_name not in self.spec.inputs:
             raise PortError(
                 f"operator {self.name!r} has no input {port_name!r}; it has {choices(self.spec.inputs)}"
@@ -207,7 +223,7 @@ class Operator:
 
     @property
     def metadata_policy(self) -> MetadataPolicy:
-        """What setting a metadata name that is already there does."""
+        """What happens when a metadata name that is already set is set again."""
         return self._policy
 
     @metadata_policy.setter
@@ -221,8 +237,8 @@ class Operator:
         return self.fragment.is_metadata_enabled if enabled is None else enabled
 
     def enable_metadata(self, enable: bool) -> None:
-        """Turn metadata on or off for this operator, whatever the fragment says."""
-        self._metadata_enabled = enable
+        """Turn metadata on or off for this operator, whatever the fragment's setting."""
+        self._metadata_enabled = boolean(enable, f"operator {self.name!r}: enable_metadata(...)")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
@@ -238,7 +254,7 @@ _METHODS = {
 
 
 def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:
-    """Raise where a class defines a method that could not be called as a run calls it, or would not do its work."""
+    """Raise if a class defines a method that a run could not call, or that would do nothing when called."""
     method = vars(cls).get(name)
     if not inspect.isfunction(method):
         return
@@ -247,11 +263,11 @@ def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:
         raise TypeError(
             f"{what} is async, and an operator has no event loop to await it: make it a plain method, with "
             "asyncio.run(...) inside it for a coroutine that ends, or an AsynchronousCondition for work that "
-            "goes on outside"
+            "continues outside"
         )
     if inspect.isgeneratorfunction(method):
         raise TypeError(
-            f"{what} yields, so that calling it does nothing: emit each value by op_output.emit, or write it as "
+            f"{what} yields, so calling it does nothing: emit each value by op_output.emit, or write it as "
             "a function with @op, where yield emits"
         )
     try:
@@ -263,7 +279,7 @@ def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:
         ) from None
 
 
-def _spelled(class_name: str) -> str:
+def _snake_case(class_name: str) -> str:
     """Turn ``PingTxOp`` into ``ping_tx``."""
     name = class_name.removesuffix("Op").removesuffix("Operator") or class_name
     spelled = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)

@@ -1,7 +1,7 @@
-"""Outcome: how a run ended, what each operator did in it, and what was left over.
+"""Outcome: how a run ended, what each operator did, and which messages were left.
 
-An outcome is plain data: names, numbers and text. It keeps no exception and no message, since an exception holds
-the frames it was raised in, and those hold what the operators worked on.
+An outcome is plain data: names, numbers and text. It holds no exception and no message, because an exception
+refers to the frames it was raised in, and those to the data of the operators.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ class EndedBy(StrEnum):
     """Why a run ended."""
 
     FINISHED = "finished"
-    """Nothing was left to do: every source ended, and everything it sent was worked on."""
+    """Every source ended, and every message was processed."""
     STARVED = "starved"
-    """Nothing could run any more, and some operator waits for what will never come."""
+    """Nothing could run any more, and an operator waits for something that will never come."""
     STOPPED = "stopped"
     """`stop_execution` was called."""
     DURATION = "duration"
     """The scheduler's ``max_duration_ms`` passed."""
     FAILED = "failed"
-    """An operator, a condition or the device raised."""
+    """An operator, a condition or the device raised an error."""
     INTERRUPTED = "interrupted"
-    """Ctrl-C or SIGTERM came."""
+    """Ctrl-C or SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An input (or a condition) that an operator waits for, and the operators that could have sent there."""
+    """An input or a condition that an operator waits for, and the operators that could have sent there."""
 
     port: str
     """The input; empty where the operator waits for a condition or for room."""
     sources: tuple[str, ...] = ()
-    """Each operator it could have come from, with its state, such as ``"'camera' (ended after 3 computes)"``."""
+    """The operators that could have sent, with their states, such as ``"'camera' (ended after 3 computes)"``."""
     reason: str = ""
-    """What it waits for, where that is not a message."""
+    """What it waits for, if not for a message."""
 
     def __str__(self) -> str:
         if not self.port:
@@ -48,13 +48,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Starved:
-    """An operator that waits for what will never come."""
+    """An operator that waits for something that will never come."""
 
     operator: str
     computes: int
     waits_for: tuple[Waiting, ...]
     left: dict[str, int] = field(default_factory=dict)
-    """How many messages are left at its inputs."""
+    """The number of messages left at each input."""
 
     def __str__(self) -> str:
         text = f"{self.operator!r} waits for {' and '.join(map(str, self.waits_for))}"
@@ -66,7 +66,7 @@ class Starved:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRecord:
-    """An error that ended a run, or came up while it was being stopped."""
+    """An error that ended a run, or was raised while it was stopped."""
 
     kind: str
     message: str
@@ -81,69 +81,69 @@ class OperatorOutcome:
     """What one operator did in a run."""
 
     computes: int
-    """How many computes it finished, those included whose error was skipped."""
+    """The number of computes it finished, with those whose error was skipped."""
     skipped: int = 0
-    """How many of its errors were skipped (``on_error``)."""
+    """The number of its errors that were skipped (``on_error``)."""
     restarts: int = 0
-    """How often it was stopped and started again after an error."""
+    """The number of times it was stopped and started again after an error."""
     last_error: str = ""
     """The last of those errors."""
     received: dict[str, int] | None = None
-    """How many messages it took from each input; None unless the application counts messages."""
+    """The number of messages it received at each input; None unless the application counts messages."""
     sent: dict[str, int] | None = None
-    """How many messages it emitted at each output; None unless the application counts messages."""
+    """The number of messages it emitted at each output; None unless the application counts messages."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """How many messages each input dropped by its queue's policy, and each output because nothing is connected."""
+    """The number of messages each input dropped by its policy, and each output because it is not connected."""
     discarded: dict[str, int] = field(default_factory=dict)
-    """How many messages waited at each input when a compute failed, and were skipped with it."""
+    """The number of messages that waited at each input when a compute failed, and were skipped with it."""
     undelivered: dict[str, int] = field(default_factory=dict)
-    """How many messages still waited at each input when the run ended."""
+    """The number of messages that still waited at each input when the run ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a run ended.
 
-    `Application.run` returns it, the future of `run_async` gives it, and ``app.outcome`` keeps that of the last
-    run, also where `run` raised.
+    `Application.run` returns it, the future of `run_async` holds it, and ``app.outcome`` is that of the last run,
+    also if `run` raised.
     """
 
     application: str
     ended_by: EndedBy
     seconds: float
-    """How long the operators ran, by the clock of the run."""
+    """The time that the operators ran, by the clock of the run."""
     operators: dict[str, OperatorOutcome] = field(default_factory=dict)
     starved: tuple[Starved, ...] = ()
     errors: tuple[ErrorRecord, ...] = ()
 
     @property
     def computes(self) -> int:
-        """How many computes there were."""
+        """The number of computes."""
         return sum(operator.computes for operator in self.operators.values())
 
     @property
     def skipped(self) -> int:
-        """How many errors were skipped."""
+        """The number of errors that were skipped."""
         return sum(operator.skipped for operator in self.operators.values())
 
     @property
     def restarts(self) -> int:
-        """How often an operator was restarted."""
+        """The number of restarts."""
         return sum(operator.restarts for operator in self.operators.values())
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many messages were dropped at each port, by ``"operator.port"``."""
+        """The number of messages dropped at each port, by ``"operator.port"``."""
         return self._by_port("dropped")
 
     @property
     def discarded(self) -> dict[str, int]:
-        """How many messages were skipped with a failed compute before it received them, by ``"operator.port"``."""
+        """The number of messages skipped with a failed compute at each input, by ``"operator.port"``."""
         return self._by_port("discarded")
 
     @property
     def undelivered(self) -> dict[str, int]:
-        """How many messages still waited at each input, by ``"operator.port"``."""
+        """The number of messages that still waited at each input, by ``"operator.port"``."""
         return self._by_port("undelivered")
 
     def _by_port(self, what: str) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Parameter: a named setting of an operator or condition, declared once, checked when it is given.
 
-The expected type comes from the class's annotation if that is a plain class, and otherwise from the
-default value. An int is a float, a bool is not an int, and a NumPy scalar counts as the number it is.
+The expected type is the class's annotation if that is a plain class, and otherwise the type of the default value.
+An int is accepted as a float, a bool is not accepted as an int, and a NumPy scalar counts as the number it is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Required(enum.Enum):
 
 
 REQUIRED = _Required.REQUIRED
-"""Stands for "no default": the program must give a value."""
+"""The default of a parameter without one: the program must give a value."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Parameter:
         return self.default is REQUIRED and self.flag is not ParameterFlag.OPTIONAL
 
     def check(self, value: Any, owner: str) -> Any:
-        """Give `value`, converted where that loses nothing, or say what is wrong with it."""
+        """Return `value`, converted where that loses nothing, or raise ParameterError."""
         expected = self.expected
         if expected is None or (
             value is None and (self.default is None or self.flag is ParameterFlag.OPTIONAL)

@@ -18,7 +18,7 @@ class _IOType(enum.Enum):
 
 
 class _QueuePolicy(enum.Enum):
-    """What a full queue does with one message more."""
+    """What a full queue does with another message."""
 
     POP = 0
     REJECT = 1
@@ -27,7 +27,7 @@ class _QueuePolicy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _IOSize:
-    """A queue length, or one of the two special ones."""
+    """The length of a queue, or one of the two special values."""
 
     size: int = 1
 
@@ -37,7 +37,7 @@ class _IOSize:
 
 @dataclass(slots=True)
 class PortCondition:
-    """A condition that was asked for by name on one port or on several."""
+    """A condition that `setup` puts on one port or on several, by its type."""
 
     kind: ConditionType
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -51,9 +51,9 @@ class IOSpec:
     QueuePolicy: TypeAlias = _QueuePolicy
     IOSize: TypeAlias = _IOSize
     ANY_SIZE: ClassVar[_IOSize] = _IOSize(-1)
-    """One queue for each connection; `receive` gives a tuple with one message of each."""
+    """One queue for each connection; `receive` returns a tuple with one message of each."""
     PRECEDING_COUNT: ClassVar[_IOSize] = _IOSize(0)
-    """One queue, as long as there are connections to it."""
+    """One queue, whose length is the number of connections."""
     SIZE_ONE: ClassVar[_IOSize] = _IOSize(1)
 
     __slots__ = ("_policy", "_size", "conditions", "io_type", "name")
@@ -80,7 +80,7 @@ class IOSpec:
 
     @property
     def size(self) -> int:
-        """The length of the queue (-1: one queue for each connection; 0: as many as connections)."""
+        """The length of the queue (-1: one queue for each connection; 0: the number of connections)."""
         return self._size
 
     @size.setter
@@ -100,7 +100,7 @@ class IOSpec:
     def policy(self) -> _QueuePolicy | None:
         """What a full queue does; FAULT unless set.
 
-        On an output it is the policy of every connected queue whose input and flow do not say it themselves.
+        On an output it is the policy of every connected queue whose input and flow set none.
         """
         return self._policy
 
@@ -118,12 +118,12 @@ class IOSpec:
 
     @property
     def is_receivers(self) -> bool:
-        """Whether each connection has a queue of its own."""
+        """Whether each connection has its own queue."""
         return self.size == -1
 
     @property
     def gives_tuple(self) -> bool:
-        """Whether `receive` gives a tuple of messages rather than one."""
+        """Whether `receive` returns a tuple of messages rather than one."""
         return self.size != 1 and self.io_type is _IOType.INPUT
 
     def __repr__(self) -> str:

@@ -1,10 +1,9 @@
-"""The queues of an input: how long each is, what it does when it is full, and which flows lead into it.
+"""The queues of an input: the length, the policy and the flows of each.
 
-An input has one queue, into which all its flows lead, or, with ``IOSpec.ANY_SIZE``, one queue for each flow. What
-is declared about a queue may come from three places. Its length is the input's ``size``, or the longer one of
-``add_flow(..., size=...)``. Its policy is the input's; where the input has none, that of ``add_flow``, or else that
-of the output. A queue has one policy, so flows that share a queue must agree; a flow that says nothing counts as
-FAULT, because its producer relies on losing nothing.
+An input has one queue for all its flows or, with ``IOSpec.ANY_SIZE``, one queue for each flow. A queue is declared
+in three places. Its length is the input's ``size``, or the larger one of ``add_flow(..., size=...)``. Its policy
+is the input's; where the input has none, that of ``add_flow``, or else that of the output. Flows that share a
+queue must agree on its policy. A flow without one counts as FAULT, because its producer relies on losing nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ class QueueSpec:
     Attributes
     ----------
     flows
-        The flows that lead into it.
+        The flows into it.
     size
-        How many messages it holds.
+        The number of messages it holds.
     least
-        How many of them the operator waits for, unless a condition says otherwise.
+        The number of messages that the operator waits for, unless it has another condition.
     policy
         What it does when it is full.
     """
@@ -47,7 +46,7 @@ class QueueSpec:
 
 
 def queues_of(operator: Operator, port: IOSpec) -> list[QueueSpec]:
-    """Return the queues of an input; raises GraphError where what was declared about one does not agree."""
+    """Return the queues of an input; raise GraphError if the declarations of one disagree."""
     flows = [flow for flow in operator._incoming if flow.input == port.name]
     if port.is_receivers:
         return [_queue(operator, port, (flow,), 1) for flow in flows]
@@ -60,13 +59,13 @@ def _queue(operator: Operator, port: IOSpec, flows: tuple[Flow, ...], least: int
 
 
 def _size(where: str, flows: tuple[Flow, ...], least: int) -> int:
-    said = {flow: flow.size for flow in flows if flow.size is not None}
-    if not said:
+    sizes = {flow: flow.size for flow in flows if flow.size is not None}
+    if not sizes:
         return least
-    if len(set(said.values())) > 1:
-        listed = ", ".join(f"{flow} with size={size}" for flow, size in said.items())
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{flow} with size={size}" for flow, size in sizes.items())
         raise GraphError(f"the flows into {where} share one queue and disagree on its size: {listed}")
-    (flow, size) = next(iter(said.items()))
+    (flow, size) = next(iter(sizes.items()))
     if size < least:
         raise GraphError(
             f"{flow} was connected with size={size}, and {where} takes {least} messages at once; "

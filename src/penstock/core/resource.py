@@ -1,4 +1,4 @@
-"""Resource: something operators share that outlives one `compute`, such as a clock or a pool."""
+"""Resource: something that operators share and that outlives one `compute`, such as a clock or a pool."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Resource:
     Parameters
     ----------
     fragment
-        The fragment the resource belongs to.
+        The fragment that the resource belongs to.
     name
-        A name to find it by; the class's own name in lower case unless given.
+        The name to find it by; the class's name in lower case unless given.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -39,16 +39,16 @@ class Resource:
 
     @staticmethod
     def check_graph(fragment: Fragment) -> None:
-        """Raise for what can be known to be wrong with how a graph uses resources of this kind.
+        """Raise if a graph uses resources of this class incorrectly.
 
-        Called once for each kind, when the graph has been composed; a subclass may write it.
+        A subclass may write it. It is called once for each class, when the graph has been composed.
         """
 
     def initialize(self) -> None:
-        """Get ready; called once per run, before the first operator is initialized."""
+        """Prepare for a run; called once per run, before the first operator is initialized."""
 
     def release(self) -> None:
-        """Give back what the run used; called once per run, after the last operator has stopped."""
+        """Release what the run used; called once per run, after the last operator has stopped."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

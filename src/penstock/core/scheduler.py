@@ -1,17 +1,18 @@
-"""Scheduler: who takes ready operators, on which threads, and when a run ends."""
+"""Scheduler: on which threads ready operators run, and when a run ends."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.booleans import boolean
 from penstock.core.clock import Clock, milliseconds
+from penstock.core.registry import registry
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from penstock._runtime.scheduling.engine import Engine
     from penstock.core.fragment import Fragment
 
 __all__ = ["Scheduler"]
@@ -23,18 +24,18 @@ class Scheduler(Resource):
     Parameters
     ----------
     fragment
-        The fragment it runs.
+        The fragment that it runs.
     clock
-        The clock that every wait goes through. Unless given it is a `RealtimeClock`, or that of the simulated
-        machine that the run will use, if the machine is in virtual or paced time.
+        The clock of every wait. Unless given, it is a `RealtimeClock`, or the clock of the simulated machine that
+        the run will use, if the machine is in virtual or paced time.
     stop_on_deadlock
-        End the run when nothing is running, ready or pending.
+        Whether the run ends when nothing is running, ready or pending.
     stop_on_deadlock_timeout
-        Milliseconds of the clock's time to wait before that; a negative value means never to stop.
+        The milliseconds of the clock's time to wait before that; a negative value means never to stop.
     max_duration_ms
-        End the run after so many milliseconds of the clock's time; a negative value means no bound.
+        The milliseconds of the clock's time after which the run ends; a negative value means no bound.
     check_recession_period_ms
-        How often a user's condition that says WAIT is asked again while nothing else happens.
+        The period at which a user's condition that returns WAIT is asked again while nothing else happens.
 
     The last three are numbers of milliseconds, or a str with a unit such as ``"1.5s"``, or a timedelta.
     """
@@ -55,42 +56,33 @@ class Scheduler(Resource):
         super().__init__(fragment, name=name, **kwargs)
         if clock is not None and not isinstance(clock, Clock):
             raise TypeError(f"{self.name!r}: clock must be a Clock, not {type(clock).__name__}")
-        if clock is None:
-            from penstock.resources.realtime_clock import RealtimeClock
-
-            clock = RealtimeClock(fragment)
-            self._clock_was_given = False
-        else:
-            self._clock_was_given = True
-        self.clock: Clock = clock
+        self._clock_was_given = clock is not None
+        self.clock: Clock = registry.default_clock(fragment) if clock is None else clock
         where = f"scheduler {self.name!r}: "
         self.stop_on_deadlock_timeout: int = _whole(
             stop_on_deadlock_timeout, f"{where}stop_on_deadlock_timeout"
         )
-        self.stop_on_deadlock = bool(stop_on_deadlock) and self.stop_on_deadlock_timeout >= 0
+        is_wanted = boolean(stop_on_deadlock, f"{where}stop_on_deadlock")
+        self.stop_on_deadlock = is_wanted and self.stop_on_deadlock_timeout >= 0
         self.max_duration_ms: int = _whole(max_duration_ms, f"{where}max_duration_ms")
         self.check_recession_period_ms: float = milliseconds(
             check_recession_period_ms, f"{where}check_recession_period_ms"
         )
-        # Taken for compatibility: one process has no connections to wait for.
+        # Accepted for compatibility: one process has no connections to wait for.
         self.network_connection_timeout = network_connection_timeout
 
     def choose_clock(self) -> None:
-        """Take the clock of the simulated machine that the run will use, where the program chose none."""
+        """Use the clock of the simulated machine that the run will use, unless the program gave a clock."""
         if not self._clock_was_given:
-            from penstock.resources.machine_clock import machine_clock
-
-            chosen = machine_clock(self.fragment)
-            if chosen is not None:
-                self.clock = chosen
+            self.clock = registry.device_clock(self.fragment) or self.clock
 
     @property
     def workers(self) -> int:
         """The number of worker threads; 0 when operators run on the thread that called `run`."""
         return 0
 
-    def execute(self, engine: Engine) -> None:
-        """Run until the engine is finished."""
+    def execute(self, engine: Any) -> None:
+        """Run until the engine is finished; `engine` is the runtime's, which only a scheduler looks into."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""The specs that `setup` fills in: parameters, and for an operator its ports and their conditions."""
+"""The specs that `setup` fills in: parameters and, for an operator, ports and their conditions."""
 
 from __future__ import annotations
 
@@ -34,23 +34,30 @@ class ComponentSpec:
         description: str = "",
         kind: str = "",
     ) -> None:
-        """Declare a parameter; it becomes an attribute of the component under the same name.
+        """Declare a parameter, which becomes an attribute of the component.
+
+        Annotate the attribute on the class (``gain: float``), as the field of a dataclass: type checkers then know
+        it, and a value of another type is refused.
 
         Parameters
         ----------
         name
-            The keyword by which the program gives it.
+            The name of the attribute, and the keyword by which the program gives the value.
         default_value
-            Its value where the program gives none; without one the program must.
+            The value where the program gives none; without a default the program must give one.
         flag
-            ``ParameterFlag.OPTIONAL`` lets it be None.
+            ``ParameterFlag.OPTIONAL`` allows None.
+        headline, description
+            Text about the parameter, kept in ``spec.params``.
+        kind
+            See :meth:`OperatorSpec.param`.
         """
         if kind:
             raise ParameterError(f"parameter {name!r}: kind {kind!r} is not known")
         self.params[name] = Parameter(name, default_value, flag, None, headline, description)
 
     def apply(self, component: Any, values: dict[str, Any]) -> None:
-        """Set the parameters as attributes of `component`: what was given, or else the default."""
+        """Set the parameters as attributes of `component`: the given values, or else the defaults."""
         owner = f"{type(component).__name__} {component.name!r}"
         annotations: dict[str, Any] = {}
         for base in reversed(type(component).__mro__):
@@ -75,7 +82,7 @@ class ComponentSpec:
         setattr(component, name, parameter.check(value, owner))
 
     def missing(self, component: Any) -> list[str]:
-        """Name the required parameters that have no value."""
+        """Return the names of the required parameters without a value."""
         return [
             name
             for name, parameter in self.params.items()
@@ -88,7 +95,7 @@ _SIMPLE = {"int": int, "float": float, "str": str, "bool": bool, "dict": dict, "
 
 def _expected(annotation: Any, default: Any) -> type | None:
     if isinstance(annotation, str):
-        # Only plain names are taken from annotations kept as text: evaluating more could import or fail.
+        # Of annotations kept as text only plain names count: evaluating others could import or fail.
         annotation = _SIMPLE.get(annotation)
     if isinstance(annotation, type):
         return annotation
@@ -119,14 +126,14 @@ class OperatorSpec(ComponentSpec):
         name
             The name `receive` and `add_flow` use.
         size
-            The length of its queue. With more than one, `receive` gives a tuple of what waits, and the
+            The length of its queue. With more than one, `receive` returns a tuple of what waits, and the
             operator runs when the queue is full, unless ``.condition(ConditionType.MESSAGE_AVAILABLE,
-            min_size=...)`` says otherwise. ``IOSpec.ANY_SIZE``: a queue for each connection;
-            ``IOSpec.PRECEDING_COUNT``: as long as there are connections.
+            min_size=...)`` asks for fewer. ``IOSpec.ANY_SIZE``: a queue for each connection;
+            ``IOSpec.PRECEDING_COUNT``: a queue whose length is the number of connections.
         policy
-            What a full queue does with one message more: ``POP`` drops the oldest, ``REJECT`` the new one,
-            and ``FAULT`` (the default) raises :class:`QueueFullError` in the producer. A producer waits for room
-            in a queue that faults. It does not wait for one that drops, unless its output has a
+            What a full queue does with another message: ``POP`` drops the oldest, ``REJECT`` the new one, and
+            ``FAULT`` (the default) raises :class:`QueueFullError` in the producer. A producer waits for room in a
+            queue that faults. It does not wait for one that drops, unless its output has a
             ``DOWNSTREAM_MESSAGE_AFFORDABLE`` condition.
         """
         return self._add(self.inputs, name, IOSpec.IOType.INPUT, size, policy)
@@ -141,10 +148,10 @@ class OperatorSpec(ComponentSpec):
         name
             The name `emit` and `add_flow` use.
         size
-            How many messages one `compute` may emit here: the operator waits until every connected
-            queue that does not drop has room for as many.
+            The number of messages that one `compute` may emit here: the operator waits until every connected queue
+            that does not drop has room for as many.
         policy
-            What the connected queues do when full, where neither the input nor ``add_flow`` says it.
+            What the connected queues do when full, unless the input or ``add_flow`` sets it.
         """
         return self._add(self.outputs, name, IOSpec.IOType.OUTPUT, size, policy)
 
@@ -180,15 +187,15 @@ class OperatorSpec(ComponentSpec):
         super().param(name, default_value, flag, headline=headline, description=description, kind=kind)
 
     def ambient_stream(self) -> None:
-        """Make the operator's stream CuPy's and PyTorch's current stream while it computes.
+        """Make the operator's stream the current stream of CuPy and PyTorch while it computes.
 
-        Then plain array code runs on it, and on its SMs, and is ordered after all that `receive` gives; there
-        is no need for `receive_cuda_stream`.
+        Plain array code then runs on this stream and its SMs, ordered after all that was received, and
+        `receive_cuda_stream` is not needed.
         """
         self.is_ambient = True
 
     def multi_port_condition(self, kind: ConditionType, port_names: Iterable[str], **arguments: Any) -> None:
-        """Put one condition on several inputs together, in place of the default of each."""
+        """Put one condition on several inputs together, in place of their defaults."""
         if kind not in (ConditionType.MULTI_MESSAGE_AVAILABLE, ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT):
             raise GraphError(
                 f"operator {self.owner!r}: multi_port_condition takes MULTI_MESSAGE_AVAILABLE or "
@@ -197,7 +204,7 @@ class OperatorSpec(ComponentSpec):
         self.multi_port.append(PortCondition(kind, arguments, self._known(port_names)))
 
     def or_combine_port_conditions(self, port_names: Iterable[str]) -> None:
-        """Let any one of these ports' conditions do, where by default all must hold."""
+        """Run the operator when the condition of any one of these ports holds; by default all must hold."""
         self.or_combined.append(self._known(port_names))
 
     def _known(self, port_names: Iterable[str]) -> tuple[str, ...]:

@@ -1,30 +1,27 @@
 """The catalogue of resources: clocks, thread pools, streams and slices of a device.
 
-Those of the device are imported when they are first asked for, since a program without one needs none.
+Each is imported when it is first used: most programs use none, and some import the runtime's streams.
 """
 
-import importlib
+from __future__ import annotations
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.conditions.either import OrConditionCombiner
-from penstock.core.clock import Clock
-from penstock.resources.manual_clock import ManualClock
-from penstock.resources.realtime_clock import RealtimeClock
-from penstock.resources.synthetic_clock import SyntheticClock
-from penstock.resources.thread_pool import ThreadPool
+from penstock.core.registry import registry
 
 if TYPE_CHECKING:
+    from penstock.conditions.or_combiner import OrConditionCombiner
+    from penstock.core.clock import Clock
+    from penstock.core.fragment import Fragment
+    from penstock.core.thread_pool import ThreadPool
     from penstock.resources.cuda_green_context import CudaGreenContext
     from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
     from penstock.resources.cuda_stream_pool import CudaStreamPool
     from penstock.resources.machine_clock import MachineClock
-
-_LATER = {
-    "CudaGreenContext": "cuda_green_context",
-    "CudaGreenContextPool": "cuda_green_context_pool",
-    "CudaStreamPool": "cuda_stream_pool",
-    "MachineClock": "machine_clock",
-}
+    from penstock.resources.manual_clock import ManualClock
+    from penstock.resources.realtime_clock import RealtimeClock
+    from penstock.resources.synthetic_clock import SyntheticClock
 
 __all__ = [
     "Clock",
@@ -39,8 +36,54 @@ __all__ = [
     "ThreadPool",
 ]
 
+_MODULES = {
+    "Clock": "penstock.core.clock",
+    "CudaGreenContext": "penstock.resources.cuda_green_context",
+    "CudaGreenContextPool": "penstock.resources.cuda_green_context_pool",
+    "CudaStreamPool": "penstock.resources.cuda_stream_pool",
+    "MachineClock": "penstock.resources.machine_clock",
+    "ManualClock": "penstock.resources.manual_clock",
+    "OrConditionCombiner": "penstock.conditions.or_combiner",
+    "RealtimeClock": "penstock.resources.realtime_clock",
+    "SyntheticClock": "penstock.resources.synthetic_clock",
+    "ThreadPool": "penstock.core.thread_pool",
+}
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+if not TYPE_CHECKING:  # or a type checker would accept every name
+
+    def __getattr__(name: str) -> Any:
+        """Import a resource when it is first used."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
+
+
+def _default_clock(fragment: Fragment | None) -> Clock:
+    from penstock.resources.realtime_clock import RealtimeClock
+
+    return RealtimeClock(fragment)
+
+
+def _device_clock(fragment: Fragment | None) -> Clock | None:
+    from penstock.resources.machine_clock import machine_clock
+
+    return machine_clock(fragment)
+
+
+def _default_streams(fragment: Fragment) -> CudaStreamPool:
+    from penstock.resources.cuda_stream_pool import CudaStreamPool
+
+    return CudaStreamPool(fragment, reserved_size=0, name="default_stream_pool")
+
+
+def _green_context_pool(*args: Any, **kwargs: Any) -> CudaGreenContextPool:
+    from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
+
+    return CudaGreenContextPool(*args, **kwargs)
+
+
+registry.default_clock = _default_clock
+registry.device_clock = _device_clock
+registry.default_streams = _default_streams
+registry.green_context_pool = _green_context_pool

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._runtime.streams.stream_source import StreamSource
+from penstock._runtime import StreamSource
+from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
 
 if TYPE_CHECKING:
-    from penstock._runtime.streams.managed_stream import ManagedStream
+    from penstock._runtime import ManagedStream
     from penstock.core.fragment import Fragment
-    from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
+    from penstock.core.protocols import GreenContextPool
 
 __all__ = ["CudaGreenContext"]
 
 
 class CudaGreenContext(StreamSource):
-    """A slice of a device, by its place in a pool or by its name.
+    """A slice of a device: one partition of a pool, by position or by name.
 
     Parameters
     ----------
@@ -24,20 +25,23 @@ class CudaGreenContext(StreamSource):
     cuda_green_context_pool
         The pool.
     index
-        Which of its partitions, by position or by name; -1 means the pool's default one.
+        The partition, by position or by name; -1 means the pool's default one.
     """
 
     def __init__(
         self,
         fragment: Fragment | None = None,
-        cuda_green_context_pool: CudaGreenContextPool | None = None,
+        cuda_green_context_pool: GreenContextPool | None = None,
         index: int | str = -1,
         *,
         name: str = "cuda_green_context",
     ) -> None:
         super().__init__(fragment, name=name)
-        if cuda_green_context_pool is None:
-            raise TypeError(f"{name!r} needs cuda_green_context_pool=, the pool it is a partition of")
+        if not isinstance(cuda_green_context_pool, CudaGreenContextPool):
+            given = "" if cuda_green_context_pool is None else f", not {cuda_green_context_pool!r}"
+            raise TypeError(
+                f"{name!r} needs cuda_green_context_pool=, the CudaGreenContextPool it is a partition of{given}"
+            )
         self.pool = cuda_green_context_pool
         self.index = None if index == -1 else index
         self.dev_id = cuda_green_context_pool.dev_id
@@ -49,7 +53,7 @@ class CudaGreenContext(StreamSource):
 
     @property
     def sm_count(self) -> int:
-        """The SMs it really gets."""
+        """The number of SMs it gets."""
         return self.pool.share(self.index).sm_count
 
     def check(self) -> None:
@@ -57,7 +61,7 @@ class CudaGreenContext(StreamSource):
         self.pool.check(self.index)
 
     def create_stream(self, priority: int) -> ManagedStream:
-        """Make a stream whose work runs on this slice only; whoever asked for it closes it."""
+        """Make a stream whose work runs on this slice only; the caller closes it."""
         return self.pool.create_stream(priority, self.index)
 
     def _take(self) -> ManagedStream:

@@ -1,4 +1,4 @@
-"""CudaGreenContextPool: a device divided into partitions that operators' streams can belong to."""
+"""CudaGreenContextPool: a device divided into partitions, for the streams of operators."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
-from penstock._runtime.streams.managed_stream import ManagedStream, create_event
-from penstock._runtime.streams.stream_source import StreamSource
+from penstock._runtime import ManagedStream, StreamSource, create_event
 from penstock.core.errors import choices
 
 if TYPE_CHECKING:
@@ -18,9 +17,9 @@ __all__ = ["CudaGreenContextPool"]
 
 
 class CudaGreenContextPool(StreamSource):
-    """A device's SMs, divided.
+    """The SMs of a device, divided into partitions.
 
-    The device is divided at the start of the first run that uses the pool, and whole again at the end of the last.
+    The device is divided at the start of the first run that uses the pool, until the end of the last.
 
     Parameters
     ----------
@@ -29,17 +28,17 @@ class CudaGreenContextPool(StreamSource):
     dev_id
         The device.
     flags
-        Taken for compatibility; must be 0.
+        Accepted for compatibility; must be 0.
     num_partitions
-        How many partitions; not needed where `sms_per_partition` is given.
+        The number of partitions; not needed where `sms_per_partition` is given.
     sms_per_partition
         The SMs of each, as a sequence or by name: ``[16, 40]`` or ``{"control": 16, "vision": 40}``. Empty means
-        equal shares. Counts the device has no groups for are rounded up. What is left over becomes one more
-        partition, called ``leftover``.
+        equal shares. Counts that the device cannot give exactly are rounded up. The remaining SMs form a last
+        partition, named ``leftover``.
     default_context_index
-        The partition that is meant where none is chosen, by position or by name: the last one unless set.
+        The default partition, by position or by name: the last one unless set.
     min_sm_size
-        The fewest SMs a partition may be asked for.
+        The smallest number of SMs that a partition may ask for.
     """
 
     divides = True
@@ -58,13 +57,13 @@ class CudaGreenContextPool(StreamSource):
     ) -> None:
         super().__init__(fragment, name=name)
         if dev_id < 0:
-            raise ValueError(f"{name!r}: dev_id is the number of a device, 0 or more, not {dev_id}")
+            raise ValueError(f"{name!r}: dev_id must be the number of a device, 0 or more, not {dev_id}")
         if flags:
             raise ValueError(f"{name!r}: flags must be 0, not {flags}")
         given: object = sms_per_partition
         if isinstance(given, str) or not isinstance(given, Sequence | Mapping):
             raise TypeError(
-                f"{name!r}: sms_per_partition is a sequence of SM counts or a mapping of names to them, "
+                f"{name!r}: sms_per_partition must be a sequence of SM counts or a mapping of names to them, "
                 f"not {given!r}"
             )
         if isinstance(sms_per_partition, Mapping):
@@ -87,17 +86,17 @@ class CudaGreenContextPool(StreamSource):
 
     @property
     def sms_per_partition(self) -> list[int]:
-        """The SMs that each partition was asked to have; none where they are to be equal."""
+        """The SMs that were asked for, for each partition; empty for equal shares."""
         return list(self._request.values() if isinstance(self._request, dict) else self._request)
 
     @property
     def names(self) -> list[str]:
-        """The names of the partitions that were asked for: their positions, where they were given none."""
+        """The names of the partitions that were asked for; their positions where they have no names."""
         return list(self._request) if isinstance(self._request, dict) else _numbers(self.num_partitions)
 
     @property
     def plan(self) -> gpu.Plan:
-        """What the device gives, asked without making anything."""
+        """The partitions that the device gives; nothing is made on it."""
         partitions = self._partitions
         if partitions is not None:
             return partitions.plan
@@ -109,7 +108,7 @@ class CudaGreenContextPool(StreamSource):
 
     @property
     def sm_counts(self) -> list[int]:
-        """The SMs that each partition really gets, the leftover last."""
+        """The SMs that each partition gets, the leftover last."""
         return [share.sm_count for share in self.plan]
 
     def share(self, index: int | str | None = None) -> gpu.Share:
@@ -127,22 +126,22 @@ class CudaGreenContextPool(StreamSource):
             return self._partitions[self._position(index, self._partitions.plan)]
 
     def create_stream(self, priority: int, index: int | str | None = None) -> ManagedStream:
-        """Make a stream whose work runs on one partition only; whoever asked for it closes it."""
+        """Make a stream whose work runs on one partition only; the caller closes it."""
         context = self.partition(index).context
-        with gpu.on_device(self.dev_id):  # a stream is made on a thread that has a context
+        with gpu.on_device(self.dev_id):  # making a stream needs a current context
             stream: Any = context.create_stream(gpu.StreamOptions(priority=priority))
         return ManagedStream(stream, self.dev_id, partial(create_event, self.dev_id))
 
     def check(self, index: int | str | None = None) -> None:
-        """Raise if the device cannot be divided so, or has no such partition; makes nothing on the device."""
+        """Raise if the device cannot be divided like this, or has no such partition; nothing is made on it."""
         if gpu.backend() == "none":
-            # Whether anything is left over is not known, so one more is let through.
+            # It is not known whether SMs remain, so the leftover is allowed.
             self._position(index, [*self.names, "leftover"])
         else:
             self.share(index)
 
     def joined_with(self, other: StreamSource) -> str:
-        """Return the arguments of one pool with the partitions of both."""
+        """Return the arguments of a pool with the partitions of both."""
         assert isinstance(other, CudaGreenContextPool)
         if not (self._request and other._request):
             return f"num_partitions={self.num_partitions + other.num_partitions}"
@@ -165,14 +164,17 @@ class CudaGreenContextPool(StreamSource):
             partitions.close()
 
     def _check_request(self) -> None:
-        """Raise for what can be known to be wrong without a device."""
+        """Raise for mistakes that can be found without a device."""
         for name, count in zip(self.names, self.sms_per_partition, strict=False):
             if not isinstance(name, str) or not name or name == "leftover":
                 raise gpu.PartitionError(
-                    f"{self.name!r}: a partition cannot be called {name!r}; give a name other than 'leftover'"
+                    f"{self.name!r}: a partition cannot be named {name!r}; give a non-empty str other than "
+                    "'leftover'"
                 )
             if not isinstance(count, int) or isinstance(count, bool):
-                raise TypeError(f"{self.name!r}: partition {name!r}: an SM count is an int, got {count!r}")
+                raise TypeError(
+                    f"{self.name!r}: partition {name!r}: an SM count must be an int, not {count!r}"
+                )
             if count < self.min_sm_size:
                 raise gpu.PartitionError(
                     f"{self.name!r}: partition {name!r} asks for {count} SMs, which is less than "
@@ -180,7 +182,7 @@ class CudaGreenContextPool(StreamSource):
                 )
 
     def _position(self, index: int | str | None, shares: gpu.Plan | Sequence[str]) -> int:
-        """Return which partition is meant, as a number from 0 on."""
+        """Return the position of the partition that is meant, from 0 on."""
         chosen = self.default_context_index if index is None else index
         names = [share if isinstance(share, str) else share.name for share in shares]
         if isinstance(chosen, str):
@@ -188,7 +190,9 @@ class CudaGreenContextPool(StreamSource):
                 return names.index(chosen)
             raise gpu.PartitionError(f"{self.name!r} has no partition {chosen!r}; it has {choices(names)}")
         if not isinstance(chosen, int) or isinstance(chosen, bool):
-            raise TypeError(f"{self.name!r}: a partition is chosen by position or by name, not by {chosen!r}")
+            raise TypeError(
+                f"{self.name!r}: a partition must be given by position or by name, not {chosen!r}"
+            )
         count = len(names)
         if -count <= chosen < count:
             return chosen % count

@@ -1,4 +1,4 @@
-"""CudaStreamPool: where operators get their streams."""
+"""CudaStreamPool: streams for operators."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
-from penstock._runtime.streams.managed_stream import ManagedStream, create_event
-from penstock._runtime.streams.stream_source import StreamSource
+from penstock._runtime import ManagedStream, StreamSource, create_event
 from penstock.core.errors import GraphError
+from penstock.resources.cuda_green_context import CudaGreenContext
+from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
-    from penstock.resources.cuda_green_context import CudaGreenContext
-    from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
+    from penstock.core.protocols import GreenContextPool
 
 __all__ = ["CudaStreamPool"]
 
@@ -33,13 +33,13 @@ class CudaStreamPool(StreamSource):
     stream_flags
         0, or 1 for streams that are not ordered with the default stream; those of a green context never are.
     stream_priority
-        0, or less for streams that go first.
+        0, or a negative number for a higher priority.
     reserved_size
-        How many streams to make at the start of the run.
+        The number of streams to make at the start of the run.
     max_size
-        How many there may be; 0 means any number.
+        The largest number of streams; 0 means any number.
     cuda_green_context
-        The partition the streams belong to; a pool means its default one. Without it they may use all SMs.
+        The partition that the streams belong to; a pool means its default one. Without it they may use all SMs.
     """
 
     def __init__(
@@ -50,25 +50,33 @@ class CudaStreamPool(StreamSource):
         stream_priority: int = 0,
         reserved_size: int = 1,
         max_size: int = 0,
-        cuda_green_context: CudaGreenContext | CudaGreenContextPool | None = None,
+        cuda_green_context: CudaGreenContext | GreenContextPool | None = None,
         *,
         name: str = "cuda_stream_pool",
     ) -> None:
         super().__init__(fragment, name=name)
         if dev_id < 0:
-            raise ValueError(f"{name!r}: dev_id is the number of a device, 0 or more, not {dev_id}")
+            raise ValueError(f"{name!r}: dev_id must be the number of a device, 0 or more, not {dev_id}")
         if stream_flags not in (0, _NON_BLOCKING):
             raise ValueError(f"{name!r}: stream_flags must be 0 or 1 (non-blocking), not {stream_flags}")
         if stream_priority > 0:
-            raise ValueError(f"{name!r}: stream_priority is 0, or less to go first, not {stream_priority}")
+            raise ValueError(
+                f"{name!r}: stream_priority must be 0, or negative for a higher priority, not {stream_priority}"
+            )
         if reserved_size < 0 or max_size < 0:
             raise ValueError(f"{name!r}: reserved_size and max_size must not be negative")
         if max_size and reserved_size > max_size:
             raise ValueError(f"{name!r}: reserved_size={reserved_size} is more than max_size={max_size}")
-        if cuda_green_context is not None and cuda_green_context.dev_id != dev_id:
-            raise ValueError(
-                f"{name!r} is of device {dev_id}, its green context of device {cuda_green_context.dev_id}"
-            )
+        if cuda_green_context is not None:
+            if not isinstance(cuda_green_context, CudaGreenContext | CudaGreenContextPool):
+                raise TypeError(
+                    f"{name!r}: cuda_green_context must be a CudaGreenContext or a CudaGreenContextPool, not "
+                    f"{cuda_green_context!r}"
+                )
+            if cuda_green_context.dev_id != dev_id:
+                raise ValueError(
+                    f"{name!r} is on device {dev_id}, and its green context on device {cuda_green_context.dev_id}"
+                )
         self.dev_id = dev_id
         self.stream_flags = stream_flags
         self.stream_priority = stream_priority
@@ -80,16 +88,16 @@ class CudaStreamPool(StreamSource):
 
     @property
     def stands_on(self) -> StreamSource | None:
-        """The slice of the device its streams belong to."""
+        """The slice of the device that its streams belong to."""
         return self.cuda_green_context
 
     def check(self) -> None:
         """Raise if there is no such device."""
-        if self.dev_id and gpu.backend() != "none":  # the first is there if any is
+        if self.dev_id and gpu.backend() != "none":  # if there is any device, there is the first
             count = len(gpu.Device.get_all_devices())
             if self.dev_id >= count:
                 raise GraphError(
-                    f"{self.name!r} is of device {self.dev_id}, and there are {count}, numbered from 0"
+                    f"{self.name!r} is on device {self.dev_id}, and there are {count}, numbered from 0"
                 )
 
     def _open(self) -> None:
@@ -117,7 +125,7 @@ class CudaStreamPool(StreamSource):
         if context is not None:
             managed = context.create_stream(self.stream_priority)
         else:
-            with gpu.on_device(self.dev_id):  # a stream is made in a context that is current on this thread
+            with gpu.on_device(self.dev_id):  # making a stream needs a current context
                 stream: Any = gpu.Device(self.dev_id).create_stream(
                     options=gpu.StreamOptions(
                         nonblocking=bool(self.stream_flags & _NON_BLOCKING), priority=self.stream_priority

@@ -1,4 +1,4 @@
-"""MachineClock: the time of a simulated machine, so that a pipeline and its device share one clock."""
+"""MachineClock: the time of a simulated machine, so that a pipeline and its device share a clock."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from penstock.core.clock import Clock
 
 if TYPE_CHECKING:
-    from penstock._runtime.scheduling.parker import Parker
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Parker
     from penstock.gpu.sim import Machine
 
 __all__ = ["MachineClock", "machine_clock"]
@@ -18,9 +18,9 @@ __all__ = ["MachineClock", "machine_clock"]
 class MachineClock(Clock):
     """The clock of a simulated machine.
 
-    It moves when every worker waits, to the next thing that happens on the device or that a worker waits for. In
-    virtual time it jumps there: a pipeline takes no time and is the same in every run. In paced time it takes the
-    wall clock as long.
+    It moves when every worker waits, to the next event of the device or the next time that a worker waits for. In
+    virtual time it jumps there: a pipeline takes no real time, and is the same in every run. In paced time it
+    takes as long by the wall clock.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class MachineClock(Clock):
         self.machine = sim.current_machine() if machine is None else machine
 
     def timestamp(self) -> int:
-        """Give the time in nanoseconds."""
+        """Return the time in nanoseconds."""
         timeline = self.machine.timeline
         with timeline.lock:
             return timeline.read()
@@ -51,15 +51,15 @@ class MachineClock(Clock):
             self.machine.timeline.sleep(remaining)
 
     def seconds_until(self, target_time_ns: int) -> float:
-        """Give the seconds of the machine's time until it shows a time."""
+        """Return the seconds of the machine's time until it shows a time."""
         return (target_time_ns - self.timestamp()) / 1e9
 
     def park(self, parker: Parker, seconds: float | None) -> bool:
-        """Have a worker sleep in the machine's time."""
+        """Wait, as a worker, in the machine's time."""
         woken = False
 
         def is_woken() -> bool:
-            nonlocal woken  # asked more than once, and not only by this thread; a wake-up can be taken once
+            nonlocal woken  # called repeatedly, and by other threads too; a permit can be taken once
             woken = woken or parker.take()
             return woken
 
@@ -71,15 +71,15 @@ class MachineClock(Clock):
         self.machine.notify()
 
     def attach(self) -> AbstractContextManager[None]:
-        """Count this thread: virtual time stands still while it runs."""
+        """Count this thread as working: virtual time stands still while it runs."""
         return self.machine.attach()
 
 
 def machine_clock(fragment: Fragment | None) -> MachineClock | None:
     """Return a clock of the simulated machine that a run will use, or None where the wall clock serves.
 
-    It serves where there is no simulated machine, and where there is one in real time. The machine that the
-    environment describes is made here if the run is certain to use it; a run that needs no device makes none.
+    The wall clock serves where there is no simulated machine, or one in real time. The machine that the environment
+    describes is made here if the run is certain to use it; a run that needs no device makes none.
     """
     machine = _machine_of(fragment)
     if machine is None or machine.timeline.is_wall:
@@ -103,11 +103,11 @@ def _machine_of(fragment: Fragment | None) -> Machine | None:
 
         return sim.current_machine()
     except (ValueError, backends.DeviceUnavailable):
-        return None  # the run hears of it where it opens its device
+        return None  # raised again where the run opens its device
 
 
 def _has_streams(fragment: Fragment | None) -> bool:
     """Return whether an operator was given a source of streams, which a run opens."""
-    from penstock._runtime.streams.run_streams import source_of
+    from penstock._runtime import source_of
 
     return fragment is not None and any(source_of(operator) is not None for operator in fragment.graph)

@@ -1,4 +1,4 @@
-"""ManualClock: time that jumps. A run with it takes no longer than its work."""
+"""ManualClock: time that jumps, so that a run takes no longer than its work."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["ManualClock"]
 class ManualClock(Clock):
     """Virtual time: it stands still while there is work, and jumps to the next event when there is none.
 
-    `sleep_for` and `sleep_until` move it at once, which is how an operator in a test says that its work
-    takes time.
+    `sleep_for` and `sleep_until` move it at once. An operator in a test calls them to simulate work that takes
+    time.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class ManualClock(Clock):
         self._now = self._initial
 
     def timestamp(self) -> int:
-        """Give the time in nanoseconds."""
+        """Return the time in nanoseconds."""
         return self._now
 
     def sleep_until(self, target_time_ns: int) -> None:
@@ -42,7 +42,7 @@ class ManualClock(Clock):
             self._now = max(self._now, target_time_ns)
 
     def seconds_until(self, target_time_ns: int) -> float | None:
-        """Give 0 for a time that has come; for another, no real sleep would do."""
+        """Return 0 for a time that has come; None for another, which no real sleep would reach."""
         return 0.0 if target_time_ns <= self._now else None
 
     def jump_to(self, target_time_ns: int) -> bool:

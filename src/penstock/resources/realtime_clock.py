@@ -1,4 +1,4 @@
-"""RealtimeClock: time as it passes."""
+"""RealtimeClock: real time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from penstock.core.booleans import boolean
 from penstock.core.clock import Clock
 
 if TYPE_CHECKING:
@@ -22,11 +23,11 @@ class RealtimeClock(Clock):
     Parameters
     ----------
     initial_time_offset
-        Seconds that the clock shows when a run begins.
+        The seconds that the clock shows when a run begins.
     initial_time_scale
-        How many seconds of the clock pass in a real second.
+        The seconds of the clock in a real second.
     use_time_since_epoch
-        Show the time since the epoch, plus the offset, instead of the time since the run began.
+        Whether to show the time since the epoch, plus the offset, instead of the time since the run began.
     """
 
     passes = True
@@ -45,51 +46,51 @@ class RealtimeClock(Clock):
             raise ValueError(f"clock {name!r}: the time scale must be positive, not {initial_time_scale}")
         self._offset = initial_time_offset
         self._initial_scale = initial_time_scale
-        self._since_epoch = use_time_since_epoch
+        self._since_epoch = boolean(use_time_since_epoch, f"clock {name!r}: use_time_since_epoch")
         self._announce: Callable[[], None] | None = None
         self._changed = threading.Condition()
         self.initialize()
 
     def initialize(self) -> None:
-        """Begin to count from the offset."""
+        """Start from the offset."""
         start = self._offset + (time.time() if self._since_epoch else 0.0)
-        # What was shown, at which moment, and the pace since: one object, so that a thread that reads it while
-        # another changes the pace sees all of it before or all of it after.
-        self._pace = (round(start * 1e9), time.monotonic_ns(), self._initial_scale)
+        # The time shown at a reference moment, that moment, and the scale since then. One object, so that a thread
+        # that reads it while another changes the scale sees either all of the old one or all of the new one.
+        self._reading = (round(start * 1e9), time.monotonic_ns(), self._initial_scale)
 
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""
         while True:
-            pace = self._pace
-            shown, reference, scale = pace
+            reading = self._reading
+            shown, reference, scale = reading
             passed = time.monotonic_ns() - reference
-            if pace is self._pace:  # or it is not known by which pace the moment that was read counts
+            if reading is self._reading:  # else the scale changed before or after the moment that was read
                 return shown + (passed if scale == 1.0 else round(passed * scale))
 
     def sleep_until(self, target_time_ns: int) -> None:
-        """Sleep until this clock shows `target_time_ns`, also where its pace changes meanwhile."""
+        """Sleep until this clock shows `target_time_ns`, even if its scale changes meanwhile."""
         with self._changed:
             while (seconds := self.seconds_until(target_time_ns)) > 0:
                 self._changed.wait(seconds)
 
     def seconds_until(self, target_time_ns: int) -> float:
-        """Give the real seconds until this clock shows a time."""
-        shown, reference, scale = self._pace
+        """Return the real seconds until this clock shows a time."""
+        shown, reference, scale = self._reading
         return (target_time_ns - shown) / scale / 1e9 - (time.monotonic_ns() - reference) / 1e9
 
     def set_time_scale(self, time_scale: float) -> None:
-        """Let time pass faster or slower from now on."""
+        """Set the seconds of the clock in a real second, from now on."""
         if time_scale <= 0:
             raise ValueError(f"clock {self.name!r}: the time scale must be positive, not {time_scale}")
         with self._changed:
-            shown, reference, scale = self._pace
+            shown, reference, scale = self._reading
             now = time.monotonic_ns()
-            self._pace = (shown + round((now - reference) * scale), now, time_scale)
+            self._reading = (shown + round((now - reference) * scale), now, time_scale)
             self._changed.notify_all()
         announce = self._announce
         if announce is not None:
             announce()
 
     def watch(self, announce: Callable[[], None] | None) -> None:
-        """Name the function to call when the scale was changed."""
+        """Set the function to call when the scale was changed."""
         self._announce = announce

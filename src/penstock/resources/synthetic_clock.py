@@ -1,4 +1,4 @@
-"""SyntheticClock: time that someone else tells, such as a recording or a simulation."""
+"""SyntheticClock: time that the program sets, for example from a recording or a simulation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SyntheticClock(Clock):
         self._now = self._initial
 
     def timestamp(self) -> int:
-        """Give the time in nanoseconds."""
+        """Return the time in nanoseconds."""
         return self._now
 
     def advance_to(self, new_time_ns: int) -> None:
@@ -44,7 +44,7 @@ class SyntheticClock(Clock):
                 )
             self._now = new_time_ns
             self._moved.notify_all()
-        self._tell()
+        self._announce_move()
 
     def advance_by(self, time_delta_ns: Duration) -> None:
         """Move the time forward by nanoseconds (int), seconds (float), ``"33ms"`` or a timedelta."""
@@ -54,9 +54,9 @@ class SyntheticClock(Clock):
         with self._moved:
             self._now += delta
             self._moved.notify_all()
-        self._tell()
+        self._announce_move()
 
-    def _tell(self) -> None:
+    def _announce_move(self) -> None:
         announce = self._announce
         if announce is not None:
             announce()
@@ -67,9 +67,9 @@ class SyntheticClock(Clock):
             self._moved.wait_for(lambda: self._now >= target_time_ns)
 
     def seconds_until(self, target_time_ns: int) -> float | None:
-        """Give 0 for a time that has come; for another, only an announcement can tell."""
+        """Return 0 for a time that has come; None for another, which is announced (`watch`)."""
         return 0.0 if target_time_ns <= self._now else None
 
     def watch(self, announce: Callable[[], None] | None) -> None:
-        """Name the function to call when the time was moved."""
+        """Set the function to call when the time was moved."""
         self._announce = announce

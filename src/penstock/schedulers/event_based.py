@@ -1,4 +1,4 @@
-"""EventBasedScheduler: operators on several worker threads, by events."""
+"""EventBasedScheduler: operators on several worker threads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ __all__ = ["EventBasedScheduler"]
 class EventBasedScheduler(MultiThreadScheduler):
     """Runs operators on `worker_thread_number` threads, and on those of the fragment's thread pools.
 
-    It shares its one mechanism with `MultiThreadScheduler`; both names are kept so that programs written
-    for either run as they are. `enable_queue_stealing` and the options after it are taken for
-    compatibility: workers here share one queue, so there is nothing to steal.
+    It is the same as `MultiThreadScheduler`, under the name that programs for the Holoscan SDK use.
+
+    Parameters
+    ----------
+    worker_thread_number
+        The number of threads for operators that are in no thread pool.
+    enable_queue_stealing, steal_scan_limit, enable_worker_postcheck_fastpath
+        Accepted for compatibility: the workers share one queue, so there is nothing to steal.
     """
 
     def __init__(

@@ -1,20 +1,20 @@
-"""GreedyScheduler: everything on the thread that called `run`."""
+"""GreedyScheduler: all operators on the thread that called `run`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._runtime.scheduling.single_threaded import run_single_threaded
+from penstock._runtime import run_single_threaded
 from penstock.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from penstock._runtime.scheduling.engine import Engine
+    from penstock._runtime import Engine
 
 __all__ = ["GreedyScheduler"]
 
 
 class GreedyScheduler(Scheduler):
-    """Runs one operator at a time, on the thread that called `run`; takes no lock and no other thread."""
+    """Runs one operator at a time, on the thread that called `run`, without locks and other threads."""
 
     def execute(self, engine: Engine) -> None:
         """Run until the engine is finished."""

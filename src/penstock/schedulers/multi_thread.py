@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.scheduling.workers import run_workers
+from penstock._runtime import run_workers
 from penstock.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock._runtime.scheduling.engine import Engine
+    from penstock._runtime import Engine
     from penstock.core.fragment import Fragment
 
 __all__ = ["MultiThreadScheduler"]
@@ -19,15 +19,17 @@ __all__ = ["MultiThreadScheduler"]
 class MultiThreadScheduler(Scheduler):
     """Runs operators on `worker_thread_number` threads, and on those of the fragment's thread pools.
 
-    In the reference system this one polls; here it is driven by events like the others, and
-    `check_recession_period_ms` matters only to users' conditions that must be polled.
+    In the Holoscan SDK this scheduler polls. Here it waits for events, as the others do, and
+    `check_recession_period_ms` matters only for users' conditions that must be polled.
 
     Parameters
     ----------
     worker_thread_number
         The number of threads for operators that are in no thread pool.
     pin_cores
-        The CPU cores those threads may use; any unless given.
+        The CPU cores that those threads may use; any unless given.
+    strict_job_thread_pinning
+        Accepted for compatibility.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class MultiThreadScheduler(Scheduler):
             raise ValueError(f"worker_thread_number must be at least 1, not {worker_thread_number}")
         self.worker_thread_number = worker_thread_number
         self.pin_cores = tuple(pin_cores or ())
-        # Taken for compatibility: a thread that an operator is pinned to never runs another one.
+        # Accepted for compatibility: a thread that an operator is pinned to never runs another one.
         self.strict_job_thread_pinning = strict_job_thread_pinning
 
     @property

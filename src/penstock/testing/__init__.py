@@ -1,4 +1,6 @@
-"""Testing one's own operators: run one by itself on given inputs, and look at what it emitted."""
+"""Tests of operators: run one by itself on given inputs, and look at what it emitted."""
+
+from __future__ import annotations
 
 from penstock.testing.message import Message
 from penstock.testing.outcome import Outcome

@@ -1,4 +1,4 @@
-"""Message: what an operator is given, or has emitted, with all that comes with it."""
+"""Message: a value that an operator receives or has emitted, with its metadata and times."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Message:
     metadata
         The metadata that travels with it.
     acq_timestamp
-        When it was acquired, in nanoseconds, where that is said.
+        When it was acquired, in nanoseconds; None where that is not known.
     at
-        When it is sent, counted from the begin of the run: a duration such as ``"40ms"``, or None for as soon as
-        there is room. For one that was emitted, when it was, in nanoseconds.
+        When it is sent, counted from the start of the run: a duration such as ``"40ms"``, or None for as soon as
+        there is room. For an emitted message, when it was emitted, in nanoseconds.
     """
 
     data: Any

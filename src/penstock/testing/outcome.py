@@ -1,4 +1,4 @@
-"""Outcome: what came of running an operator."""
+"""Outcome: the result of running an operator by itself."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Outcome(Mapping[str, list[Any]]):
     Attributes
     ----------
     operator
-        The operator, with the attributes that its last compute and `stop` left it.
+        The operator, as its last compute and `stop` left it.
     messages
         What it emitted, by output, with metadata and times.
     steps
-        How often it computed.
+        The number of its computes.
     not_received
-        How many of the messages it was given it never received, by input; empty where it took all.
+        The number of messages that it never received, by input; empty where it received all.
     """
 
     def __init__(

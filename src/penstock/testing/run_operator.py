@@ -1,9 +1,9 @@
 """run_operator: one operator in a pipeline of its own, from given inputs to what it emits.
 
-The operator runs as it does in any application: its conditions hold, its queues are as long as it declared, and
-an exception comes out as itself. Around it stand a feeder for each input and a collector for each output. Time is
-virtual: a test of a ten-minute timeout takes a millisecond. Calling `compute` with objects made up for the purpose
-would be simpler, and would test an operator that no pipeline runs.
+The operator runs as in any application: its conditions hold, its queues have their declared lengths, and its
+exceptions are raised unchanged. A feeder is connected to each input and a collector to each output. Time is
+virtual: a test of a ten-minute timeout takes a millisecond. Calling `compute` with mock contexts would be simpler,
+but would not test the operator as a pipeline runs it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from penstock.core.scheduler import Scheduler
 from penstock.resources.machine_clock import machine_clock
 from penstock.resources.manual_clock import ManualClock
 from penstock.schedulers.greedy import GreedyScheduler
+from penstock.testing.harness import Collector, Feeder, StepCounter
 from penstock.testing.outcome import Outcome
-from penstock.testing.surroundings import Collector, Feeder, StepCounter
 
 __all__ = ["run_operator"]
 
-# So many steps without an end, and so many more for each message, are taken for a run that would not end.
-_MANY = 10_000
-_MANY_EACH = 1_000
+# A run with more steps than this, and this many more for each message, is considered endless.
+_MAX_STEPS = 10_000
+_MAX_STEPS_PER_MESSAGE = 1_000
 
 
 def run_operator(
@@ -44,14 +44,14 @@ def run_operator(
     Parameters
     ----------
     operator
-        A class of operators, a function with ``@op``, or any function that makes an operator of the application it
-        is given, such as ``lambda app: Blur(app, CountCondition(app, 3), sigma=2)``.
+        An operator class, a function with ``@op``, or any function that takes an application and makes an operator,
+        such as ``lambda app: Blur(app, CountCondition(app, 3), sigma=2)``.
     inputs
-        The messages for each input, ``{"frame": [a, b]}``; a plain list where there is one input. For an input that
-        takes any number of connections, a list for each. A :class:`Message` in place of a value brings metadata, a
-        timestamp and the time at which it is sent.
+        The messages for each input, ``{"frame": [a, b]}``; a plain list where there is one input. For an input with
+        any number of connections, a list for each connection. A :class:`Message` in place of a value adds metadata,
+        a timestamp and the time at which it is sent.
     steps
-        How often the operator may compute; without it, until it has nothing left to do.
+        The largest number of computes; no limit unless given.
     scheduler
         A function that makes the scheduler; greedy unless given.
     **parameters
@@ -60,15 +60,15 @@ def run_operator(
     Returns
     -------
     Outcome
-        What each output emitted, as in ``outcome["out"]``, and the operator itself.
+        What each output emitted, as in ``outcome["out"]``, and the operator.
     """
-    app = _Alone(operator, inputs, steps, scheduler, parameters)
+    app = _SingleOperator(operator, inputs, steps, scheduler, parameters)
     with _device_in_virtual_time():
         app.run()
     if steps is None and app.counter.has_ended_it:
         raise RuntimeError(
             f"operator {app.operator.name!r} was still running after {app.counter.steps} steps: give steps=... "
-            "for one that does not end by itself, and see whether it receives what it is given"
+            "for an operator that does not end by itself, and check that it receives its messages"
         )
     return Outcome(
         app.operator,
@@ -78,8 +78,8 @@ def run_operator(
     )
 
 
-class _Alone(Application):
-    """An application of one operator and what stands around it."""
+class _SingleOperator(Application):
+    """An application of one operator, its feeders and its collectors."""
 
     def __init__(
         self,
@@ -101,11 +101,11 @@ class _Alone(Application):
         self._feeders: list[tuple[str, Feeder]] = []
 
     def compose(self) -> None:
-        """Make the operator, and put a feeder before each input and a collector behind each output."""
+        """Make the operator, and connect a feeder to each input and a collector to each output."""
         if self._make_scheduler is not None:
             self.scheduler(self._make_scheduler(self))
         else:
-            # The simulated machine's, where there is one: then the device and the pipeline share it.
+            # The clock of the simulated machine, where there is one: the device and the pipeline share it.
             self.scheduler(GreedyScheduler(self, clock=machine_clock(self) or ManualClock(self)))
         self.operator = operator = self._make_operator()
         fed = self._connections(operator)
@@ -138,7 +138,7 @@ class _Alone(Application):
         return made
 
     def _connections(self, operator: Operator) -> list[tuple[str, list[Any]]]:
-        """Return the messages of each connection, with the input it leads to."""
+        """Return the messages of each connection, with its input."""
         ports = operator.spec.inputs
         given = {} if self._inputs is None else self._inputs
         if not isinstance(given, Mapping):
@@ -160,7 +160,7 @@ class _Alone(Application):
             if name not in given:
                 if not (port.conditions or port.is_receivers or operator.spec.multi_port):
                     raise GraphError(
-                        f"operator {operator.name!r} would wait for its input {name!r} for ever: give it messages, "
+                        f"operator {operator.name!r} would wait for its input {name!r} forever: give it messages, "
                         f"inputs={{{name!r}: [...]}}"
                     )
             elif port.is_receivers:
@@ -172,10 +172,10 @@ class _Alone(Application):
     def _limit(self, fed: list[tuple[str, list[Any]]]) -> int:
         if self._steps is not None:
             return self._steps
-        return _MANY + _MANY_EACH * sum(len(messages) for _, messages in fed)
+        return _MAX_STEPS + _MAX_STEPS_PER_MESSAGE * sum(len(messages) for _, messages in fed)
 
     def not_received(self) -> dict[str, int]:
-        """Return how many messages the operator never received, by input."""
+        """Return the number of messages that the operator never received, by input."""
         counts: dict[str, int] = {}
         for name, feeder in self._feeders:
             counts[name] = counts.get(name, 0) + len(feeder.left)
@@ -186,9 +186,9 @@ class _Alone(Application):
 
 
 def _device_in_virtual_time() -> AbstractContextManager[Any]:
-    """Return a simulated machine of its own, where this process simulates and none in virtual time is in use.
+    """Return a simulated machine in virtual time, where this process simulates and the current one is in real time.
 
-    It is like the one in use in all but time, which a test must not have to wait for.
+    It is otherwise like the current one. A test should not have to wait for real time.
     """
     if gpu.backend() != "sim":
         return nullcontext()

@@ -18,6 +18,7 @@ from penstock.core.condition import Condition, ConditionType
 from penstock.core.errors import GraphError, choices
 from penstock.core.ports import IOSpec, PortCondition
 from penstock.core.queues import queues_of
+from penstock.core.registry import registry
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
@@ -249,17 +250,12 @@ def _check_given(node: Node, given: list[Condition]) -> None:
 
 
 def _combine(operator: Operator, ports: list[IOSpec], terms: list[Condition]) -> Condition:
-    # Imported here: the catalogue builds on runtime, and this is the one thing runtime takes from it.
-    from penstock.conditions.either import OrConditionCombiner
-
     names = ", ".join(port.name for port in ports)
-    return OrConditionCombiner(operator.fragment, terms=terms, name=f"any of {names}")
+    return registry.any_of(operator.fragment, terms, f"any of {names}")
 
 
 def _make(operator: Operator, wanted: PortCondition) -> Condition:
     """Make a condition that `setup` declared by its kind."""
-    import penstock.conditions  # noqa: F401  (the catalogue registers its kinds)
-
     kind = Condition.kinds[wanted.kind]
     arguments: dict[str, Any] = dict(wanted.arguments)
     if kind.port_role == "receivers":
@@ -278,14 +274,11 @@ def _make(operator: Operator, wanted: PortCondition) -> Condition:
 
 def _default(operator: Operator, port: IOSpec, node: Node) -> Condition:
     """Make the default condition of a port, to be combined with others."""
-    from penstock.conditions.downstream import DownstreamMessageAffordableCondition
-
     if port.io_type is IOSpec.IOType.OUTPUT:
         kind, least = ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, port.size
     else:
         queues = node.input_queues[port.name]
         kind, least = ConditionType.MESSAGE_AVAILABLE, queues[0].min_size if queues else 1
     condition = _make(operator, PortCondition(kind, {"min_size": least}, (port.name,)))
-    if isinstance(condition, DownstreamMessageAffordableCondition):
-        condition.is_default = True
+    condition.is_default = True
     return condition

@@ -17,7 +17,7 @@ from penstock._runtime.lifecycle.notes import message_of, note, traceback_of
 from penstock._runtime.messages.input import taking
 from penstock.core.condition import ConditionType
 from penstock.core.error_policy import ErrorPolicy
-from penstock.core.function import FunctionOperator
+from penstock.core.function_operator import FunctionOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.condition import ConditionType
 from penstock.core.errors import UnreceivedMessageWarning
-from penstock.core.function import FunctionOperator
+from penstock.core.function_operator import FunctionOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable

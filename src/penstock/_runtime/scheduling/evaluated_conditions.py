@@ -54,7 +54,7 @@ class EvaluatedConditions:
         combined = _READY
         until: int | None = None
         for condition in self.conditions:
-            status, target = condition.check(timestamp) if only_look else condition.ask(timestamp)
+            status, target = condition.check(timestamp) if only_look else condition.evaluate(timestamp)
             if status is _READY:
                 continue
             if status is _NEVER:

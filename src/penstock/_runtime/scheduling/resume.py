@@ -107,9 +107,9 @@ class _UnlessResumed(Condition):
         self.resume = resume
         self.polled = condition.polled
 
-    def ask(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+    def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY while there is more to emit, else ask the condition, which knows what it waits for."""
-        return (_READY, None) if self.resume.is_on else self.condition.ask(timestamp)
+        return (_READY, None) if self.resume.is_on else self.condition.evaluate(timestamp)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY while there is more to emit, else what the condition says."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock._runtime.scheduling.engine import Engine
-    from penstock.resources.thread_pool import ThreadPool
+    from penstock.core.thread_pool import ThreadPool
 
 __all__ = ["run_workers"]
 
@@ -74,8 +74,8 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[tuple[Parker, tuple[int
     places: list[tuple[Parker, tuple[int, ...]]] = []
     used = False
     for assignment in pool.assignments:
-        node = assignment.operator._node
-        if node is None or node.engine is not engine:
+        node = next((node for node in engine.nodes if node.operator is assignment.operator), None)
+        if node is None:
             raise ValueError(
                 f"thread pool {pool.name!r} holds operator {assignment.operator.name!r}, which is not part "
                 "of this application's graph"

@@ -10,7 +10,7 @@ whole application.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from penstock import gpu
 from penstock._runtime.streams.run_streams import foundations, source_of, sources_of
@@ -26,7 +26,7 @@ __all__ = ["check_sources"]
 
 def check_sources(fragment: Fragment) -> None:
     """Raise for the first operator whose streams or slice of a device could not be provided."""
-    default = fragment.get_default_green_context_pool()
+    default = cast("StreamSource | None", fragment.get_default_green_context_pool())
     dividing: dict[int, tuple[StreamSource, str]] = {}
     checked: set[StreamSource] = set()
     for operator in fragment.graph:

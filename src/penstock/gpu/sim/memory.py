@@ -173,11 +173,11 @@ class Buffer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __dlpack__(self, **kwargs: Any) -> object:
+    def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
         memory = self._open()
         if self._device is not None:
             raise BufferError("the host cannot read device memory; copy it to pinned memory first")
-        return memory.__dlpack__(**kwargs)
+        return memory.__dlpack__(stream=stream, **kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (_CUDA_HOST, 0) if self._device is None else (_CUDA, self._device.index)

@@ -1,11 +1,11 @@
-"""What stands around an operator that runs by itself: who feeds it, who collects what it emits, who counts."""
+"""The parts around an operator that runs by itself: feeders, collectors and a counter of its steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from penstock._runtime.messages.message import Message as RuntimeMessage
+from penstock._runtime import Message as RuntimeMessage
 from penstock.core.clock import nanoseconds
 from penstock.core.condition import Condition, ConditionType, SchedulingStatusType
 from penstock.core.fragment import Fragment
@@ -15,12 +15,12 @@ from penstock.testing.message import Message
 
 __all__ = ["Collector", "Feeder", "StepCounter"]
 
-# More than any test emits in one step. A queue takes no room for what is not in it.
-_PLENTY = 1 << 20
+# More than any test emits in one step. An empty queue takes no memory, whatever its length.
+_UNBOUNDED = 1 << 20
 
 
 class StepCounter(Condition):
-    """Counts the steps of an operator, and lets it have no more than so many."""
+    """Counts the steps of an operator, up to a limit."""
 
     polled = False
 
@@ -29,10 +29,10 @@ class StepCounter(Condition):
         self.limit = limit
         self.steps = 0
         self.has_ended_it = False
-        """Whether the operator would have gone on."""
+        """Whether the limit ended the operator."""
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY until there were as many steps as there may be."""
+        """Return READY until the limit is reached."""
         if self.steps < self.limit:
             return SchedulingStatusType.READY, None
         self.has_ended_it = True
@@ -44,7 +44,7 @@ class StepCounter(Condition):
 
 
 class Feeder(Operator):
-    """Sends messages to one input, each at its time, or as soon as there is room."""
+    """Sends messages to one input, each at its time or as soon as there is room."""
 
     def __init__(self, fragment: Fragment, messages: Iterable[Any], name: str) -> None:
         self.left = [item if isinstance(item, Message) else Message(item) for item in messages][::-1]
@@ -63,7 +63,7 @@ class Feeder(Operator):
 
 
 class _Due(Condition):
-    """Lets a feeder run when the time of its next message has come."""
+    """Lets a feeder run from the time of its next message on."""
 
     polled = False
 
@@ -73,7 +73,7 @@ class _Due(Condition):
         self.began: int | None = None
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY from the next message's time on, and NEVER when there is none left."""
+        """Return READY from the time of the next message on, and NEVER when none is left."""
         if self.began is None:
             self.began = timestamp
         if not self.left:
@@ -86,22 +86,22 @@ class _Due(Condition):
 
 
 class Collector(Operator):
-    """Keeps all that one output emits, however much in one step."""
+    """Collects all that one output emits."""
 
     def __init__(self, fragment: Fragment, name: str) -> None:
         self.collected: list[Message] = []
         super().__init__(fragment, name=name)
 
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare an input that takes any number of messages."""
-        spec.input("in", size=_PLENTY).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
+        """Declare an input for any number of messages."""
+        spec.input("in", size=_UNBOUNDED).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
 
     def start(self) -> None:
-        """Take note of when the run begins."""
+        """Record when the run begins."""
         self.began = self.fragment.scheduler().clock.timestamp()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Take what waits, with what came with each."""
+        """Receive what waits, with metadata and times."""
         assert self._node is not None
         waiting = self._node.receiver("in")
         carried = [waiting.peek(number) for number in range(waiting.size)]

@@ -1,4 +1,4 @@
-"""OrConditionCombiner: any one of several conditions will do."""
+"""OrConditionCombiner: run when any one of several conditions holds."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING
 from penstock.core.condition import Condition, SchedulingStatusType
 
 if TYPE_CHECKING:
-    from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
+    from penstock.core.protocols import Node
 
 __all__ = ["OrConditionCombiner"]
 
 
 class OrConditionCombiner(Condition):
-    """Lets an operator run when any of its `terms` would; give it to the operator, with or without them.
+    """Lets an operator run when any of its `terms` would.
 
-    It is NEVER only when all of them are, and waits for the earliest of their times. A term of yours that says WAIT
-    is polled while another waits for a time or an event.
+    Give it to the operator; the terms may be given too. It is NEVER only when all terms are, and waits for the
+    earliest of their times. A user's term that returns WAIT is polled while another waits for a time or an event.
+
+    Parameters
+    ----------
+    terms
+        The conditions.
     """
 
     def __init__(
@@ -28,23 +33,23 @@ class OrConditionCombiner(Condition):
         self._terms = tuple(terms)
         for term in self._terms:
             if not isinstance(term, Condition):
-                raise TypeError(f"{name!r}: terms are conditions, and {term!r} is not one")
+                raise TypeError(f"{name!r}: terms must be conditions, not {term!r}")
         if not self._terms:
             raise ValueError(f"{name!r} has no terms: give terms=[condition, ...]")
         self.polled = any(term.polled for term in self._terms)
 
     @property
     def terms(self) -> tuple[Condition, ...]:
-        """The conditions of which any will do."""
+        """The conditions that it combines."""
         return self._terms
 
     @property
     def port_names(self) -> tuple[str, ...]:
-        """The ports the terms are about."""
+        """The ports that the terms name."""
         return tuple(name for term in self._terms for name in term.port_names)
 
     def join(self, node: Node) -> None:
-        """Have the terms find what they look at."""
+        """Join the node, with the terms."""
         super().join(node)
         for term in self._terms:
             term.join(node)
@@ -60,12 +65,12 @@ class OrConditionCombiner(Condition):
         for term in self._terms:
             term.initialize()
 
-    def ask(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Ask the terms, each of which knows whether it waits for an event."""
+    def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Ask the terms, each of which keeps track of whether it waits for an event."""
         return self._best(timestamp, only_look=False)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return the most hopeful of the terms' answers."""
+        """Return the state of the term that is closest to READY."""
         return self._best(timestamp, only_look=True)
 
     def _best(self, timestamp: int, only_look: bool) -> tuple[SchedulingStatusType, int | None]:
@@ -75,7 +80,7 @@ class OrConditionCombiner(Condition):
         if not only_look:
             self.is_polled_beside = False
         for term in self._terms:
-            status, target = term.check(timestamp) if only_look else term.ask(timestamp)
+            status, target = term.check(timestamp) if only_look else term.evaluate(timestamp)
             if status is SchedulingStatusType.READY:
                 return status, target
             if term.polled and (status is SchedulingStatusType.WAIT or term.is_polled_beside):
@@ -84,19 +89,19 @@ class OrConditionCombiner(Condition):
                 if target <= timestamp:
                     return SchedulingStatusType.READY, target
                 earliest = target if earliest is None else min(earliest, target)
-            if _HOPE[status] > _HOPE[best]:
+            if _RANK[status] > _RANK[best]:
                 best = status
         if not only_look:
             self.is_polled_beside = is_polled
         return best, earliest
 
     def on_execute(self, timestamp: int) -> None:
-        """Tell the terms."""
+        """Pass the call on to the terms."""
         for term in self._terms:
             term.on_execute(timestamp)
 
 
-_HOPE = {
+_RANK = {
     SchedulingStatusType.NEVER: 0,
     SchedulingStatusType.WAIT: 1,
     SchedulingStatusType.WAIT_EVENT: 2,

@@ -1,4 +1,4 @@
-"""ThreadPool: worker threads of their own for some operators, pinned to cores if wanted."""
+"""ThreadPool: worker threads for some operators only, pinned to cores if wanted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.core.booleans import boolean
 from penstock.core.operator import Operator
 from penstock.core.resource import Resource
 
@@ -17,7 +18,7 @@ __all__ = ["Assignment", "ThreadPool"]
 
 @dataclass(slots=True)
 class Assignment:
-    """An operator in a pool, and whether it has a thread to itself."""
+    """An operator in a pool, and whether it has its own thread."""
 
     operator: Operator
     pinned: bool
@@ -30,7 +31,7 @@ class ThreadPool(Resource):
     Parameters
     ----------
     initial_size
-        The number of threads that the operators without a thread of their own share.
+        The number of threads shared by the operators that have no thread of their own.
     """
 
     def __init__(
@@ -50,23 +51,24 @@ class ThreadPool(Resource):
         pin_operator: bool = True,
         pin_cores: Iterable[int] | None = None,
     ) -> None:
-        """Have the threads of this pool run some operators.
+        """Run some operators on the threads of this pool.
 
         Parameters
         ----------
         ops
             One operator or several.
         pin_operator
-            Give each a thread to itself, always the same.
+            Give each operator its own thread.
         pin_cores
-            The CPU cores those threads may use; any unless given.
+            The CPU cores that those threads may use; any unless given.
         """
         cores = tuple(pin_cores or ())
+        pinned = boolean(pin_operator, f"thread pool {self.name!r}: pin_operator")
         for operator in [ops] if isinstance(ops, Operator) else ops:
             for pool in operator.fragment._thread_pools:
                 if any(assignment.operator is operator for assignment in pool.assignments):
                     raise ValueError(f"operator {operator.name!r} is in thread pool {pool.name!r} already")
-            self.assignments.append(Assignment(operator, pin_operator, cores))
+            self.assignments.append(Assignment(operator, pinned, cores))
 
     @property
     def operators(self) -> list[Operator]:

@@ -1,4 +1,4 @@
-"""Input and Output: what is said of a port where no `setup` says it, as for a function with `@op`."""
+"""Input and Output: the declaration of a port without `setup`, as for a function with `@op`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, TypeVar
 from penstock.core.condition import ConditionType
 from penstock.core.ports import IOSpec
 
-__all__ = ["Declared", "Input", "Output"]
+__all__ = ["Input", "Output", "PortDeclaration"]
 
-D = TypeVar("D", bound="Declared")
+D = TypeVar("D", bound="PortDeclaration")
 
 
-class Declared:
-    """What :class:`Input` and :class:`Output` have in common."""
+class PortDeclaration:
+    """The base of :class:`Input` and :class:`Output`."""
 
     io_type = IOSpec.IOType.INPUT
 
     def __init__(
         self, *, size: int | IOSpec.IOSize | None = None, policy: IOSpec.QueuePolicy | None = None
     ) -> None:
-        # Made only to be checked: what is wrong is said where it is written.
+        # Made only for its checks, so that an error points to the line with the mistake.
         IOSpec("of @op", self.io_type, 1 if size is None else size, policy)
         self.size = size
         self.policy = policy
@@ -46,28 +46,28 @@ class Declared:
         return f"{type(self).__name__}(size={self.size!r}, policy={self.policy!r})"
 
 
-class Input(Declared):
-    """Says of an input what :meth:`OperatorSpec.input` says: ``@op(inputs={"frame": Input(size=4)})``.
+class Input(PortDeclaration):
+    """Declares an input, as :meth:`OperatorSpec.input` does: ``@op(inputs={"frame": Input(size=4)})``.
 
     Parameters
     ----------
     size
-        The length of its queue. With more than one, the function is given a tuple of what waits, and runs when the
-        queue is full unless a condition says otherwise.
+        The length of its queue. With more than one, the function receives a tuple of what waits, and runs when the
+        queue is full, unless a condition is declared.
     policy
         What a full queue does: ``POP`` drops the oldest message, ``REJECT`` the new one; ``FAULT`` raises an error.
     """
 
 
-class Output(Declared):
-    """Says of an output what :meth:`OperatorSpec.output` says: ``@op(outputs={"out": Output(size=2)})``.
+class Output(PortDeclaration):
+    """Declares an output, as :meth:`OperatorSpec.output` does: ``@op(outputs={"out": Output(size=2)})``.
 
     Parameters
     ----------
     size
-        How many messages one call may emit here: the operator waits for as much room.
+        The number of messages that one call may emit here: the operator waits for as much room.
     policy
-        What the connected queues do when full, where neither the input nor ``add_flow`` says it.
+        What the connected queues do when full, unless the input or ``add_flow`` sets it.
     """
 
     io_type = IOSpec.IOType.OUTPUT

@@ -1,0 +1,72 @@
+"""What core uses of the layers above it, by role.
+
+core declares and never schedules, so it imports none of the layers that build on it. Each of them fills its roles
+when it is imported, and ``penstock/__init__.py`` imports all of them: a program that has imported any part of
+penstock finds every role filled. What is registered may itself import its module when it is first called.
+
+Conditions are registered by their class statement instead: ``class CountCondition(Condition, kind=...)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from penstock.core.claim import Claim
+    from penstock.core.clock import Clock
+    from penstock.core.condition import Condition
+    from penstock.core.fragment import Fragment
+    from penstock.core.outcome import Outcome
+    from penstock.core.protocols import GreenContextPool, Node, Resume
+    from penstock.core.resource import Resource
+    from penstock.core.scheduler import Scheduler
+
+__all__ = ["Registry", "registry"]
+
+
+class Registry:
+    """The roles that the layers above core fill."""
+
+    # By penstock._runtime.
+
+    run: Callable[[Fragment, Claim], Outcome]
+    """Run a fragment to its end."""
+    run_async: Callable[[Fragment, Claim], Future[Outcome]]
+    """Run a fragment on a thread of its own."""
+    resume: Callable[[Node], Resume]
+    """Keep a node ready between the values that its function yields."""
+
+    # By penstock.conditions.
+
+    any_of: Callable[[Fragment, list[Condition], str], Condition]
+    """Combine conditions of which any one will do, under a name."""
+
+    # By penstock.schedulers.
+
+    default_scheduler: Callable[[Fragment], Scheduler]
+    """Make the scheduler of a fragment that sets none."""
+
+    # By penstock.resources.
+
+    default_clock: Callable[[Fragment | None], Clock]
+    """Make the clock of a scheduler that was given none."""
+    device_clock: Callable[[Fragment | None], Clock | None]
+    """Make the clock of the simulated device that a run will use, or return None where real time serves."""
+    default_streams: Callable[[Fragment], Resource]
+    """Make the pool of streams for operators that were given none."""
+    green_context_pool: Callable[..., GreenContextPool]
+    """Make the pool that divides a device; takes the arguments of CudaGreenContextPool."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, role: str) -> Any:
+            """Raise for a role that nobody has filled: its layer has not been imported."""
+            raise AttributeError(
+                f"nothing is registered as {role!r}; penstock/__init__.py imports the layers that register"
+            )
+
+
+registry = Registry()

@@ -1,0 +1,98 @@
+"""A program of all that users annotate and call, with the types that a type checker finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, assert_type
+
+from penstock import (
+    Application,
+    Condition,
+    CountCondition,
+    ExecutionContext,
+    InputContext,
+    Operator,
+    OperatorSpec,
+    Outcome,
+    OutputContext,
+    SchedulingStatusType,
+    op,
+)
+from penstock.core import Scheduler
+from penstock.core.function_operator import FunctionOperator
+from penstock.core.protocols import GreenContextPool
+from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, ThreadPool
+from penstock.testing import run_operator
+
+
+@op
+def sensor(*, samples: int) -> Iterator[float]:
+    yield from range(samples)
+
+
+@op
+def amplify(value: float, *, gain: float = 1.0) -> float:
+    return gain * value
+
+
+@op(outputs=("low", "high"), on_error={"skip": 3})
+def split(value: float) -> tuple[float | None, float | None]:
+    return (value, None) if value < 1 else (None, value)
+
+
+class Even(Condition):
+    """A condition with a parameter."""
+
+    least: int
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        waiting = self.receiver("in").size
+        assert_type(waiting, int)
+        return (SchedulingStatusType.READY if waiting > self.least else SchedulingStatusType.WAIT), None
+
+
+class Scale(Operator):
+    """An operator whose parameter is annotated, as a field of a dataclass is."""
+
+    factor: float
+    on_error = {"restart": 3}  # noqa: RUF012  (a table to read)
+
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.input("in")
+        spec.output("out")
+        spec.param("factor", 2.0)
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+        value = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        assert_type(int(stream), int)
+        assert_type(context.timestamp, int)
+        assert_type(context.get_operator_status("scale"), SchedulingStatusType)
+        op_output.emit(self.factor * value, "out")
+
+
+class Program(Application):
+    def compose(self) -> None:
+        source = sensor(self, CountCondition(self, 3), samples=3, name="source")
+        assert_type(source, FunctionOperator)
+        assert_type(amplify(self, gain=2.0, on_error="skip"), FunctionOperator)
+        scale = Scale(self, factor=2.0, name="scale")
+        self.add_flow(source, scale, {("out", "in")})
+        pool = self.make_thread_pool("workers", 2)
+        assert_type(pool, ThreadPool)
+        pool.add(scale, pin_operator=True, pin_cores=[0])
+        assert_type(self.scheduler(), Scheduler)
+        slices = self.add_default_green_context_pool(0, {"vision": 16})
+        assert_type(slices, GreenContextPool)
+        CudaStreamPool(self, cuda_green_context=CudaGreenContext(self, slices, "vision"))
+        CudaStreamPool(self, cuda_green_context=CudaGreenContextPool(self, sms_per_partition=[16]))
+        assert_type(slices.share("vision").sm_count, int)
+
+
+# Called without a fragment, a decorated function is the function.
+assert_type(amplify(3.0, gain=2.0), float)
+assert_type(sensor(samples=2), Iterator[float])
+assert_type(split(0.5), tuple[float | None, float | None])
+assert_type(Program().run(), Outcome)
+assert_type(Program().run_async().result(), Outcome)
+assert_type(run_operator(amplify, inputs=[1.0])["out"], list[Any])

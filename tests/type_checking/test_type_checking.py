@@ -1,0 +1,116 @@
+"""A type checker takes the examples and the first programs of the documentation, and finds a user's mistakes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.docs.snippets import blocks
+
+pytest.importorskip("mypy")
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+EXAMPLES = sorted(file for file in (ROOT / "examples").glob("*.py") if file.stem != "__init__")
+# The pages whose first program a reader copies.
+PAGES = ["README.md", "docs/first-pipeline.md"]
+
+
+@dataclass(frozen=True, order=True)
+class Error:
+    """What mypy reports of a line."""
+
+    file: str
+    line: int
+    code: str
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.text} [{self.code}]"
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> list[Error]:
+    """Run mypy once on everything; that takes a few seconds, nearly all of them for what the files import."""
+    folder = tmp_path_factory.mktemp("mypy")
+    programs = []
+    for page in PAGES:
+        program = folder / f"{module_of(page)}.py"
+        program.write_text(first_program((ROOT / page).read_text()))
+        programs.append(program)
+    files = [*EXAMPLES, HERE / "program.py", HERE / "mistakes.py", *programs]
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--config-file",
+            HERE / "mypy.ini",
+            "--cache-dir",
+            folder / "cache",
+            *files,
+        ],
+        env={
+            **os.environ,
+            "MYPYPATH": os.pathsep.join(map(str, [ROOT / "src", ROOT / "examples", HERE, folder])),
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode in (0, 1), result.stdout + result.stderr
+    found = re.findall(r"^(.+?):(\d+): error: (.*?)  \[([\w-]+)\]$", result.stdout, re.MULTILINE)
+    return [Error(Path(file).name, int(line), code, text) for file, line, text, code in found]
+
+
+def first_program(text: str) -> str:
+    """Return the blocks of a page up to the first that runs an application."""
+    code = ""
+    for block in blocks(text):
+        code += block.code
+        if ".run()" in block.code:
+            return code
+    raise AssertionError("the page runs no application")
+
+
+def module_of(page: str) -> str:
+    """Return the name of the module with the first program of a page."""
+    return "first_program_of_" + re.sub(r"\W", "_", page)
+
+
+def of(errors: list[Error], name: str) -> list[Error]:
+    return [error for error in errors if error.file == name]
+
+
+@pytest.mark.parametrize("example", [file.name for file in EXAMPLES])
+def test_an_example_has_no_type_errors(example: str, errors: list[Error]) -> None:
+    assert not of(errors, example), "\n".join(map(str, of(errors, example)))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_first_program_of_a_page_has_no_type_errors(page: str, errors: list[Error]) -> None:
+    found = of(errors, f"{module_of(page)}.py")
+    assert not found, "\n".join(map(str, found))
+
+
+def test_what_users_annotate_and_call_has_the_types_it_should_have(errors: list[Error]) -> None:
+    assert not of(errors, "program.py"), "\n".join(map(str, of(errors, "program.py")))
+
+
+def test_a_type_checker_finds_each_mistake_on_its_line(errors: list[Error]) -> None:
+    text = (HERE / "mistakes.py").read_text()
+    expected = {
+        (number, code)
+        for number, line in enumerate(text.splitlines(), 1)
+        for code in re.findall(r"# expect: ([\w-]+)", line)
+    }
+    found = {(error.line, error.code) for error in of(errors, "mistakes.py")}
+    assert found == expected
+    assert len(expected) > 15
