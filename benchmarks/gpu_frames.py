@@ -7,7 +7,7 @@ A producer fills a fresh array with the frame's number on its stream. A consumer
 while later, and lets go of it in one of many ways: it drops it, keeps it for the next compute, takes it out of
 what it came in, keeps a view or an export, passes it on. The array's memory is given out again as soon as it is
 freed, to the producer. So each frame that is let go too early, or is read too soon, shows as a wrong one. Then come
-random programs that do all of that at once (`tests/random_frames.py`).
+random programs that do all of that at once (`tests/random_programs/frames.py`).
 
 The same by hand uses a ring of buffers that are ordered with events both ways, as an expert would write it.
 """
@@ -33,7 +33,7 @@ from penstock import (
     MultiThreadScheduler,
     Operator,
 )
-from tests.random_frames import RandomFrames
+from tests.random_programs.frames import RandomFrames
 
 SIZE = 1 << 20
 SLOTS = 1 << 20
@@ -167,7 +167,7 @@ class OnSimulatedDevice:
     """Buffers of the simulated device, which is a good deal of what a GPU would show."""
 
     def __new__(cls, delay: int = LATE) -> Any:
-        from tests.sim_frames import SimulatedFrames
+        from tests.random_programs.simulated_frames import SimulatedFrames
 
         class Frames(SimulatedFrames):
             def __init__(self) -> None:

@@ -100,7 +100,9 @@ def test_info_tells_why_auto_simulates(capsys, monkeypatch):
 
 @pytest.mark.parametrize(("file", "words"), [("engine.py", "pure Python"), ("engine.so", "compiled")])
 def test_info_tells_whether_the_hot_path_is_compiled(capsys, monkeypatch, file, words):
-    monkeypatch.setattr("penstock._runtime.scheduling.engine.__file__", f"/lib/penstock/_runtime/scheduling/{file}")
+    monkeypatch.setattr(
+        "penstock._runtime.scheduling.engine.__file__", f"/lib/penstock/_runtime/scheduling/{file}"
+    )
     assert main(["info"]) == 0
     assert f"Hot path   {words}\n" in capsys.readouterr().out
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pipelines import SCHEDULERS, App, Body, Make, run, sink, source
 
 from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
 from penstock.conditions import (
@@ -23,6 +22,7 @@ from penstock.conditions import (
     PeriodicConditionPolicy,
 )
 from penstock.core import Condition, GraphError, SchedulingStatusType
+from tests.harness.pipelines import SCHEDULERS, App, Body, Make, run, sink, source
 
 every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
 READY, WAIT, NEVER = SchedulingStatusType.READY, SchedulingStatusType.WAIT, SchedulingStatusType.NEVER

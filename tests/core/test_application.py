@@ -4,10 +4,10 @@ import threading
 from typing import Any
 
 import pytest
-from pipelines import App, Body, run, sink, source, through
 
 from penstock import Application, CountCondition, GreedyScheduler
 from penstock.core import Fragment, GraphError
+from tests.harness.pipelines import App, Body, run, sink, source, through
 
 
 def test_messages_flow_from_the_source_to_the_sink_in_order() -> None:

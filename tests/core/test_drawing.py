@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from pipelines import App, sink, source, through
+
+from tests.harness.pipelines import App, sink, source, through
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipelines import App, Body, run
 
 from penstock import Application, CountCondition, GreedyScheduler, PeriodicCondition
 from penstock.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableTimeoutCondition
 from penstock.resources import ManualClock, SyntheticClock
+from tests.harness.pipelines import App, Body, run
 
 MS = 1_000_000
 

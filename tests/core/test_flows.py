@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pipelines import App, Body, run, sink, source
 
 from penstock import Application, CountCondition, IOSpec
 from penstock.core import GraphError
+from tests.harness.pipelines import App, Body, run, sink, source
 
 
 def pair(app: Any) -> tuple[Body, Body]:

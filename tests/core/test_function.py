@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pipelines import App, run, sink, source
 
 from penstock import ConditionType, CountCondition, Input, IOSpec, Output, op
 from penstock.core import GraphError, ParameterError
+from tests.harness.pipelines import App, run, sink, source
 
 
 @op
@@ -206,7 +206,7 @@ POP = IOSpec.QueuePolicy.POP
 
 
 def burst_of(app: App, *values: Any) -> Any:
-    from pipelines import Body
+    from tests.harness.pipelines import Body
 
     return Body(
         app,
@@ -278,7 +278,7 @@ def test_an_output_of_a_function_takes_a_size_a_policy_and_conditions() -> None:
         yield {"pair": -value, "other": value}
 
     def compose(app: App) -> None:
-        from pipelines import Body
+        from tests.harness.pipelines import Body
 
         parts = split(app)
         pairs = Body(

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelines import SCHEDULERS, App, Body, Make, run
 
 from penstock import CountCondition
 from penstock.core import MetadataDictionary, MetadataPolicy
+from tests.harness.pipelines import SCHEDULERS, App, Body, Make, run
 
 
 def chain(app: App, seen: list[Any], ticks: int = 1, **settings: Any) -> tuple[Body, Body, Body]:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pipelines import App, Body, run, sink, source
 
 from penstock import Application, Condition, CountCondition, GreedyScheduler, Operator, op
 from penstock.core import GraphError, ParameterError, PortError
+from tests.harness.pipelines import App, Body, run, sink, source
 
 
 @op

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipelines import App, Body, run
 
 from penstock import Application, CountCondition, Operator, OperatorSpec, PeriodicCondition
 from penstock.core import Arg, GraphError, ParameterError, ParameterFlag
 from penstock.resources import ManualClock
+from tests.harness.pipelines import App, Body, run
 
 
 class Scale(Operator):

@@ -5,11 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pipelines import SCHEDULERS, App, Body, Make, run
 
 from penstock import CountCondition, PeriodicCondition
 from penstock._runtime.scheduling.engine import Engine
 from penstock.resources import ManualClock, RealtimeClock, SyntheticClock
+from tests.harness.pipelines import SCHEDULERS, App, Body, Make, run
 
 
 def test_a_manual_clock_moves_when_someone_sleeps() -> None:

@@ -11,12 +11,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pipelines import SCHEDULERS, App, Body, Make, event_based, multi_thread, run, sink, source, through
 
 from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
 from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from penstock.resources import ManualClock, SyntheticClock
 from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from tests.harness.pipelines import (
+    SCHEDULERS,
+    App,
+    Body,
+    Make,
+    event_based,
+    multi_thread,
+    run,
+    sink,
+    source,
+    through,
+)
 
 every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
 threaded = pytest.mark.parametrize("make", [multi_thread, event_based])

@@ -13,7 +13,7 @@ import pytest
 
 from penstock import Tensor, as_tensor, gpu
 from penstock.tensor import TensorError, gpumat_to_tensor, tensor_to_gpumat
-from tests.tensor.gpumat import DEPTHS, GpuMat, gpumat_over, opencv
+from tests.harness.gpumat import DEPTHS, GpuMat, gpumat_over, opencv
 
 
 class OnGpu:

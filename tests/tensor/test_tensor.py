@@ -14,7 +14,7 @@ import pytest
 
 from penstock import Tensor, as_tensor, gpu
 from penstock.gpu import sim
-from tests.tensor.producers import (
+from tests.harness.dlpack import (
     CPU,
     CUDA,
     CUDA_HOST,
@@ -251,7 +251,7 @@ def test_only_dlpack_orders(machine: Any) -> None:
 
 
 def test_the_default_stream_of_a_thread_is_the_default_stream_of_a_simulated_device(machine: Any) -> None:
-    from tests.streams.frames import MS, launch
+    from tests.harness.frames import MS, launch
 
     theirs = sim.Device(0).create_stream()
     seen: list[str] = []
@@ -263,7 +263,7 @@ def test_the_default_stream_of_a_thread_is_the_default_stream_of_a_simulated_dev
 
 
 def test_a_stream_is_ordered_after_work_on_another(machine: Any) -> None:
-    from tests.streams.frames import MS, launch
+    from tests.harness.frames import MS, launch
 
     theirs, ours = (sim.Device(0).create_stream() for _ in range(2))
     done: list[str] = []
@@ -398,7 +398,7 @@ HOSTILE = """if True:
     import numpy as np
     from penstock import as_tensor
     from penstock.tensor import DLDataType, TensorError
-    from tests.tensor.producers import Library
+    from tests.harness.dlpack import Library
 
     warnings.simplefilter("ignore")
     strided = np.lib.stride_tricks.as_strided

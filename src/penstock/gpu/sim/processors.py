@@ -25,7 +25,7 @@ every end of a cohort is a change. Two things keep a change cheap:
   (:meth:`Processors._hand_over`).
 
 Nothing here is approximate: every grid ends at the nanosecond at which it would if each block were simulated by
-itself (``tests/sim/block_by_block.py`` does that). Decided against: taking blocks that end almost together to
+itself (``tests/gpu/sim/block_by_block.py`` does that). Decided against: taking blocks that end almost together to
 end together. It makes fewer cohorts, but a block that ends late by a nanosecond can lose its slot to another
 grid, and then everything after it differs.
 """

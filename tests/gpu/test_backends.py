@@ -1,0 +1,139 @@
+"""Choosing a device, and what importing costs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+FAKE_CUDA = """
+import sys, types
+def module(name, **names):
+    found = sys.modules[name] = types.ModuleType(name)
+    found.__dict__.update(names)
+    return found
+class CUresult:
+    CUDA_SUCCESS = 0
+class Device:
+    @staticmethod
+    def get_all_devices(): return {devices}
+def version(): {version}
+module("cuda"); module("cuda.bindings")
+sys.modules["cuda.bindings"].driver = types.SimpleNamespace(
+    CUresult=CUresult, cuDriverGetVersion=version, cuInit=lambda flags: (0,))
+module("cuda.core", Device=Device)
+"""
+
+
+def run(code: str, *, device: str | None = None) -> subprocess.CompletedProcess:
+    environment = {name: value for name, value in os.environ.items() if name != "PENSTOCK_DEVICE"}
+    environment["PYTHONPATH"] = str(ROOT / "src")
+    if device is not None:
+        environment["PENSTOCK_DEVICE"] = device
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+
+
+def fake(version: str = "return 0, 13000", devices: str = "(object(),)") -> str:
+    return FAKE_CUDA.format(version=version, devices=devices)
+
+
+NO_CUDA = "import sys; sys.modules['cuda'] = None\n"  # importing it then fails
+
+
+def test_without_a_gpu_auto_simulates_and_says_so_once():
+    result = run(NO_CUDA + "from penstock import gpu; gpu.Device(0); gpu.Stream; print(gpu.backend())")
+    assert result.stdout.strip() == "sim"
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("penstock: ")
+    assert line.endswith("running on a simulated device, in paced time")
+
+
+def test_asking_for_the_simulation_says_nothing():
+    result = run("from penstock import gpu; print(gpu.Device(0))", device="sim")
+    assert result.stdout.strip() == "<Device 0 (NVIDIA H200 (simulated))>"
+    assert result.stderr == ""
+
+
+def test_a_wrong_choice_names_the_right_ones():
+    result = run("from penstock import gpu; gpu.Device", device="gpu")
+    assert "ValueError: PENSTOCK_DEVICE='gpu': must be one of auto, cuda, sim, none" in result.stderr
+
+
+def test_none_means_none():
+    result = run("from penstock import gpu; print(gpu.backend()); gpu.Device", device="none")
+    assert result.stdout.strip() == "none"
+    assert "DeviceUnavailable: this program needs a device, but PENSTOCK_DEVICE=none" in result.stderr
+
+
+def test_cuda_without_cuda_says_what_is_missing():
+    result = run(NO_CUDA + "from penstock import gpu; gpu.Device", device="cuda")
+    assert "DeviceUnavailable: PENSTOCK_DEVICE=cuda, but " in result.stderr
+
+
+def test_auto_takes_cuda_where_there_is_a_device():
+    result = run(fake() + "from penstock import gpu; print(gpu.backend())")
+    assert (result.stdout.strip(), result.stderr) == ("cuda", "")
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_a_driver_before_12_4_is_an_error_that_names_both_versions(device):
+    result = run(fake(version="return 0, 12030") + "from penstock import gpu; gpu.backend()", device=device)
+    assert "the NVIDIA driver supports CUDA 12.3; penstock needs 12.4 or newer" in result.stderr
+    assert "PENSTOCK_DEVICE=sim" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        (
+            {"version": "raise RuntimeError('libcuda is missing')"},
+            "no usable NVIDIA driver.*libcuda is missing",
+        ),
+        ({"devices": "()"}, "sees no CUDA device"),
+    ],
+)
+def test_a_driver_that_cannot_be_used_says_why(setting, text):
+    code = fake(**setting) + "from penstock import gpu; gpu.backend()"
+    assert re.search(text + ".*; running on a simulated device", run(code).stderr)
+    assert re.search(
+        f"DeviceUnavailable: PENSTOCK_DEVICE=cuda, but .*{text}", run(code, device="cuda").stderr
+    )
+
+
+def test_importing_penstock_imports_no_gpu_library():
+    code = (
+        "import json, sys, penstock, penstock.gpu\n"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    imported = json.loads(run(code).stdout)
+    assert not {"cuda", "cupy", "torch", "jax", "numba", "rich", "matplotlib"} & set(imported)
+
+
+def test_importing_penstock_gpu_imports_only_what_every_program_needs():
+    code = (
+        "import json, sys, penstock\n"
+        "before = set(sys.modules)\n"
+        "import penstock.gpu\n"
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    imported = json.loads(run(code).stdout)
+    assert not {"numpy", "pathlib", "dataclasses", "ctypes", "penstock.gpu.sim"} & set(imported)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    result = run("from penstock import gpu; gpu.Devcie", device="sim")
+    assert "AttributeError: module 'penstock.gpu' has no attribute 'Devcie'" in result.stderr
+
+
+def test_the_names_are_the_backends_own_objects():
+    code = (
+        "from penstock import gpu; from penstock.gpu import sim\n"
+        "print(all(getattr(gpu, name) is getattr(sim, name) for name in gpu._OF_THE_DEVICE))\n"
+        "print(all(hasattr(gpu, name) for name in gpu.__all__) and set(gpu.__all__) == set(dir(gpu)))"
+    )
+    assert run(code, device="sim").stdout.split() == ["True", "True"]
