@@ -26,7 +26,7 @@ from typing import Any
 
 from penstock import as_tensor
 from penstock.tensor import DLDataType, TensorError
-from tests.harness.dlpack import BF16, CPU, F32, DLTensor, Managed, ManagedVersioned, new_capsule
+from tests.harness.producers import BF16, CPU, F32, DLTensor, Managed, ManagedVersioned, new_capsule
 
 FAULTS = ("double-free", "leak", "use-after-free")
 ROUNDS = 2000

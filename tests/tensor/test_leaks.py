@@ -16,7 +16,7 @@ import pytest
 
 from penstock import TensorMap, as_tensor
 from penstock.tensor import TensorError, as_message
-from tests.harness.dlpack import Interface, Made
+from tests.harness.producers import Interface, Made
 from tests.tensor.layouts import aligned
 
 ROUNDS = 100_000

@@ -14,7 +14,7 @@ import pytest
 
 from penstock import as_tensor
 from penstock.tensor import DLDataType, TensorError
-from tests.harness.dlpack import CPU, CUDA, F32, Interface, Library, Made, name_of
+from tests.harness.producers import CPU, CUDA, F32, Interface, Library, Made, name_of
 
 HOST_KIND, CUDA_KIND = "__array_interface__", "__cuda_array_interface__"
 both_kinds = pytest.mark.parametrize("kind", [HOST_KIND, CUDA_KIND])
@@ -273,7 +273,7 @@ def test_a_capsule_without_a_shape_is_refused(version: Any) -> None:
     program = f"""if True:
         from penstock import as_tensor
         from penstock.tensor import TensorError
-        from tests.harness.dlpack import Library, Made
+        from tests.harness.producers import Library, Made
         made = Made(version={version})
         made.managed.tensor.shape = None
         for strides in (None, made.managed.tensor.data):

@@ -13,7 +13,7 @@ import pytest
 
 from penstock import as_tensor
 from penstock.tensor import DLDataType, libraries
-from tests.harness.dlpack import (
+from tests.harness.producers import (
     BF16,
     CPU,
     CUDA,

@@ -14,7 +14,7 @@ import pytest
 
 from penstock import Tensor, as_tensor, gpu
 from penstock.gpu import sim
-from tests.harness.dlpack import (
+from tests.harness.producers import (
     CPU,
     CUDA,
     CUDA_HOST,
@@ -398,7 +398,7 @@ HOSTILE = """if True:
     import numpy as np
     from penstock import as_tensor
     from penstock.tensor import DLDataType, TensorError
-    from tests.harness.dlpack import Library
+    from tests.harness.producers import Library
 
     warnings.simplefilter("ignore")
     strided = np.lib.stride_tricks.as_strided

@@ -12,7 +12,7 @@ import pytest
 from penstock import as_tensor
 from penstock.tensor import DLDataType, DLDevice, DLDeviceType, TensorError
 from penstock.tensor.types import element_named, element_of
-from tests.harness.dlpack import Made
+from tests.harness.producers import Made
 
 NARROW = {
     4: "bfloat16",
@@ -82,7 +82,7 @@ def test_without_ml_dtypes_a_narrow_tensor_can_still_be_passed_on() -> None:
     program = """if True:
         import sys; sys.modules["ml_dtypes"] = None
         from penstock import as_tensor
-        from tests.harness.dlpack import BF16, Library
+        from tests.harness.producers import BF16, Library
         tensor = as_tensor(Library((1, 0), dtype=BF16))
         print(tensor.dl_dtype.name, tensor.itemsize, "dltensor" in repr(tensor.__dlpack__()))
         try: tensor.dtype

@@ -14,8 +14,8 @@ from penstock.core.errors import StreamError
 from penstock.gpu import sim
 from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from penstock.schedulers import EventBasedScheduler, GreedyScheduler
-from tests.harness.dlpack import Library
 from tests.harness.frames import MS, Pipeline, Step, launch, once, run, write
+from tests.harness.producers import Library
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from penstock import CountCondition, IOSpec, Tensor, TensorMap, as_tensor, gpu
 from penstock.core import PortError
 from penstock.gpu import sim
 from penstock.tensor import TensorError
-from tests.harness.dlpack import CUDA, Library
 from tests.harness.frames import MS, Step, launch, run
+from tests.harness.producers import CUDA, Library
 
 FRAMES = 12
 
