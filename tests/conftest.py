@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.gpu import sim
-from tests.harness.frames import SCHEDULERS
+from tests.harness import SCHEDULERS, MakeScheduler
 
 os.environ.setdefault("PENSTOCK_DEVICE", "sim")
 
@@ -28,5 +28,5 @@ def machine() -> Iterator[sim.Machine]:
 
 
 @pytest.fixture(params=SCHEDULERS)
-def scheduler(request: pytest.FixtureRequest) -> str:
+def scheduler(request: pytest.FixtureRequest) -> MakeScheduler:
     return request.param

@@ -9,7 +9,7 @@ import pytest
 from penstock import Application, CountCondition, Operator, OperatorSpec
 from penstock.core import Fragment, ParameterError
 from penstock.core.errors import ConfigError
-from tests.harness.pipelines import App
+from tests.harness import App
 
 
 class Scale(Operator):

@@ -11,7 +11,7 @@ import pytest
 from penstock import Application, CountCondition, GreedyScheduler, PeriodicCondition
 from penstock.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableTimeoutCondition
 from penstock.resources import ManualClock, SyntheticClock
-from tests.harness.pipelines import App, Body, run
+from tests.harness import App, Step, run
 
 MS = 1_000_000
 
@@ -125,7 +125,7 @@ def test_a_run_keeps_to_a_duration_written_as_text() -> None:
 
     def compose(app: App) -> None:
         app.add_operator(
-            Body(
+            Step(
                 app,
                 PeriodicCondition(app, "40ms"),
                 CountCondition(app, 100),

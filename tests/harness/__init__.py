@@ -1,0 +1,63 @@
+"""Pipelines, operators and frames for tests.
+
+A test composes a pipeline in a function, runs it, and looks at what came out::
+
+    def test_a_sink_receives_what_a_source_emits(scheduler: MakeScheduler) -> None:
+        taken: list[int] = []
+
+        def compose(app: App) -> None:
+            app.add_flow(source(app, [1, 2, 3]), sink(app, taken))
+
+        run(compose, scheduler)
+        assert taken == [1, 2, 3]
+
+The fixture `scheduler` (``tests/conftest.py``) runs a test under each scheduler; without it a pipeline is greedy.
+Time is virtual: it jumps to the next moment at which something happens, so that no test waits. A test that takes
+the fixture `machine` has a simulated device whose kernels take virtual time, too::
+
+    def test_a_consumer_reads_what_a_producer_wrote(machine: sim.Machine) -> None:
+        def compose(app: App) -> None:
+            app.consumer = Consumer(app, name="consumer")
+            app.add_flow(Producer(app, CountCondition(app, 3), name="producer"), app.consumer)
+
+        assert run(compose).consumer.seen == [0, 1, 2]
+
+`Step` is an operator whose compute is a function of the test.
+
+The other modules are stand-ins that are imported by name: `producers` (arrays of libraries that are not installed),
+`gpumat` (OpenCV with CUDA), and `programs` (programs that run in a process of their own).
+"""
+
+from tests.harness.application import (
+    SCHEDULERS,
+    App,
+    MakeScheduler,
+    event_based,
+    greedy,
+    multi_thread,
+    run,
+)
+from tests.harness.frames import MS, Consumer, Doubler, Producer, frame, launch, write
+from tests.harness.operators import Step, once, sink, source, through
+
+__all__ = [
+    "MS",
+    "SCHEDULERS",
+    "App",
+    "Consumer",
+    "Doubler",
+    "MakeScheduler",
+    "Producer",
+    "Step",
+    "event_based",
+    "frame",
+    "greedy",
+    "launch",
+    "multi_thread",
+    "once",
+    "run",
+    "sink",
+    "source",
+    "through",
+    "write",
+]

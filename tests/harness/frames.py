@@ -7,29 +7,20 @@ is missing or a buffer that is let go too early shows as a wrong number.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from penstock import CountCondition, gpu
-from penstock.core import Application, Operator
-from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from penstock import gpu
+from penstock.core import Operator
+from penstock.gpu import sim
 
 MS = 1e-3
-
-SCHEDULERS: dict[str, Callable[[Application], Any]] = {
-    "greedy": lambda app: GreedyScheduler(app),
-    "multi_thread": lambda app: MultiThreadScheduler(app, worker_thread_number=3),
-    "event_based": lambda app: EventBasedScheduler(app, worker_thread_number=2),
-}
 
 
 def launch(handle: Any, seconds: float, effect: Callable[..., object], *args: Any, grid: int = 1) -> None:
     """Run a simulated kernel on a stream."""
-    from penstock.gpu import sim
-
     sim.launch(handle.stream, sim.LaunchConfig(grid=grid, block=256), sim.Kernel("k", seconds, effect), *args)
 
 
@@ -39,27 +30,6 @@ def write(target: np.ndarray, value: int) -> None:
 
 def frame(handle: Any) -> Any:
     return gpu.Device(0).allocate(8, stream=handle.stream)
-
-
-class Pipeline(Application):
-    """An application whose compose is a function."""
-
-    def __init__(self, compose: Callable[[Any], None], scheduler: str = "greedy", **attributes: Any) -> None:
-        super().__init__()
-        self._compose = compose
-        self._kind = scheduler
-        for name, value in attributes.items():
-            setattr(self, name, value)
-
-    def compose(self) -> None:
-        self.scheduler(SCHEDULERS[self._kind](self))
-        self._compose(self)
-
-
-def run(compose: Callable[[Any], None], scheduler: str = "greedy", **attributes: Any) -> Pipeline:
-    app = Pipeline(compose, scheduler, **attributes)
-    app.run()
-    return app
 
 
 class Producer(Operator):
@@ -117,49 +87,3 @@ class Doubler(Operator):
 
         launch(stream, MS, double, result, data)
         op_output.emit(result, "out")
-
-
-class Step(Operator):
-    """An operator that does what a function says: `body(self, op_input, op_output, context)`."""
-
-    def __init__(
-        self,
-        fragment: Any,
-        *args: Any,
-        inputs: tuple[Any, ...] = (),
-        outputs: tuple[Any, ...] = (),
-        body: Callable[..., Any],
-        setup: Callable[[Any], None] = lambda spec: None,
-        **kwargs: Any,
-    ) -> None:
-        self._ports = inputs, outputs
-        self._body = body
-        self._setup = setup
-        self.threads: set[int] = set()
-        super().__init__(fragment, *args, **kwargs)
-
-    def setup(self, spec: Any) -> None:
-        for port in self._ports[0]:
-            spec.input(port) if isinstance(port, str) else spec.input(port[0], **port[1])
-        for port in self._ports[1]:
-            spec.output(port)
-        self._setup(spec)
-
-    def start(self) -> None:
-        self.ticks = 0
-
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        self.ticks += 1
-        self.threads.add(threading.get_ident())
-        self._body(self, op_input, op_output, context)
-
-
-def once(app: Any) -> Step:
-    """A source without a stream that emits 1, one time."""
-    return Step(
-        app,
-        CountCondition(app, 1),
-        outputs=("out",),
-        body=lambda self, op_input, op_output, context: op_output.emit(1, "out"),
-        name="once",
-    )

@@ -22,7 +22,7 @@ from typing import Any
 from penstock import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from penstock.gpu import sim
 from penstock.resources import RealtimeClock
-from tests.harness.pipelines import SCHEDULERS, App, Make
+from tests.harness import SCHEDULERS, App, MakeScheduler
 from tests.random_programs.frames import RandomFrames
 from tests.random_programs.graphs import (
     Outcome,
@@ -50,7 +50,7 @@ ON_DEVICE = [
     lambda app: EventBasedScheduler(app, worker_thread_number=2),
     lambda app: EventBasedScheduler(app, worker_thread_number=5),
 ]
-MAKES: list[Make] = [*SCHEDULERS, real_event_based, real_multi_thread]
+MAKES: list[MakeScheduler] = [*SCHEDULERS, real_event_based, real_multi_thread]
 
 
 def one_round(seed: int) -> str:
@@ -62,27 +62,27 @@ def one_round(seed: int) -> str:
         return kind
     if kind == "orderly":
         plan = orderly(random)
-        outcomes: list[Outcome] = [run_plan(plan, make) for make in MAKES]
+        outcomes: list[Outcome] = [run_plan(plan, scheduler) for scheduler in MAKES]
         for outcome in outcomes:
             check_conserved(plan, outcome)
             check_nothing_ready(plan, outcome)
             assert outcome.received() == outcomes[0].received(), "two schedulers disagree"
         return kind
-    make = random.choice(MAKES)
+    scheduler = random.choice(MAKES)
     plan = unruly(random, faults=kind == "faulty")
     if kind == "stopped":
         after = random.random() * 0.002
 
         def stopping(app: App, **kwargs: Any) -> Any:
             threading.Timer(after, app.stop_execution).start()
-            return make(app, **kwargs)
+            return scheduler(app, **kwargs)
 
         outcome = run_plan(plan, stopping)
         check_conserved(plan, outcome)
         return kind
     raised: list[str] = []
     try:
-        check_conserved(plan, run_plan(plan, make))
+        check_conserved(plan, run_plan(plan, scheduler))
     except ZeroDivisionError as error:
         raised = error.__notes__
     failing = [n for n, stage in enumerate(plan.stages) if stage.fails_at]
@@ -92,10 +92,10 @@ def one_round(seed: int) -> str:
 
 def one_program(seed: int) -> int:
     """Run a random program on frames and give how many were looked at; a wrong one raises."""
-    make = Random(seed).choice(ON_DEVICE)
+    scheduler = Random(seed).choice(ON_DEVICE)
     with sim.Machine("h200"):
         library = SimulatedFrames(seed)
-        app = RandomFrames(seed, 60, library, make)
+        app = RandomFrames(seed, 60, library, scheduler)
         app.run()
     assert not library.mistakes, f"wrong frames (number, found): {library.mistakes[:9]} in {app.plan}"
     assert library.looked_at == app.reads, "some work was not done when run() returned"

@@ -24,7 +24,7 @@ from penstock import (
 )
 from penstock.conditions import AsynchronousCondition, AsynchronousEventState
 from penstock.core import SchedulingStatusType
-from tests.harness.pipelines import App, Make
+from tests.harness import App, MakeScheduler
 
 POLICIES = {name: getattr(IOSpec.QueuePolicy, name) for name in ("POP", "REJECT", "FAULT")}
 
@@ -230,7 +230,7 @@ class Outcome:
         return [stage.received for stage in self.stages]
 
 
-def run_plan(plan: Plan, make: Make) -> Outcome:
+def run_plan(plan: Plan, scheduler: MakeScheduler) -> Outcome:
     """Run a plan to its end and give what was seen."""
     stages: list[Stage] = []
 
@@ -243,7 +243,7 @@ def run_plan(plan: Plan, make: Make) -> Outcome:
                 for source in port.sources:
                     app.add_flow(stages[source], stages[target], {("out", f"in{n}")})
 
-    app = App(compose, make)
+    app = App(compose, scheduler)
     try:
         app.run()
     finally:

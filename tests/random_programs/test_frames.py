@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness.frames import SCHEDULERS
+from tests.harness import SCHEDULERS
 from tests.random_programs.frames import RandomFrames
 from tests.random_programs.simulated_frames import SimulatedFrames
 
@@ -13,7 +13,7 @@ from tests.random_programs.simulated_frames import SimulatedFrames
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_a_program_does_with_frames_every_one_is_right(seed: int) -> None:
     library = SimulatedFrames(seed)
-    scheduler = list(SCHEDULERS.values())[seed % len(SCHEDULERS)]
+    scheduler = SCHEDULERS[seed % len(SCHEDULERS)]
     app = RandomFrames(seed, 40, library, scheduler)
     app.run()
     assert library.looked_at == app.reads

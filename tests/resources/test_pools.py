@@ -13,12 +13,12 @@ from penstock.core.errors import GraphError
 from penstock.gpu import sim
 from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from penstock.schedulers import EventBasedScheduler
-from tests.harness.frames import MS, Consumer, Pipeline, Producer, Step, launch, run
+from tests.harness import MS, App, Consumer, MakeScheduler, Producer, Step, greedy, launch, run
 
 pytestmark = pytest.mark.usefixtures("machine")
 
 
-def sms_of(*args: Any, prepare: Any = None, scheduler: str = "greedy", **kwargs: Any) -> int:
+def sms_of(*args: Any, prepare: Any = None, scheduler: MakeScheduler = greedy, **kwargs: Any) -> int:
     """Run one operator with these arguments and give the SMs that its stream may use."""
     found: list[int] = []
 
@@ -46,12 +46,12 @@ def green_pool(app: Any, **kwargs: Any) -> CudaGreenContextPool:
     return CudaGreenContextPool(app, 0, **kwargs)
 
 
-def test_an_operator_without_a_pool_may_use_every_sm(scheduler: str) -> None:
+def test_an_operator_without_a_pool_may_use_every_sm(scheduler: MakeScheduler) -> None:
     assert sms_of(scheduler=scheduler) == 132
 
 
 @pytest.mark.parametrize(("index", "sms"), [(0, 16), (1, 40), (2, 76), (-1, 76)])
-def test_a_green_context_is_a_slice_of_the_device(scheduler: str, index: int, sms: int) -> None:
+def test_a_green_context_is_a_slice_of_the_device(scheduler: MakeScheduler, index: int, sms: int) -> None:
     def pool(app: Any) -> CudaStreamPool:
         context = CudaGreenContext(app, cuda_green_context_pool=green_pool(app), index=index)
         return CudaStreamPool(app, 0, 0, 0, 1, 5, context, name="pool")
@@ -120,7 +120,7 @@ def test_slices_that_make_no_sense_are_refused(arguments: dict[str, Any], text: 
         CudaGreenContextPool(None, **arguments)
 
 
-def composed(*args: Any, **kwargs: Any) -> Pipeline:
+def composed(*args: Any, **kwargs: Any) -> App:
     """Compose, without running it, an application whose operator 'step' was given these."""
 
     def compose(app: Any) -> None:
@@ -129,7 +129,7 @@ def composed(*args: Any, **kwargs: Any) -> Pipeline:
             step.add_arg(make(app))
         app.add_operator(step)
 
-    app = Pipeline(compose)
+    app = App(compose)
     app.compose_graph()
     return app
 
@@ -193,7 +193,7 @@ def test_impossible_slices_of_the_fragment_are_found_too() -> None:
         app.add_operator(Step(app, body=lambda *_: None, name="step"))
 
     with pytest.raises(gpu.PartitionError, match="operator 'step': 'default_green_context_pool': 100 .* 132"):
-        Pipeline(compose).compose_graph()
+        App(compose).compose_graph()
 
 
 def test_impossible_slices_of_a_pool_given_by_parameter_are_found_too() -> None:
@@ -210,7 +210,7 @@ def test_impossible_slices_of_a_pool_given_by_parameter_are_found_too() -> None:
         )
 
     with pytest.raises(gpu.PartitionError, match="operator 'step': 'p' has 3 partitions"):
-        Pipeline(compose).compose_graph()
+        App(compose).compose_graph()
 
 
 def test_slices_that_are_possible_are_composed_without_making_anything(
@@ -248,7 +248,7 @@ def test_a_green_context_needs_a_pool() -> None:
 
 
 @pytest.mark.parametrize(("name", "sms"), [("control", 16), ("vision", 40), ("leftover", 76)])
-def test_a_slice_is_chosen_by_name(scheduler: str, name: str, sms: int) -> None:
+def test_a_slice_is_chosen_by_name(scheduler: MakeScheduler, name: str, sms: int) -> None:
     def context(app: Any) -> CudaGreenContext:
         return CudaGreenContext(app, green_pool(app, sms_per_partition=NAMED), name)
 
@@ -300,7 +300,7 @@ step:
             app, pool
         ).sm_count
 
-    assert made(Pipeline(lambda app: None)) == (16, 40)
+    assert made(App(lambda app: None)) == (16, 40)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_two_slices_of_one_pool_are_two_sources_too() -> None:
         app.add_operator(Step(app, *contexts, body=lambda *_: None, name="step"))
 
     with pytest.raises(GraphError, match="given two: CudaGreenContext 'c0' and CudaGreenContext 'c1'"):
-        Pipeline(compose).compose_graph()
+        App(compose).compose_graph()
 
 
 def test_a_pool_given_by_parameter_counts_as_well() -> None:
@@ -384,7 +384,7 @@ def test_a_pool_given_by_parameter_counts_as_well() -> None:
         )
 
     with pytest.raises(GraphError, match="given two: CudaStreamPool 'a' and CudaStreamPool 'b'"):
-        Pipeline(compose).compose_graph()
+        App(compose).compose_graph()
 
 
 @pytest.mark.parametrize("given", [(0, 1), (1, 0), (0, 1, 2), (2, 1, 0), (2, 1), (1, 2), (2, 0)])
@@ -431,21 +431,21 @@ def test_two_pools_that_divide_one_device_are_refused(first: Any, second: Any, r
         GraphError,
         match=rf"'slices0' \(operator 'step0'\) and .*'slices1' \(operator 'step1'\) both divide device 0.*{right}",
     ):
-        Pipeline(compose).compose_graph()
+        App(compose).compose_graph()
 
 
 def test_the_fragments_slices_and_those_of_an_operator_are_two_pools() -> None:
-    def compose(app: Any) -> None:
+    def compose(app: Any, is_default_used: bool) -> None:
         app.add_default_green_context_pool(0, [8])
-        if app.is_default_used:
+        if is_default_used:
             app.add_operator(Step(app, CountCondition(app, 1), body=lambda *_: None, name="plain"))
         app.add_operator(
             Step(app, CountCondition(app, 1), green_pool(app, name="p"), body=lambda *_: None, name="step")
         )
 
     with pytest.raises(GraphError, match=r"'default_green_context_pool' \(operator 'plain'\) and .* 'p'"):
-        Pipeline(compose, is_default_used=True).compose_graph()
-    Pipeline(compose, is_default_used=False).run()
+        App(lambda app: compose(app, is_default_used=True)).compose_graph()
+    App(lambda app: compose(app, is_default_used=False)).run()
 
 
 # -- pools that several runs share -------------------------------------------------------------------
@@ -483,7 +483,7 @@ def test_a_device_is_divided_once_whoever_asks_first(divided: list[gpu.Partition
                 )
             )
 
-    class Chosen(Pipeline):
+    class Chosen(App):
         def compose(self) -> None:
             compose(self)
 
@@ -519,7 +519,7 @@ def test_a_device_is_divided_once_for_runs_that_start_at_once(divided: list[gpu.
         assert len(divided.pop()) == 0
 
 
-def sharing(pool: Any, ticks: int, start: Any = lambda: None, stop: Any = lambda: None) -> Pipeline:
+def sharing(pool: Any, ticks: int, start: Any = lambda: None, stop: Any = lambda: None) -> App:
     """An application that launches on a stream of a pool, and does something else when it starts or stops."""
 
     class Sharing(Step):
@@ -544,7 +544,7 @@ def sharing(pool: Any, ticks: int, start: Any = lambda: None, stop: Any = lambda
 
         app.add_operator(Sharing(app, CountCondition(app, ticks), pool, body=body, name="step"))
 
-    return Pipeline(compose)
+    return App(compose)
 
 
 @pytest.mark.parametrize(
@@ -598,9 +598,9 @@ def test_a_pool_that_is_shared_gives_each_run_streams_of_its_own() -> None:
 
         app.add_operator(Step(app, CountCondition(app, 1), pool, body=body, name="step"))
 
-    sharing(pool, 1, stop=Pipeline(compose).run).run()
+    sharing(pool, 1, stop=App(compose).run).run()
     assert found == [None]
-    Pipeline(compose).run()
+    App(compose).run()
     assert found[1] is not None
 
 
@@ -783,7 +783,7 @@ def test_one_pool_serves_several_operators() -> None:
     assert len(set.union(*streams.values())) == 3
 
 
-def test_partitions_are_closed_after_their_streams_and_can_be_made_again(scheduler: str) -> None:
+def test_partitions_are_closed_after_their_streams_and_can_be_made_again(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         slices = green_pool(app)
         pools = [CudaStreamPool(app, cuda_green_context=CudaGreenContext(app, slices, n)) for n in (0, 1)]
@@ -794,7 +794,7 @@ def test_partitions_are_closed_after_their_streams_and_can_be_made_again(schedul
         assert run(compose, scheduler).consumer.seen == list(range(10))
 
 
-def test_two_branches_on_their_own_slices_overlap(machine: sim.Machine, scheduler: str) -> None:
+def test_two_branches_on_their_own_slices_overlap(machine: sim.Machine, scheduler: MakeScheduler) -> None:
     def total(sliced: bool) -> float:
         start = machine.now
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import CountCondition, TensorMap, as_tensor
 from penstock.tensor import TensorError, tensor_to_gpumat
-from tests.harness.frames import Step, run
+from tests.harness import Step, run
 from tests.harness.producers import CPU, CUDA, Library
 
 

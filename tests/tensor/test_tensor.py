@@ -251,7 +251,7 @@ def test_only_dlpack_orders(machine: Any) -> None:
 
 
 def test_the_default_stream_of_a_thread_is_the_default_stream_of_a_simulated_device(machine: Any) -> None:
-    from tests.harness.frames import MS, launch
+    from tests.harness import MS, launch
 
     theirs = sim.Device(0).create_stream()
     seen: list[str] = []
@@ -263,7 +263,7 @@ def test_the_default_stream_of_a_thread_is_the_default_stream_of_a_simulated_dev
 
 
 def test_a_stream_is_ordered_after_work_on_another(machine: Any) -> None:
-    from tests.harness.frames import MS, launch
+    from tests.harness import MS, launch
 
     theirs, ours = (sim.Device(0).create_stream() for _ in range(2))
     done: list[str] = []

@@ -11,9 +11,7 @@ import pytest
 from penstock import ConditionType, CountCondition, IOSpec, Operator, op
 from penstock.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableCondition
 from penstock.core import Arg, ParameterError
-from tests.harness.pipelines import SCHEDULERS, App, Body, Make, run, sink, source, through
-
-every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
+from tests.harness import App, MakeScheduler, Step, run, sink, source, through
 
 
 class Picky(Operator):
@@ -48,17 +46,15 @@ def chain(app: Any, taken: list[Any], values: Any, **settings: Any) -> Picky:
     return picky
 
 
-@every_scheduler
-def test_an_error_stops_the_run_unless_said_otherwise(make: Make) -> None:
+def test_an_error_stops_the_run_unless_said_otherwise(scheduler: MakeScheduler) -> None:
     for settings in ({}, {"on_error": "stop"}):
         with pytest.raises(ValueError, match="3 is bad"):
-            run(lambda app, s=settings: chain(app, [], range(9), bad=[3], **s), make)  # type: ignore[misc]
+            run(lambda app, s=settings: chain(app, [], range(9), bad=[3], **s), scheduler)  # type: ignore[misc]
 
 
-@every_scheduler
-def test_a_skipped_error_costs_what_the_compute_was_given(make: Make) -> None:
+def test_a_skipped_error_costs_what_the_compute_was_given(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
-    app = App(lambda app: chain(app, taken, range(9), bad=[3, 5], on_error="skip") and None, make)
+    app = App(lambda app: chain(app, taken, range(9), bad=[3, 5], on_error="skip") and None, scheduler)
     outcome = app.run()
     assert taken == [0, 1, 2, 4, 6, 7, 8]
     assert outcome.ended_by == "finished"
@@ -73,10 +69,11 @@ def test_a_skipped_error_costs_what_the_compute_was_given(make: Make) -> None:
     assert app.graph.find("picky").log == ["start", "stop"]  # type: ignore[attr-defined]
 
 
-@every_scheduler
-def test_errors_are_skipped_so_often_and_no_more(make: Make) -> None:
+def test_errors_are_skipped_so_often_and_no_more(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
-    app = App(lambda app: chain(app, taken, range(9), bad=[1, 3, 5], on_error={"skip": 2}) and None, make)
+    app = App(
+        lambda app: chain(app, taken, range(9), bad=[1, 3, 5], on_error={"skip": 2}) and None, scheduler
+    )
     with pytest.raises(ValueError, match="5 is bad") as caught:
         app.run()
     assert caught.value.__notes__ == [
@@ -88,10 +85,11 @@ def test_errors_are_skipped_so_often_and_no_more(make: Make) -> None:
     assert app.outcome.errors[0].where == "raised in compute of operator 'picky' (Picky)"
 
 
-@every_scheduler
-def test_a_restart_stops_and_starts_the_operator_and_goes_on(make: Make) -> None:
+def test_a_restart_stops_and_starts_the_operator_and_goes_on(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
-    app = App(lambda app: chain(app, taken, range(9), bad=[3, 5], on_error={"restart": 2}) and None, make)
+    app = App(
+        lambda app: chain(app, taken, range(9), bad=[3, 5], on_error={"restart": 2}) and None, scheduler
+    )
     outcome = app.run()
     assert taken == [0, 1, 2, 4, 6, 7, 8]
     assert app.graph.find("picky").log == ["start", "stop"] * 3  # type: ignore[attr-defined]
@@ -99,9 +97,8 @@ def test_a_restart_stops_and_starts_the_operator_and_goes_on(make: Make) -> None
     assert "2 restarts" in str(outcome)
 
 
-@every_scheduler
-def test_an_operator_is_restarted_so_often_and_no_more(make: Make) -> None:
-    app = App(lambda app: chain(app, [], range(9), bad=[1, 3], on_error={"restart": 1}) and None, make)
+def test_an_operator_is_restarted_so_often_and_no_more(scheduler: MakeScheduler) -> None:
+    app = App(lambda app: chain(app, [], range(9), bad=[1, 3], on_error={"restart": 1}) and None, scheduler)
     with pytest.raises(ValueError, match="3 is bad") as caught:
         app.run()
     assert caught.value.__notes__[0] == "raised after 1 restarts of the operator"
@@ -163,23 +160,22 @@ def test_a_stop_that_fails_in_a_restart_does_not_prevent_it(caplog: pytest.LogCa
     assert "OSError: gone" in caplog.text
 
 
-@every_scheduler
-def test_what_a_failed_compute_had_not_received_is_discarded_and_counted(make: Make) -> None:
+def test_what_a_failed_compute_had_not_received_is_discarded_and_counted(scheduler: MakeScheduler) -> None:
     """Otherwise the next compute would join the left of one frame with the right of another."""
     taken: list[Any] = []
 
     def compose(app: App) -> None:
-        def body(op: Body, i: Any, o: Any) -> None:
+        def body(op: Step, i: Any, o: Any) -> None:
             left = i.receive("left")
             if left == 2:
                 raise ValueError
             taken.append((left, i.receive("right")))
 
-        join = Body(app, inputs=["left", "right"], body=body, on_error="skip", name="join")
+        join = Step(app, inputs=["left", "right"], body=body, on_error="skip", name="join")
         app.add_flow(source(app, range(5), name="a"), join, {("out", "left")})
         app.add_flow(source(app, range(5), name="b"), join, {("out", "right")})
 
-    app = App(compose, make)
+    app = App(compose, scheduler)
     app.count_messages = True
     outcome = app.run()
     assert taken == [(n, n) for n in (0, 1, 3, 4)]
@@ -188,12 +184,12 @@ def test_what_a_failed_compute_had_not_received_is_discarded_and_counted(make: M
 
 
 def test_an_operator_that_fails_before_it_receives_does_not_fail_for_ever() -> None:
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         raise ValueError
 
     app = App(
         lambda app: app.add_flow(
-            source(app, range(5)), Body(app, inputs=["in"], body=body, on_error="skip", name="b")
+            source(app, range(5)), Step(app, inputs=["in"], body=body, on_error="skip", name="b")
         )
     )
     outcome = app.run()
@@ -201,33 +197,32 @@ def test_an_operator_that_fails_before_it_receives_does_not_fail_for_ever() -> N
     assert (outcome.operators["b"].skipped, outcome.discarded) == (5, {"b.in": 5})
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
 def test_an_operator_of_any_input_that_fails_before_it_receives_does_not_fail_at_it_for_ever(
-    make: Make,
+    scheduler: MakeScheduler,
 ) -> None:
     def compose(app: App) -> None:
-        def body(op: Body, i: Any, o: Any) -> None:
+        def body(op: Step, i: Any, o: Any) -> None:
             if op.ticks > 9:
                 op.stop_execution()
             raise ZeroDivisionError
 
         either = MultiMessageAvailableCondition(app, min_sum=1, receivers=["a", "b"])
-        join = Body(app, either, inputs=["a", "b"], body=body, on_error="skip", name="join")
+        join = Step(app, either, inputs=["a", "b"], body=body, on_error="skip", name="join")
         app.add_flow(source(app, range(3)), join, {("out", "a")})
         app.add_flow(source(app, [], name="silent"), join, {("out", "b")})
 
-    outcome = run(compose, make).outcome
+    outcome = run(compose, scheduler).outcome
     assert outcome is not None
     assert (outcome.operators["join"].skipped, outcome.discarded) == (3, {"join.a": 3})
 
 
 @pytest.mark.parametrize("size", [3, IOSpec.ANY_SIZE, IOSpec.PRECEDING_COUNT])
 def test_what_is_discarded_is_what_one_receive_would_take(size: Any) -> None:
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         raise ValueError
 
     def compose(app: App) -> None:
-        many = Body(app, inputs=[("in", {"size": size})], body=body, on_error="skip", name="many")
+        many = Step(app, inputs=[("in", {"size": size})], body=body, on_error="skip", name="many")
         for name in "abc":
             app.add_flow(source(app, range(4), name=name), many)
 
@@ -244,13 +239,13 @@ def test_inputs_that_may_be_left_or_that_any_of_will_do_keep_their_messages() ->
         spec.or_combine_port_conditions(["a", "b"])
         spec.input("c").condition(ConditionType.NONE)
 
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         if i.receive("a") == 0:
             raise ValueError
         taken.append((i.receive("b"), i.receive("c")))
 
     def compose(app: App) -> None:
-        either = Body(app, setup=setup, body=body, on_error="skip", name="either")
+        either = Step(app, setup=setup, body=body, on_error="skip", name="either")
         app.add_flow(source(app, [0]), either, {"out": {"a", "b", "c"}})
 
     outcome = App(compose).run()
@@ -262,11 +257,11 @@ def test_what_was_emitted_before_the_error_was_sent() -> None:
     taken: list[int] = []
 
     def compose(app: App) -> None:
-        def body(op: Body, i: Any, o: Any) -> None:
+        def body(op: Step, i: Any, o: Any) -> None:
             o.emit(i.receive())
             raise ValueError
 
-        middle = Body(app, inputs=["in"], outputs=["out"], body=body, on_error="skip", name="middle")
+        middle = Step(app, inputs=["in"], outputs=["out"], body=body, on_error="skip", name="middle")
         app.add_flow(source(app, range(3)), middle)
         app.add_flow(middle, sink(app, taken))
 
@@ -278,18 +273,18 @@ def test_metadata_of_a_skipped_frame_does_not_reach_the_next() -> None:
     seen: list[Any] = []
 
     def compose(app: App) -> None:
-        def send(op: Body, i: Any, o: Any) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
             if op.ticks == 1:
                 op.metadata["of the first"] = True
             o.emit(op.ticks)
 
-        def take(op: Body, i: Any, o: Any) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
             if i.receive() == 1:
                 raise ValueError
             seen.append(dict(op.metadata))
 
-        a = Body(app, CountCondition(app, 2), outputs=["out"], body=send, name="a")
-        app.add_flow(a, Body(app, inputs=["in"], body=take, on_error="skip", name="b"))
+        a = Step(app, CountCondition(app, 2), outputs=["out"], body=send, name="a")
+        app.add_flow(a, Step(app, inputs=["in"], body=take, on_error="skip", name="b"))
 
     run(compose)
     assert seen == [{}]
@@ -298,26 +293,27 @@ def test_metadata_of_a_skipped_frame_does_not_reach_the_next() -> None:
 @pytest.mark.parametrize("policy", ["skip", {"restart": 5}])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_what_is_meant_to_end_the_program_ends_it(policy: Any, error: type[BaseException]) -> None:
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         raise error
 
     with pytest.raises(error):
-        run(lambda app: app.add_operator(Body(app, body=body, on_error=policy)))
+        run(lambda app: app.add_operator(Step(app, body=body, on_error=policy)))
 
 
-@every_scheduler
-def test_an_error_while_the_run_is_stopped_does_not_restart_the_operator(make: Make) -> None:
+def test_an_error_while_the_run_is_stopped_does_not_restart_the_operator(scheduler: MakeScheduler) -> None:
     starts: list[int] = []
 
-    class Once(Body):
+    class Once(Step):
         def start(self) -> None:
             starts.append(1)
 
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         op.fragment.stop_execution()
         raise ValueError
 
-    app = App(lambda app: app.add_operator(Once(app, body=body, on_error={"restart": 9}, name="a")), make)
+    app = App(
+        lambda app: app.add_operator(Once(app, body=body, on_error={"restart": 9}, name="a")), scheduler
+    )
     outcome = app.run()
     assert outcome.ended_by == "stopped"
     assert (starts, outcome.operators["a"].skipped) == ([1], 1)
@@ -367,11 +363,10 @@ def test_a_source_that_yields_begins_anew_when_it_is_restarted() -> None:
     assert taken == [1, 2, 3]
 
 
-@every_scheduler
 @pytest.mark.parametrize("is_asked", [False, True], ids=["counted", "asked"])
 @pytest.mark.parametrize("policy", ["skip", {"restart": 3}], ids=["skip", "restart"])
 def test_an_error_between_two_values_costs_the_rest_of_that_message_only(
-    policy: Any, is_asked: bool, make: Make
+    policy: Any, is_asked: bool, scheduler: MakeScheduler
 ) -> None:
     began: list[Any] = []
     taken: list[int] = []
@@ -390,7 +385,7 @@ def test_an_error_between_two_values_costs_the_rest_of_that_message_only(
         app.add_flow(source(app, range(5)), several)
         app.add_flow(several, sink(app, taken))
 
-    outcome = run(compose, make).outcome
+    outcome = run(compose, scheduler).outcome
     assert outcome is not None
     assert (began, taken) == ([0, 1, 2, 3, 4], [0, 0, 1, 2, 2, 3, 4, 4])
     assert outcome.discarded == {}
@@ -416,7 +411,7 @@ def test_a_class_a_keyword_an_arg_and_a_file_say_it(tmp_path: Path) -> None:
     "wrong", ["restart", "ignore", {"restart": 0}, {"restart": True}, {"skip": "x"}, 3, None, {}]
 )
 def test_a_policy_that_is_none_is_refused_when_it_is_composed(wrong: Any) -> None:
-    app = App(lambda app: app.add_operator(Body(app, name="a", on_error=wrong)))
+    app = App(lambda app: app.add_operator(Step(app, name="a", on_error=wrong)))
     with pytest.raises(ParameterError, match=r"operator 'a': on_error is 'stop', 'skip'.*'restart'.*not"):
         app.compose_graph()
 
@@ -450,10 +445,10 @@ def test_skips_and_restarts_are_exact_whatever_the_number_of_workers(workers: in
         app.add_flow(last, end)
         app.add_flow(end, sink(app, taken))
 
-    def make(app: Any, **settings: Any) -> Any:
+    def scheduler(app: Any, **settings: Any) -> Any:
         return EventBasedScheduler(app, clock=ManualClock(app), worker_thread_number=workers, **settings)
 
-    outcome = App(compose, make).run()
+    outcome = App(compose, scheduler).run()
     assert taken == [n for n in range(300) if n % 7 not in (3, 4)]
     assert outcome.skipped == len(range(3, 300, 7))
     assert outcome.restarts == len(range(4, 300, 7))

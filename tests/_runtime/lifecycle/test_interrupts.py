@@ -17,10 +17,9 @@ import pytest
 import penstock
 from penstock import CountCondition
 from penstock.core import Resource
-from tests.harness.pipelines import SCHEDULERS, App, Body, Make, event_based, greedy, multi_thread, sink
+from tests.harness import App, MakeScheduler, Step, event_based, greedy, multi_thread, sink
 
-every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
-threaded = pytest.mark.parametrize("make", [multi_thread, event_based])
+threaded = pytest.mark.parametrize("scheduler", [multi_thread, event_based])
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +74,7 @@ def interrupt_main(number: int = signal.SIGINT) -> None:
     signal.pthread_kill(threading.main_thread().ident, number)  # type: ignore[arg-type]
 
 
-class Stops(Body):
+class Stops(Step):
     """Notes its start and stop in the application's `log`."""
 
     def start(self) -> None:
@@ -86,10 +85,10 @@ class Stops(Body):
 
 
 @threaded
-def test_further_interrupts_wait_for_the_compute_and_name_it(make: Make, log: Log) -> None:
+def test_further_interrupts_wait_for_the_compute_and_name_it(scheduler: MakeScheduler, log: Log) -> None:
     events: list[str] = []
 
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         waits = "waits for compute of 'slow' (Stops)"
         for text in (f"stops because of SIGINT: it {waits}", *2 * [f"'App' is stopping and still {waits}"]):
             log.lines.clear()
@@ -102,7 +101,7 @@ def test_further_interrupts_wait_for_the_compute_and_name_it(make: Make, log: Lo
         app.log = events
         app.add_operator(Stops(app, body=body, name="slow"))
 
-    app = App(compose, make)
+    app = App(compose, scheduler)
     with pytest.raises(KeyboardInterrupt):
         app.run()
     assert events == ["start slow", "computed", "stop slow"]
@@ -113,9 +112,8 @@ def test_further_interrupts_wait_for_the_compute_and_name_it(make: Make, log: Lo
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("where", ["compose", "initialize", "start", "compute", "stop", "release"])
-@every_scheduler
 def test_an_interrupt_anywhere_stops_what_was_started_and_then_comes_out(
-    make: Make, where: str, number: int
+    scheduler: MakeScheduler, where: str, number: int
 ) -> None:
     log: list[str] = []
 
@@ -151,7 +149,7 @@ def test_an_interrupt_anywhere_stops_what_was_started_and_then_comes_out(
         now("compose")
         b._body = lambda op, i, o: interrupt_main(number) if where == "compute" else None
 
-    app = App(compose, make)
+    app = App(compose, scheduler)
     expected = KeyboardInterrupt if number == signal.SIGINT else SystemExit
     with pytest.raises(expected) as caught:
         app.run()
@@ -170,8 +168,8 @@ def test_an_interrupt_anywhere_stops_what_was_started_and_then_comes_out(
     assert app.run().ended_by == "finished"
 
 
-@pytest.mark.parametrize("make", [greedy, event_based])
-def test_an_interrupt_at_any_line_of_a_run_stops_what_was_started(make: Make) -> None:
+@pytest.mark.parametrize("scheduler", [greedy, event_based])
+def test_an_interrupt_at_any_line_of_a_run_stops_what_was_started(scheduler: MakeScheduler) -> None:
     """At every line that a run goes through on the main thread outside of operators, one run each."""
     package = str(Path(penstock.__file__).parent)
     files = ("lifecycle.py", "interrupts.py", "fragment.py", "claim.py", "accounts.py", "run_streams.py")
@@ -194,7 +192,7 @@ def test_an_interrupt_at_any_line_of_a_run_stops_what_was_started(make: Make) ->
         a = Stops(app, CountCondition(app, 2), outputs=["out"], body=lambda op, i, o: o.emit(1), name="a")
         app.add_flow(a, Stops(app, inputs=["in"], body=lambda op, i, o: i.receive(), name="b"))
 
-    app = App(compose, make)
+    app = App(compose, scheduler)
     number = 0
     interrupted = 0
     while True:
@@ -226,16 +224,15 @@ def test_an_interrupt_at_any_line_of_a_run_stops_what_was_started(make: Make) ->
     assert interrupted > 100
 
 
-@every_scheduler
-def test_an_interrupt_comes_out_before_an_error_which_is_attached(make: Make) -> None:
-    def body(op: Body, i: Any, o: Any) -> None:
+def test_an_interrupt_comes_out_before_an_error_which_is_attached(scheduler: MakeScheduler) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         raise ZeroDivisionError("on purpose")
 
-    class Interrupted(Body):
+    class Interrupted(Step):
         def stop(self) -> None:
             signal.raise_signal(signal.SIGINT)
 
-    app = App(lambda app: app.add_operator(Interrupted(app, body=body, name="a")), make)
+    app = App(lambda app: app.add_operator(Interrupted(app, body=body, name="a")), scheduler)
     with pytest.raises(KeyboardInterrupt) as caught:
         app.run()
     assert isinstance(caught.value.__context__, ZeroDivisionError)
@@ -245,7 +242,7 @@ def test_an_interrupt_comes_out_before_an_error_which_is_attached(make: Make) ->
 def test_a_second_interrupt_does_not_cut_short_what_an_operator_does_about_the_first() -> None:
     log: list[str] = []
 
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
@@ -254,16 +251,16 @@ def test_a_second_interrupt_does_not_cut_short_what_an_operator_does_about_the_f
             raise
 
     with pytest.raises(KeyboardInterrupt):
-        App(lambda app: app.add_operator(Body(app, body=body, name="a"))).run()
+        App(lambda app: app.add_operator(Step(app, body=body, name="a"))).run()
     assert log == ["saved"]
 
 
 def test_an_interrupt_that_an_operator_swallows_still_ends_the_run_and_comes_out() -> None:
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         with suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
-    app = App(lambda app: app.add_operator(Body(app, body=body, name="a")))
+    app = App(lambda app: app.add_operator(Step(app, body=body, name="a")))
     with pytest.raises(KeyboardInterrupt):
         app.run()
     assert app.outcome is not None
@@ -280,7 +277,7 @@ def test_a_handler_of_the_programs_is_called_and_stays() -> None:
     signal.signal(signal.SIGTERM, handle)
     try:
         app = App(
-            lambda app: app.add_operator(Body(app, body=lambda op, i, o: signal.raise_signal(signal.SIGTERM)))
+            lambda app: app.add_operator(Step(app, body=lambda op, i, o: signal.raise_signal(signal.SIGTERM)))
         )
         assert app.run().ended_by == "stopped"
         assert calls == [signal.SIGTERM]
@@ -321,10 +318,10 @@ def test_a_handler_that_is_installed_during_the_run_stays_after_it() -> None:
     def handle(number: int, frame: Any) -> None:
         pass
 
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         signal.signal(signal.SIGTERM, handle)
 
-    App(lambda app: app.add_operator(Body(app, CountCondition(app, 1), body=body))).run()
+    App(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body))).run()
     assert signal.getsignal(signal.SIGTERM) is handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -333,12 +330,12 @@ def test_signals_that_the_process_ignores_stay_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
 
     try:
-        app = App(lambda app: app.add_operator(Body(app, CountCondition(app, 2), body=body)))
+        app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 2), body=body)))
         assert app.run().ended_by == "finished"
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -347,7 +344,7 @@ def test_signals_that_the_process_ignores_stay_ignored() -> None:
 
 def test_a_run_on_a_thread_of_its_own_leaves_signals_to_the_main_thread() -> None:
     running = threading.Event()
-    app = App(lambda app: app.add_operator(Body(app, body=lambda op, i, o: running.set())))
+    app = App(lambda app: app.add_operator(Step(app, body=lambda op, i, o: running.set())))
     future = app.run_async()
     assert running.wait(10)
     with pytest.raises(KeyboardInterrupt):
@@ -402,34 +399,34 @@ def test_sigterm_stops_every_operator_and_ends_the_process_with_143(scheduler: s
 
 @threaded
 def test_when_two_operators_raise_the_first_comes_out_and_the_second_is_attached(
-    make: Make, log: Log
+    scheduler: MakeScheduler, log: Log
 ) -> None:
     both = threading.Barrier(2, timeout=10)
 
     def compose(app: App) -> None:
-        def body(op: Body, i: Any, o: Any) -> None:
+        def body(op: Step, i: Any, o: Any) -> None:
             both.wait()
             raise ZeroDivisionError(op.name)
 
-        app.add_operator(Body(app, body=body, name="a"))
-        app.add_operator(Body(app, body=body, name="b"))
+        app.add_operator(Step(app, body=body, name="a"))
+        app.add_operator(Step(app, body=body, name="b"))
 
-    app = App(compose, make)
+    app = App(compose, scheduler)
     with pytest.raises(ZeroDivisionError) as caught:
         app.run()
     first = str(caught.value)
     second = "b" if first == "a" else "a"
     assert caught.value.__notes__ == [
-        f"raised in compute of operator {first!r} (Body)",
+        f"raised in compute of operator {first!r} (Step)",
         f"and in the same run: ZeroDivisionError: {second}",
     ]
     (other,) = caught.value.other_errors  # type: ignore[attr-defined]
     assert str(other) == second
-    assert other.__notes__ == [f"raised in compute of operator {second!r} (Body)"]
+    assert other.__notes__ == [f"raised in compute of operator {second!r} (Step)"]
     assert app.outcome is not None
     assert app.outcome.ended_by == "failed"
     assert [str(error) for error in app.outcome.errors] == [
-        f"ZeroDivisionError: {name} (raised in compute of operator {name!r} (Body))"
+        f"ZeroDivisionError: {name} (raised in compute of operator {name!r} (Step))"
         for name in (first, second)
     ]
     log.wait_for("an error beside the one that comes out of run()")
@@ -444,14 +441,14 @@ def test_a_run_that_is_interrupted_keeps_nothing_of_its_operators(log: Log) -> N
 
     kept: list[weakref.ref[Data]] = []
 
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         data = Data()
         kept.append(weakref.ref(data))
         o.emit(data)
         signal.raise_signal(signal.SIGINT)
 
     def compose(app: App) -> None:
-        app.add_flow(Body(app, outputs=["out"], body=body, name="a"), sink(app, []))
+        app.add_flow(Step(app, outputs=["out"], body=body, name="a"), sink(app, []))
 
     app = App(compose)
     with pytest.raises(KeyboardInterrupt):

@@ -9,9 +9,8 @@ import pytest
 
 from penstock import CountCondition
 from penstock.core import GraphError, Operator
-from tests.harness.pipelines import SCHEDULERS, App, Body, Make, run, sink, source
+from tests.harness import App, MakeScheduler, Step, run, sink, source
 
-every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
 REFUSED = "'App' is running already: one run at a time"
 
 
@@ -28,11 +27,10 @@ class Gate:
 
 
 @pytest.mark.parametrize("phase", ["compose", "start", "compute", "stop"])
-@every_scheduler
-def test_a_second_run_is_refused_in_every_phase_of_the_first(make: Make, phase: str) -> None:
+def test_a_second_run_is_refused_in_every_phase_of_the_first(scheduler: MakeScheduler, phase: str) -> None:
     gate = Gate()
 
-    class Waits(Body):
+    class Waits(Step):
         def start(self) -> None:
             if phase == "start":
                 gate.wait()
@@ -47,7 +45,7 @@ def test_a_second_run_is_refused_in_every_phase_of_the_first(make: Make, phase: 
         body = None if phase != "compute" else lambda op, i, o: gate.wait()
         app.add_operator(Waits(app, CountCondition(app, 1), body=body))
 
-    app = App(compose, make)
+    app = App(compose, scheduler)
     future = app.run_async()
     assert gate.reached.wait(10)
     for again in (app.run, app.run_async, app.compose_graph):
@@ -59,7 +57,7 @@ def test_a_second_run_is_refused_in_every_phase_of_the_first(make: Make, phase: 
 
 
 def test_a_run_right_after_run_async_is_refused() -> None:
-    app = App(lambda app: app.add_operator(Body(app)))
+    app = App(lambda app: app.add_operator(Step(app)))
     future = app.run_async()
     with pytest.raises(RuntimeError, match=REFUSED):
         app.run_async()
@@ -68,7 +66,7 @@ def test_a_run_right_after_run_async_is_refused() -> None:
 
 
 def test_many_runs_at_once_are_one_run_and_refusals() -> None:
-    app = App(lambda app: app.add_operator(Body(app)))
+    app = App(lambda app: app.add_operator(Step(app)))
     ready = threading.Barrier(8)
     results: list[str] = []
 
@@ -103,7 +101,7 @@ def test_a_run_inside_itself_is_refused(where: str) -> None:
     def compose(app: App) -> None:
         if where == "compose":
             attempt(app)
-        app.add_operator(Body(app, CountCondition(app, 1), body=lambda op, i, o: attempt(op.fragment)))
+        app.add_operator(Step(app, CountCondition(app, 1), body=lambda op, i, o: attempt(op.fragment)))
 
     run(compose)
     assert errors
@@ -113,7 +111,7 @@ def test_composing_while_composing_is_refused_and_leaves_nothing_behind() -> Non
     app = App(lambda app: app.compose_graph())
     with pytest.raises(RuntimeError, match="'App' is being composed already"):
         app.compose_graph()
-    app._compose = lambda app: app.add_operator(Body(app, CountCondition(app, 1)))
+    app._compose = lambda app: app.add_operator(Step(app, CountCondition(app, 1)))
     assert app.run().ended_by == "finished"
 
 
@@ -125,7 +123,7 @@ def test_an_application_whose_compose_failed_runs_again() -> None:
     with pytest.raises(LookupError):
         app.run()
     assert app.outcome is None
-    app._compose = lambda app: app.add_operator(Body(app, CountCondition(app, 1)))
+    app._compose = lambda app: app.add_operator(Step(app, CountCondition(app, 1)))
     assert app.run().ended_by == "finished"
 
 
@@ -133,11 +131,10 @@ def test_an_application_whose_compose_failed_runs_again() -> None:
 
 
 @pytest.mark.parametrize("where", ["compose", "initialize", "start"])
-@every_scheduler
-def test_a_stop_before_the_first_compute_is_not_lost(make: Make, where: str) -> None:
+def test_a_stop_before_the_first_compute_is_not_lost(scheduler: MakeScheduler, where: str) -> None:
     log: list[str] = []
 
-    class Loud(Body):
+    class Loud(Step):
         def initialize(self) -> None:
             if where == "initialize":
                 self.fragment.stop_execution()
@@ -159,7 +156,7 @@ def test_a_stop_before_the_first_compute_is_not_lost(make: Make, where: str) -> 
         if where == "compose":
             app.stop_execution()
 
-    app = App(compose, make)
+    app = App(compose, scheduler)
     outcome = app.run()
     assert outcome.ended_by == "stopped"
     assert outcome.computes == 0
@@ -171,7 +168,7 @@ def test_a_stop_from_another_thread_while_the_application_composes_is_not_lost()
 
     def compose(app: App) -> None:
         gate.wait()
-        app.add_operator(Body(app))
+        app.add_operator(Step(app))
 
     app = App(compose)
     future = app.run_async()
@@ -182,25 +179,25 @@ def test_a_stop_from_another_thread_while_the_application_composes_is_not_lost()
 
 
 def test_a_stop_ends_one_run_and_not_the_next() -> None:
-    app = App(lambda app: app.add_operator(Body(app, CountCondition(app, 3), name="a")))
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 3), name="a")))
     app.stop_execution()
     assert app.run().operators["a"].computes == 3
-    app._compose = lambda app: (app.add_operator(Body(app)), app.stop_execution())
+    app._compose = lambda app: (app.add_operator(Step(app)), app.stop_execution())
     assert app.run().ended_by == "stopped"
-    app._compose = lambda app: app.add_operator(Body(app, CountCondition(app, 2), name="a"))
+    app._compose = lambda app: app.add_operator(Step(app, CountCondition(app, 2), name="a"))
     assert app.run().operators["a"].computes == 2
 
 
 @pytest.mark.parametrize("where", ["compose", "start"])
 def test_a_stop_of_one_operator_before_the_first_compute_is_not_lost(where: str) -> None:
-    class Starts(Body):
+    class Starts(Step):
         def start(self) -> None:
             if where == "start":
                 self.fragment.stop_execution("a")
 
     def compose(app: App) -> None:
         app.add_operator(Starts(app, CountCondition(app, 5), name="a"))
-        app.add_operator(Body(app, CountCondition(app, 2), name="b"))
+        app.add_operator(Step(app, CountCondition(app, 2), name="b"))
         if where == "compose":
             app.stop_execution("a")
 
@@ -210,7 +207,7 @@ def test_a_stop_of_one_operator_before_the_first_compute_is_not_lost(where: str)
 
 def test_an_operator_that_was_stopped_runs_in_the_next_run_of_the_same_object() -> None:
     app = App(lambda app: app.add_operator(kept))
-    kept = Body(app, CountCondition(app, 2), body=lambda op, i, o: op.stop_execution(), name="a")
+    kept = Step(app, CountCondition(app, 2), body=lambda op, i, o: op.stop_execution(), name="a")
     assert [app.run().operators["a"].computes for _ in range(2)] == [1, 1]
 
 
@@ -220,11 +217,11 @@ def test_an_operator_that_was_stopped_runs_in_the_next_run_of_the_same_object() 
 def test_an_operator_that_was_made_and_never_added_is_refused_by_name() -> None:
     def compose(app: App) -> None:
         app.add_flow(source(app, [1]), sink(app, []))
-        Body(app, name="lost")
+        Step(app, name="lost")
 
     app = App(compose)
     with pytest.raises(
-        GraphError, match=r"operator 'lost' \(Body\) was made in compose .*add_flow.*add_operator"
+        GraphError, match=r"operator 'lost' \(Step\) was made in compose .*add_flow.*add_operator"
     ):
         app.run()
     with pytest.raises(GraphError, match="operator 'lost'"):
@@ -233,12 +230,12 @@ def test_an_operator_that_was_made_and_never_added_is_refused_by_name() -> None:
 
 def test_an_application_that_adds_nothing_names_what_it_made() -> None:
     with pytest.raises(GraphError, match="operator 'lost'"):
-        run(lambda app: Body(app, name="lost"))  # type: ignore[arg-type, return-value]
+        run(lambda app: Step(app, name="lost"))  # type: ignore[arg-type, return-value]
 
 
 def test_operators_made_outside_of_compose_are_nobodys_mistake() -> None:
-    app = App(lambda app: app.add_operator(Body(app, CountCondition(app, 1))))
-    Body(app, name="elsewhere")
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1))))
+    Step(app, name="elsewhere")
     assert app.run().ended_by == "finished"
 
 

@@ -14,18 +14,16 @@ import pytest
 from penstock import ConditionType, CountCondition, IOSpec, Outcome, PeriodicCondition, op
 from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from penstock.core import Condition, EndedBy, Resource, SchedulingStatusType
-from tests.harness.pipelines import SCHEDULERS, App, Body, Make, event_based, run, sink, source, through
-
-every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
+from tests.harness import SCHEDULERS, App, MakeScheduler, Step, event_based, run, sink, source, through
 
 
-def outcome_of(compose: Any, make: Make = SCHEDULERS[0], **settings: Any) -> Outcome:
-    return App(compose, make, **settings).run()
+def outcome_of(compose: Any, scheduler: MakeScheduler = SCHEDULERS[0], **settings: Any) -> Outcome:
+    return App(compose, scheduler, **settings).run()
 
 
-def join(app: Any, taken: list[Any] | None = None, name: str = "join") -> Body:
+def join(app: Any, taken: list[Any] | None = None, name: str = "join") -> Step:
     kept = [] if taken is None else taken
-    return Body(
+    return Step(
         app,
         inputs=["left", "right"],
         body=lambda op, i, o: kept.append((i.receive("left"), i.receive("right"))),
@@ -36,14 +34,13 @@ def join(app: Any, taken: list[Any] | None = None, name: str = "join") -> Body:
 # Finished.
 
 
-@every_scheduler
-def test_a_chain_whose_source_has_ended_is_finished(make: Make) -> None:
+def test_a_chain_whose_source_has_ended_is_finished(scheduler: MakeScheduler) -> None:
     def compose(app: App) -> None:
         middle = through(app, name="middle")
         app.add_flow(source(app, range(5)), middle)
         app.add_flow(middle, sink(app, []))
 
-    outcome = outcome_of(compose, make)
+    outcome = outcome_of(compose, scheduler)
     assert outcome.ended_by is EndedBy.FINISHED
     assert {name: op.computes for name, op in outcome.operators.items()} == {
         "source": 5,
@@ -56,7 +53,7 @@ def test_a_chain_whose_source_has_ended_is_finished(make: Make) -> None:
 
 def test_a_filter_that_lets_nothing_through_is_finished() -> None:
     def compose(app: App) -> None:
-        keep = Body(app, inputs=["in"], outputs=["out"], body=lambda op, i, o: i.receive(), name="keep")
+        keep = Step(app, inputs=["in"], outputs=["out"], body=lambda op, i, o: i.receive(), name="keep")
         app.add_flow(source(app, range(5)), keep)
         app.add_flow(keep, sink(app, []))
 
@@ -85,22 +82,21 @@ def test_a_join_whose_sources_end_together_is_finished() -> None:
     assert outcome_of(compose).ended_by == "finished"
 
 
-@every_scheduler
-def test_a_loop_that_carries_a_state_from_frame_to_frame_is_finished(make: Make) -> None:
+def test_a_loop_that_carries_a_state_from_frame_to_frame_is_finished(scheduler: MakeScheduler) -> None:
     """After the last frame its state still waits; it came from the loop itself."""
 
     def compose(app: App) -> None:
-        def step(op: Body, i: Any, o: Any) -> None:
+        def step(op: Step, i: Any, o: Any) -> None:
             o.emit(i.receive("state") + i.receive("frame"), "out")
 
-        add = Body(app, inputs=["state", "frame"], outputs=["out"], body=step, name="add")
+        add = Step(app, inputs=["state", "frame"], outputs=["out"], body=step, name="add")
         delay = through(app, name="delay")
         app.add_flow(source(app, range(4), name="frames"), add, {("out", "frame")})
         app.add_flow(source(app, [0], name="seed"), add, {("out", "state")})
         app.add_flow(add, delay)
         app.add_flow(delay, add, {("out", "state")})
 
-    outcome = outcome_of(compose, make)
+    outcome = outcome_of(compose, scheduler)
     assert outcome.ended_by == "finished", str(outcome)
     assert outcome.operators["add"].computes == 4
 
@@ -109,7 +105,7 @@ def test_a_loop_that_was_never_needed_is_finished() -> None:
     """The operator that would send work back never ran, and the one it would go to did."""
 
     def compose(app: App) -> None:
-        work = Body(
+        work = Step(
             app,
             inputs=["in"],
             outputs=["done", "again"],
@@ -131,7 +127,7 @@ def test_what_is_left_at_an_input_that_may_be_left_is_no_starvation() -> None:
             spec.input("frame")
             spec.input("setting").condition(ConditionType.NONE)
 
-        main = Body(app, setup=setup, body=lambda op, i, o: i.receive("frame"), name="main")
+        main = Step(app, setup=setup, body=lambda op, i, o: i.receive("frame"), name="main")
         app.add_flow(source(app, range(2), name="frames"), main, {("out", "frame")})
         app.add_flow(source(app, [1], name="settings"), main, {("out", "setting")})
 
@@ -143,7 +139,7 @@ def test_what_is_left_at_an_input_that_may_be_left_is_no_starvation() -> None:
 def test_a_source_that_ends_by_a_switch_is_finished() -> None:
     def compose(app: App) -> None:
         switch = BooleanCondition(app)
-        a = Body(app, switch, outputs=["out"], body=lambda op, i, o: switch.disable_tick(), name="a")
+        a = Step(app, switch, outputs=["out"], body=lambda op, i, o: switch.disable_tick(), name="a")
         app.add_flow(a, sink(app, []))
 
     assert outcome_of(compose).ended_by == "finished"
@@ -153,14 +149,15 @@ def test_a_source_that_ends_by_a_switch_is_finished() -> None:
 
 
 @pytest.mark.parametrize("longer", [4, 9])
-@every_scheduler
-def test_a_join_of_which_one_source_ended_early_is_starved_and_says_of_what(make: Make, longer: int) -> None:
+def test_a_join_of_which_one_source_ended_early_is_starved_and_says_of_what(
+    scheduler: MakeScheduler, longer: int
+) -> None:
     def compose(app: App) -> None:
         both = join(app)
         app.add_flow(source(app, range(3), name="short"), both, {("out", "left")})
         app.add_flow(source(app, range(longer), name="long"), both, {("out", "right")})
 
-    outcome = outcome_of(compose, make)
+    outcome = outcome_of(compose, scheduler)
     assert outcome.ended_by is EndedBy.STARVED
     (starved,) = outcome.starved
     assert (starved.operator, starved.computes, starved.left) == ("join", 3, {"right": 1})
@@ -169,17 +166,16 @@ def test_a_join_of_which_one_source_ended_early_is_starved_and_says_of_what(make
     )
 
 
-@every_scheduler
-def test_a_feedback_loop_without_a_first_message_is_starved(make: Make) -> None:
+def test_a_feedback_loop_without_a_first_message_is_starved(scheduler: MakeScheduler) -> None:
     def compose(app: App) -> None:
-        def step(op: Body, i: Any, o: Any) -> None:
+        def step(op: Step, i: Any, o: Any) -> None:
             o.emit(i.receive("state") + i.receive("frame"), "out")
 
-        add = Body(app, inputs=["state", "frame"], outputs=["out"], body=step, name="add")
+        add = Step(app, inputs=["state", "frame"], outputs=["out"], body=step, name="add")
         app.add_flow(source(app, range(4), name="frames"), add, {("out", "frame")})
         app.add_flow(add, add, {("out", "state")})
 
-    outcome = outcome_of(compose, make)
+    outcome = outcome_of(compose, scheduler)
     assert outcome.ended_by == "starved"
     (starved,) = outcome.starved
     assert str(starved) == (
@@ -203,7 +199,7 @@ def test_a_loop_that_nothing_ever_enters_is_starved() -> None:
 
 def test_a_batch_that_never_fills_is_starved() -> None:
     def compose(app: App) -> None:
-        batch = Body(app, inputs=[("in", {"size": 4})], body=lambda op, i, o: i.receive(), name="batch")
+        batch = Step(app, inputs=[("in", {"size": 4})], body=lambda op, i, o: i.receive(), name="batch")
         app.add_flow(source(app, range(10)), batch)
 
     outcome = outcome_of(compose)
@@ -219,7 +215,7 @@ def test_a_join_over_several_ports_by_one_condition_is_starved() -> None:
                 ConditionType.MULTI_MESSAGE_AVAILABLE, ["p", "q"], sampling_mode="SumOfAll", min_sum=4
             )
 
-        both = Body(app, setup=setup, body=lambda op, i, o: (i.receive("p"), i.receive("q")), name="both")
+        both = Step(app, setup=setup, body=lambda op, i, o: (i.receive("p"), i.receive("q")), name="both")
         app.add_flow(source(app, range(3)), both, {("out", "p")})
 
     outcome = outcome_of(compose)
@@ -232,7 +228,7 @@ def test_an_operator_that_a_condition_never_let_run_is_starved() -> None:
     def compose(app: App) -> None:
         event = AsynchronousCondition(app, name="signal")
         event.event_state = AsynchronousEventState.WAIT
-        app.add_flow(Body(app, event, outputs=["out"], name="camera"), sink(app, []))
+        app.add_flow(Step(app, event, outputs=["out"], name="camera"), sink(app, []))
 
     outcome = outcome_of(compose)
     assert [str(starved) for starved in outcome.starved] == [
@@ -246,7 +242,7 @@ def test_a_circle_of_full_queues_is_starved() -> None:
             spec.input("in").condition(ConditionType.NONE)
             spec.output("out")
 
-        a = Body(app, setup=setup, body=lambda op, i, o: o.emit(1), name="a")  # never receives
+        a = Step(app, setup=setup, body=lambda op, i, o: o.emit(1), name="a")  # never receives
         b = through(app, name="b")
         app.add_flow(a, b)
         app.add_flow(b, a)
@@ -263,7 +259,7 @@ def test_a_circle_in_which_one_has_ended_by_its_own_count_is_finished() -> None:
             spec.input("in").condition(ConditionType.NONE)
             spec.output("out")
 
-        a = Body(app, setup=setup, body=lambda op, i, o: o.emit(1), name="a")
+        a = Step(app, setup=setup, body=lambda op, i, o: o.emit(1), name="a")
         b = through(app, CountCondition(app, 1), name="b")
         app.add_flow(a, b)
         app.add_flow(b, a)
@@ -275,7 +271,7 @@ def test_a_circle_in_which_one_has_ended_by_its_own_count_is_finished() -> None:
 
 def test_an_operator_behind_a_starved_one_is_not_reported_for_it() -> None:
     def compose(app: App) -> None:
-        both = Body(
+        both = Step(
             app,
             inputs=["left", "right"],
             outputs=["out"],
@@ -286,21 +282,21 @@ def test_an_operator_behind_a_starved_one_is_not_reported_for_it() -> None:
         app.add_flow(both, sink(app, []))
 
     outcome = outcome_of(compose)
-    assert [starved.operator for starved in outcome.starved] == ["body"]
+    assert [starved.operator for starved in outcome.starved] == ["step"]
 
 
 def test_a_shared_queue_with_too_little_room_is_starved_and_says_so() -> None:
     """Three of four places are taken, and one of its producers wants two."""
 
     def compose(app: App) -> None:
-        twice = Body(
+        twice = Step(
             app,
             inputs=["in"],
             outputs=[("out", {"size": 2})],
             body=lambda op, i, o: [o.emit(n) for n in [i.receive()] * 2],
             name="twice",
         )
-        four = Body(app, inputs=[("in", {"size": 4})], body=lambda op, i, o: i.receive(), name="four")
+        four = Step(app, inputs=[("in", {"size": 4})], body=lambda op, i, o: i.receive(), name="four")
         app.add_flow(source(app, range(7)), twice)
         app.add_flow(twice, four)
         app.add_flow(source(app, range(3), name="second"), four)
@@ -312,10 +308,10 @@ def test_a_shared_queue_with_too_little_room_is_starved_and_says_so() -> None:
 
 def test_a_seed_that_no_frame_ever_joined_is_starved() -> None:
     def compose(app: App) -> None:
-        def step(op: Body, i: Any, o: Any) -> None:
+        def step(op: Step, i: Any, o: Any) -> None:
             o.emit(i.receive("state") + i.receive("frame"), "out")
 
-        add = Body(app, inputs=["state", "frame"], outputs=["out"], body=step, name="add")
+        add = Step(app, inputs=["state", "frame"], outputs=["out"], body=step, name="add")
         app.add_flow(source(app, [], name="frames"), add, {("out", "frame")})
         app.add_flow(source(app, [0], name="seed"), add, {("out", "state")})
         app.add_flow(add, add, {("out", "state")})
@@ -327,7 +323,7 @@ def test_a_seed_that_no_frame_ever_joined_is_starved() -> None:
 @pytest.mark.parametrize("end", ["stopped", "failed"])
 def test_only_a_run_that_ended_by_itself_is_searched_for_who_starves(end: str) -> None:
     def compose(app: App) -> None:
-        def body(op: Body, i: Any, o: Any) -> None:
+        def body(op: Step, i: Any, o: Any) -> None:
             if op.ticks == 20:
                 if end == "failed":
                     raise ZeroDivisionError
@@ -336,7 +332,7 @@ def test_only_a_run_that_ended_by_itself_is_searched_for_who_starves(end: str) -
         both = join(app)
         app.add_flow(source(app, range(1), name="short"), both, {("out", "left")})
         app.add_flow(source(app, range(2), name="long"), both, {("out", "right")})
-        app.add_operator(Body(app, body=body, name="last"))
+        app.add_operator(Step(app, body=body, name="last"))
 
     app = App(compose)
     with contextlib.suppress(ZeroDivisionError):
@@ -349,41 +345,38 @@ def test_only_a_run_that_ended_by_itself_is_searched_for_who_starves(end: str) -
 # The other ends.
 
 
-@every_scheduler
-def test_a_run_that_is_stopped_says_so(make: Make) -> None:
+def test_a_run_that_is_stopped_says_so(scheduler: MakeScheduler) -> None:
     outcome = outcome_of(
-        lambda app: app.add_operator(Body(app, body=lambda op, i, o: op.fragment.stop_execution())), make
+        lambda app: app.add_operator(Step(app, body=lambda op, i, o: op.fragment.stop_execution())), scheduler
     )
     assert outcome.ended_by == "stopped"
 
 
-@every_scheduler
-def test_a_run_that_reaches_its_longest_duration_says_so(make: Make) -> None:
+def test_a_run_that_reaches_its_longest_duration_says_so(scheduler: MakeScheduler) -> None:
     outcome = outcome_of(
-        lambda app: app.add_operator(Body(app, PeriodicCondition(app, 300_000))), make, max_duration_ms=1
+        lambda app: app.add_operator(Step(app, PeriodicCondition(app, 300_000))), scheduler, max_duration_ms=1
     )
     assert outcome.ended_by is EndedBy.DURATION
     assert outcome.seconds == pytest.approx(1e-3)
     assert "'App' reached its duration after 0.001 s: 4 computes" in str(outcome)
 
 
-@every_scheduler
-def test_a_run_that_fails_keeps_its_outcome(make: Make) -> None:
-    def fail(op: Body, i: Any, o: Any) -> None:
+def test_a_run_that_fails_keeps_its_outcome(scheduler: MakeScheduler) -> None:
+    def fail(op: Step, i: Any, o: Any) -> None:
         raise ZeroDivisionError("on purpose")
 
-    app = App(lambda app: app.add_operator(Body(app, body=fail, name="bad")), make)
+    app = App(lambda app: app.add_operator(Step(app, body=fail, name="bad")), scheduler)
     with pytest.raises(ZeroDivisionError):
         app.run()
     assert app.outcome is not None
     assert app.outcome.ended_by == "failed"
     assert [str(error) for error in app.outcome.errors] == [
-        "ZeroDivisionError: on purpose (raised in compute of operator 'bad' (Body))"
+        "ZeroDivisionError: on purpose (raised in compute of operator 'bad' (Step))"
     ]
 
 
 def test_a_run_that_fails_while_it_stops_has_failed() -> None:
-    class Bad(Body):
+    class Bad(Step):
         def stop(self) -> None:
             raise ZeroDivisionError("too late")
 
@@ -399,23 +392,24 @@ class Unspeakable(Exception):
         raise ValueError("no words")
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_errors_that_cannot_be_shown_do_not_keep_operators_from_being_stopped(make: Make) -> None:
+def test_errors_that_cannot_be_shown_do_not_keep_operators_from_being_stopped(
+    scheduler: MakeScheduler,
+) -> None:
     stopped = []
 
-    class Bad(Body):
+    class Bad(Step):
         def stop(self) -> None:
             stopped.append(self.name)
             raise Unspeakable
 
-    def fail(self: Body, op_input: Any, op_output: Any) -> None:
+    def fail(self: Step, op_input: Any, op_output: Any) -> None:
         raise Unspeakable
 
     def compose(app: App) -> None:
         app.add_operator(Bad(app, name="first", body=fail))
         app.add_operator(Bad(app, CountCondition(app, 0), name="second"))
 
-    app = App(compose, make)
+    app = App(compose, scheduler)
     with pytest.raises(Unspeakable):
         app.run()
     assert stopped == ["second", "first"]
@@ -424,11 +418,11 @@ def test_errors_that_cannot_be_shown_do_not_keep_operators_from_being_stopped(ma
 
 
 def test_an_error_that_cannot_be_shown_can_be_skipped() -> None:
-    def fail(self: Body, op_input: Any, op_output: Any) -> None:
+    def fail(self: Step, op_input: Any, op_output: Any) -> None:
         raise Unspeakable
 
     outcome = outcome_of(
-        lambda app: app.add_operator(Body(app, CountCondition(app, 3), body=fail, name="a", on_error="skip"))
+        lambda app: app.add_operator(Step(app, CountCondition(app, 3), body=fail, name="a", on_error="skip"))
     )
     assert outcome.ended_by == "finished"
     assert outcome.operators["a"].last_error == "Unspeakable: <its __str__ raised>"
@@ -443,7 +437,7 @@ def test_an_error_of_a_resource_names_it(phase: str) -> None:
         raise ZeroDivisionError("on purpose")
 
     setattr(Camera, phase, fail)
-    app = App(lambda app: app.add_operator(Body(app, CountCondition(app, 1), Camera(app, name="usb"))))
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1), Camera(app, name="usb"))))
     with pytest.raises(ZeroDivisionError):
         app.run()
     assert app.outcome is not None
@@ -461,7 +455,7 @@ def test_an_error_of_a_condition_that_is_let_go_is_told_once() -> None:
             super().detach()
             raise ZeroDivisionError("on purpose")
 
-    app = App(lambda app: app.add_operator(Body(app, CountCondition(app, 1), Clinging(app))))
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1), Clinging(app))))
     with pytest.raises(ZeroDivisionError):
         app.run()
     assert app.outcome is not None
@@ -477,7 +471,7 @@ def test_run_async_gives_the_outcome_too() -> None:
 
 def test_the_outcome_is_of_the_last_run() -> None:
     counts = [1, 5, 0]
-    app = App(lambda app: app.add_operator(Body(app, CountCondition(app, counts.pop(0)), name="a")))
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, counts.pop(0)), name="a")))
     computes = []
     while counts:
         app.run()
@@ -496,41 +490,40 @@ def test_an_outcome_is_plain_data() -> None:
 
 def test_what_was_dropped_and_left_is_in_the_outcome_by_port() -> None:
     def compose(app: App) -> None:
-        burst = Body(
+        burst = Step(
             app,
             CountCondition(app, 1),
             outputs=["out", "loose"],
             body=lambda op, i, o: [o.emit(n, port) for n in range(5) for port in ("out", "loose")],
             name="burst",
         )
-        newest = Body(
+        newest = Step(
             app, inputs=[("in", {"policy": IOSpec.QueuePolicy.POP})], body=lambda op, i, o: i.receive()
         )
         app.add_flow(burst, newest, {("out", "in")})
 
     app = App(compose)
     outcome = app.run()
-    assert outcome.dropped == app.dropped() == {"burst.loose": 5, "body.in": 4}
+    assert outcome.dropped == app.dropped() == {"burst.loose": 5, "step.in": 4}
     assert outcome.operators["burst"].dropped == {"loose": 5}
     assert outcome.operators["burst"].sent is None
     assert "9 messages dropped" in str(outcome)
 
 
-@every_scheduler
-def test_messages_are_counted_where_the_application_asks_for_it(make: Make) -> None:
+def test_messages_are_counted_where_the_application_asks_for_it(scheduler: MakeScheduler) -> None:
     def compose(app: App) -> None:
         app.count_messages = True
-        twice = Body(
+        twice = Step(
             app,
             inputs=["in"],
             outputs=[("out", {"size": 2})],
             body=lambda op, i, o: [o.emit(n) for n in [i.receive()] * 2],
             name="twice",
         )
-        many = Body(
+        many = Step(
             app, inputs=[("in", {"size": IOSpec.ANY_SIZE})], body=lambda op, i, o: i.receive(), name="many"
         )
-        pool = Body(app, inputs=[("in", {"size": 4})], body=lambda op, i, o: i.receive(), name="pool")
+        pool = Step(app, inputs=[("in", {"size": 4})], body=lambda op, i, o: i.receive(), name="pool")
         pool.spec.inputs["in"].condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
         first = source(app, range(7), name="first")
         app.add_flow(first, twice)
@@ -538,7 +531,7 @@ def test_messages_are_counted_where_the_application_asks_for_it(make: Make) -> N
         app.add_flow(source(app, range(3), name="second"), pool)
         app.add_flow(first, many)
 
-    outcome = outcome_of(compose, make)
+    outcome = outcome_of(compose, scheduler)
     ports = {name: (operator.received, operator.sent) for name, operator in outcome.operators.items()}
     assert ports == {
         "first": ({}, {"out": 7}),
@@ -552,7 +545,7 @@ def test_messages_are_counted_where_the_application_asks_for_it(make: Make) -> N
 @pytest.mark.parametrize("policy", IOSpec.QueuePolicy)
 def test_counted_messages_add_up_with_every_policy(policy: IOSpec.QueuePolicy) -> None:
     def compose(app: App) -> None:
-        burst = Body(
+        burst = Step(
             app,
             CountCondition(app, 3),
             outputs=["out"],
@@ -560,7 +553,7 @@ def test_counted_messages_add_up_with_every_policy(policy: IOSpec.QueuePolicy) -
             name="a",
         )
         app.add_flow(
-            burst, Body(app, inputs=[("in", {"policy": policy})], body=lambda op, i, o: i.receive(), name="b")
+            burst, Step(app, inputs=[("in", {"policy": policy})], body=lambda op, i, o: i.receive(), name="b")
         )
 
     app = App(compose)
@@ -632,21 +625,22 @@ def test_computes_are_counted_whatever_the_number_of_workers(workers: int) -> No
             last = stage
         app.add_flow(last, sink(app, []))
 
-    def make(app: Any, **settings: Any) -> Any:
+    def scheduler(app: Any, **settings: Any) -> Any:
         return EventBasedScheduler(app, clock=ManualClock(app), worker_thread_number=workers, **settings)
 
-    outcome = outcome_of(compose, make)
+    outcome = outcome_of(compose, scheduler)
     assert [operator.computes for operator in outcome.operators.values()] == [200] * 6
 
 
-@every_scheduler
-def test_a_run_that_was_stopped_was_stopped_even_if_its_duration_is_over_by_then(make: Make) -> None:
-    def stop_and_sleep(op: Body, i: Any, o: Any) -> None:
+def test_a_run_that_was_stopped_was_stopped_even_if_its_duration_is_over_by_then(
+    scheduler: MakeScheduler,
+) -> None:
+    def stop_and_sleep(op: Step, i: Any, o: Any) -> None:
         op.fragment.stop_execution()
         op.fragment.scheduler().clock.sleep_for("5ms")
 
     outcome = outcome_of(
-        lambda app: app.add_operator(Body(app, body=stop_and_sleep)), make, max_duration_ms=1
+        lambda app: app.add_operator(Step(app, body=stop_and_sleep)), scheduler, max_duration_ms=1
     )
     assert outcome.ended_by is EndedBy.STOPPED
 
@@ -658,7 +652,7 @@ def test_a_run_that_could_not_be_composed_does_not_have_the_outcome_of_the_one_b
         runs.append(1)
         if len(runs) == 2:
             raise ZeroDivisionError("on purpose")
-        app.add_operator(Body(app, CountCondition(app, 1)))
+        app.add_operator(Step(app, CountCondition(app, 1)))
 
     app = App(compose)
     app.run()
@@ -671,7 +665,7 @@ def test_a_run_that_could_not_be_composed_does_not_have_the_outcome_of_the_one_b
 def test_a_stop_after_the_end_does_not_change_the_outcome() -> None:
     done = threading.Event()
 
-    class Late(Body):
+    class Late(Step):
         def stop(self) -> None:
             self.fragment.stop_execution()
             done.set()

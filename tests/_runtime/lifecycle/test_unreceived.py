@@ -9,58 +9,53 @@ import pytest
 
 from penstock import ConditionType, CountCondition
 from penstock.core import UnreceivedMessageWarning
-from tests.harness.pipelines import SCHEDULERS, App, Body, Make, run, sink, source
-
-every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
+from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 
-@every_scheduler
-def test_an_operator_that_never_receives_is_warned_of_once(make: Make) -> None:
-    def spin(op: Body, i: Any, o: Any) -> None:
+def test_an_operator_that_never_receives_is_warned_of_once(scheduler: MakeScheduler) -> None:
+    def spin(op: Step, i: Any, o: Any) -> None:
         if op.ticks == 10_000:
             op.fragment.stop_execution()
 
     def compose(app: App) -> None:
-        app.add_flow(source(app, [1]), Body(app, inputs=["in"], body=spin, name="lazy"))
+        app.add_flow(source(app, [1]), Step(app, inputs=["in"], body=spin, name="lazy"))
 
     with pytest.warns(UnreceivedMessageWarning) as caught:
-        run(compose, make)
+        run(compose, scheduler)
     (warning,) = caught
     assert "operator 'lazy' has computed" in str(warning.message)
     assert "its input 'in', where messages wait" in str(warning.message)
     assert "op_input.receive('in')" in str(warning.message)
 
 
-@every_scheduler
-def test_as_an_error_the_warning_ends_the_run(make: Make) -> None:
-    app = App(lambda app: app.add_flow(source(app, [1]), Body(app, inputs=["in"], name="lazy")), make)
+def test_as_an_error_the_warning_ends_the_run(scheduler: MakeScheduler) -> None:
+    app = App(lambda app: app.add_flow(source(app, [1]), Step(app, inputs=["in"], name="lazy")), scheduler)
     with pytest.raises(UnreceivedMessageWarning, match="operator 'lazy'"):
         app.run()
     assert app.outcome is not None
     assert app.outcome.ended_by == "failed"
 
 
-@every_scheduler
-def test_an_operator_that_stops_to_receive_is_warned_of(make: Make) -> None:
-    def body(op: Body, i: Any, o: Any) -> None:
+def test_an_operator_that_stops_to_receive_is_warned_of(scheduler: MakeScheduler) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         if op.ticks < 3_000:
             i.receive()
         elif op.ticks == 9_000:
             op.fragment.stop_execution()
 
     def compose(app: App) -> None:
-        app.add_flow(source(app, range(5_000)), Body(app, inputs=["in"], body=body, name="tired"))
+        app.add_flow(source(app, range(5_000)), Step(app, inputs=["in"], body=body, name="tired"))
 
     with pytest.warns(UnreceivedMessageWarning, match="operator 'tired'"):
-        run(compose, make)
+        run(compose, scheduler)
 
 
 def test_one_of_two_inputs_that_is_never_received_from_is_named() -> None:
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         i.receive("used")
 
     def compose(app: App) -> None:
-        both = Body(app, inputs=["used", "unused"], body=body, name="both")
+        both = Step(app, inputs=["used", "unused"], body=body, name="both")
         app.add_flow(source(app, range(5_000), name="a"), both, {("out", "used")})
         app.add_flow(source(app, range(1), name="b"), both, {("out", "unused")})
 
@@ -68,18 +63,17 @@ def test_one_of_two_inputs_that_is_never_received_from_is_named() -> None:
         run(compose)
 
 
-@every_scheduler
-def test_an_operator_that_skips_most_receives_is_left_alone(make: Make) -> None:
-    def body(op: Body, i: Any, o: Any) -> None:
+def test_an_operator_that_skips_most_receives_is_left_alone(scheduler: MakeScheduler) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         if op.ticks % 900 == 0:
             i.receive()
 
     def compose(app: App) -> None:
-        app.add_flow(source(app, range(8)), Body(app, inputs=["in"], body=body, name="slow"))
+        app.add_flow(source(app, range(8)), Step(app, inputs=["in"], body=body, name="slow"))
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        outcome = App(compose, make).run()
+        outcome = App(compose, scheduler).run()
     assert outcome.operators["slow"].computes == 8 * 900
 
 
@@ -88,7 +82,7 @@ def test_an_input_that_may_be_left_is_left() -> None:
         spec.input("in").condition(ConditionType.NONE)
 
     def compose(app: App) -> None:
-        app.add_flow(source(app, [1]), Body(app, CountCondition(app, 9_000), setup=setup, name="a"))
+        app.add_flow(source(app, [1]), Step(app, CountCondition(app, 9_000), setup=setup, name="a"))
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -101,12 +95,12 @@ def test_an_operator_that_runs_for_any_of_its_inputs_may_leave_one() -> None:
         spec.input("seldom")
         spec.or_combine_port_conditions(["often", "seldom"])
 
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         if i.receive("often") is None:
             i.receive("seldom")
 
     def compose(app: App) -> None:
-        either = Body(app, setup=setup, body=body, name="either")
+        either = Step(app, setup=setup, body=body, name="either")
         app.add_flow(source(app, range(6_000), name="a"), either, {("out", "often")})
         app.add_flow(source(app, range(2), name="b"), either, {("out", "seldom")})
 
@@ -121,12 +115,12 @@ def test_an_input_where_nothing_waits_is_not_named() -> None:
         spec.input("empty")
         spec.or_combine_port_conditions(["fed", "empty"])
 
-    def spin(op: Body, i: Any, o: Any) -> None:
+    def spin(op: Step, i: Any, o: Any) -> None:
         if op.ticks == 9_000:
             op.fragment.stop_execution()
 
     def compose(app: App) -> None:
-        app.add_flow(source(app, [1]), Body(app, setup=setup, body=spin, name="either"), {("out", "fed")})
+        app.add_flow(source(app, [1]), Step(app, setup=setup, body=spin, name="either"), {("out", "fed")})
 
     with pytest.warns(UnreceivedMessageWarning) as caught:
         run(compose)

@@ -19,11 +19,9 @@ from penstock.conditions import DownstreamMessageAffordableCondition
 from penstock.core import GraphError, QueueFullError
 from penstock.resources import ManualClock
 from penstock.schedulers import EventBasedScheduler, MultiThreadScheduler
-from tests.harness.pipelines import SCHEDULERS, App, Body, Make, run, sink, source, through
+from tests.harness import App, MakeScheduler, Step, run, sink, source, through
 
 POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
-
-every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
 
 
 @contextmanager
@@ -57,12 +55,12 @@ def test_the_consumer_finds_a_message_while_the_oldest_is_dropped_for_a_new_one(
             in_time.append(received.wait(10))
 
     def compose(app: App) -> None:
-        def send(op: Body, i: Any, o: Any) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
             if op.ticks == 2:
                 assert started.wait(10)
             o.emit(Oldest() if op.ticks == 1 else "newest")
 
-        def take(op: Body, i: Any, o: Any) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
             started.set()
             assert dropping.wait(10)
             taken.append(i.receive())
@@ -71,8 +69,8 @@ def test_the_consumer_finds_a_message_while_the_oldest_is_dropped_for_a_new_one(
         def setup(spec: Any) -> None:
             spec.output("out").condition(ConditionType.NONE)
 
-        a = Body(app, CountCondition(app, 2), setup=setup, body=send, name="a")
-        b = Body(app, CountCondition(app, 1), inputs=[("in", {"policy": POP})], body=take, name="b")
+        a = Step(app, CountCondition(app, 2), setup=setup, body=send, name="a")
+        b = Step(app, CountCondition(app, 1), inputs=[("in", {"policy": POP})], body=take, name="b")
         app.add_flow(a, b)
 
     app = run(compose, event_based_real)
@@ -167,7 +165,7 @@ def test_the_newest_is_kept_wherever_the_consumer_comes_in_between(limit: int, e
 def test_two_producers_never_fill_one_place(policy: Any, waiting: int) -> None:
     for line in range(1, 30):
         queue = Queue(None, "in", 1, policy)  # type: ignore[arg-type]
-        queue.consumer = Body(App(lambda app: None))  # type: ignore[assignment]
+        queue.consumer = Step(App(lambda app: None))  # type: ignore[assignment]
         queue.extend(range(waiting))
         queue.share()
         assert queue.capacity == 0
@@ -275,19 +273,19 @@ def test_nothing_of_a_dropped_message_travels_with_another(size: int) -> None:
     seen: list[Any] = []
 
     def compose(app: App) -> None:
-        def send(op: Body, i: Any, o: Any) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
             for n in range(5):
                 op.metadata.clear()
                 if n % 2:
                     op.metadata.set(f"key{n}", n)
                 o.emit(n, acq_timestamp=100 + n if n < 3 else None)
 
-        def take(op: Body, i: Any, o: Any) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
             got = i.receive()
             seen.append((got, i.get_acquisition_timestamps(), dict(op.metadata)))
 
-        a = Body(app, CountCondition(app, 1), outputs=["out"], body=send, name="a")
-        b = Body(app, inputs=[("in", {"size": size, "policy": POP})], body=take, name="b")
+        a = Step(app, CountCondition(app, 1), outputs=["out"], body=send, name="a")
+        b = Step(app, inputs=[("in", {"size": size, "policy": POP})], body=take, name="b")
         app.add_flow(a, b)
 
     run(compose)
@@ -300,26 +298,27 @@ def test_nothing_of_a_dropped_message_travels_with_another(size: int) -> None:
 def branches(app: App, counts: dict[str, int], slow_input: Any, **flow: Any) -> None:
     """A source every 10 ns with a fast branch and one that takes 100 ns for each message."""
 
-    def slow(op: Body, i: Any, o: Any) -> None:
+    def slow(op: Step, i: Any, o: Any) -> None:
         i.receive()
         counts["slow"] = op.ticks
 
     camera = source(app, range(20), PeriodicCondition(app, 10), name="camera")
-    viewer = Body(app, PeriodicCondition(app, 100), inputs=[slow_input], body=slow, name="viewer")
+    viewer = Step(app, PeriodicCondition(app, 100), inputs=[slow_input], body=slow, name="viewer")
     fast: list[Any] = []
 
-    def take(op: Body, i: Any, o: Any) -> None:
+    def take(op: Step, i: Any, o: Any) -> None:
         fast.append((op.fragment.scheduler().clock.timestamp(), i.receive()))
         counts["fast"], counts["end"] = len(fast), fast[-1][0]
 
-    app.add_flow(camera, Body(app, inputs=["in"], body=take, name="fast"))
+    app.add_flow(camera, Step(app, inputs=["in"], body=take, name="fast"))
     app.add_flow(camera, viewer, **flow)
 
 
-@every_scheduler
 @pytest.mark.parametrize("policy", [POP, REJECT])
 @pytest.mark.parametrize("said", ["input", "flow"])
-def test_a_slow_branch_that_drops_does_not_hold_its_producer_back(make: Make, policy: Any, said: str) -> None:
+def test_a_slow_branch_that_drops_does_not_hold_its_producer_back(
+    scheduler: MakeScheduler, policy: Any, said: str
+) -> None:
     counts: dict[str, int] = {}
 
     def compose(app: App) -> None:
@@ -328,25 +327,27 @@ def test_a_slow_branch_that_drops_does_not_hold_its_producer_back(make: Make, po
         else:
             branches(app, counts, "in", policy=policy)
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert (counts["fast"], counts["end"]) == (20, 190)
     assert counts["slow"] + app.dropped()["viewer.in"] + app.undelivered().get("viewer.in", 0) == 20
     assert app.dropped().keys() == {"viewer.in"}
 
 
-@every_scheduler
 @pytest.mark.parametrize("policy", [None, FAULT])
-def test_a_slow_branch_that_does_not_drop_holds_its_producer_back(make: Make, policy: Any) -> None:
+def test_a_slow_branch_that_does_not_drop_holds_its_producer_back(
+    scheduler: MakeScheduler, policy: Any
+) -> None:
     counts: dict[str, int] = {}
-    app = run(lambda app: branches(app, counts, ("in", {"policy": policy})), make)
+    app = run(lambda app: branches(app, counts, ("in", {"policy": policy})), scheduler)
     assert (counts["fast"], counts["slow"]) == (20, 20)
     assert counts["end"] > 1000
     assert app.dropped() == {}
 
 
-@every_scheduler
 @pytest.mark.parametrize("how", ["given", "on the port"])
-def test_a_producer_that_asks_for_room_waits_for_a_queue_that_drops(make: Make, how: str) -> None:
+def test_a_producer_that_asks_for_room_waits_for_a_queue_that_drops(
+    scheduler: MakeScheduler, how: str
+) -> None:
     taken: list[Any] = []
 
     def compose(app: App) -> None:
@@ -357,32 +358,33 @@ def test_a_producer_that_asks_for_room_waits_for_a_queue_that_drops(make: Make, 
             if how == "on the port":
                 out.condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=1)
 
-        a = Body(
+        a = Step(
             app, *room, CountCondition(app, 5), setup=setup, body=lambda op, i, o: o.emit(op.ticks), name="a"
         )
         b = sink(app, taken, PeriodicCondition(app, 100))
         app.add_flow(a, b, policy=POP)
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert taken == [1, 2, 3, 4, 5]
     assert app.dropped() == {}
 
 
-@every_scheduler
-def test_an_output_of_which_any_condition_will_do_counts_as_free_where_its_queue_drops(make: Make) -> None:
+def test_an_output_of_which_any_condition_will_do_counts_as_free_where_its_queue_drops(
+    scheduler: MakeScheduler,
+) -> None:
     def compose(app: App) -> None:
         def setup(spec: Any) -> None:
             spec.input("in")
             spec.output("out")
             spec.or_combine_port_conditions(["in", "out"])
 
-        middle = Body(
+        middle = Step(
             app, CountCondition(app, 4), setup=setup, body=lambda op, i, o: o.emit(op.ticks), name="middle"
         )
         app.add_flow(source(app, []), middle)
-        app.add_flow(middle, Body(app, CountCondition(app, 0), inputs=["in"]), policy=REJECT)
+        app.add_flow(middle, Step(app, CountCondition(app, 0), inputs=["in"]), policy=REJECT)
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert app.graph.find("middle").ticks == 4  # type: ignore[attr-defined]
 
 
@@ -401,11 +403,11 @@ def test_whatever_is_emitted_is_received_or_counted_whoever_runs_it(
         app.add_flow(a, b, policy=policy, size=2)
         app.add_flow(b, sink(app, taken), policy=policy)
 
-    def make(app: Any) -> Any:
+    def scheduler(app: Any) -> Any:
         clock = None if real else ManualClock(app)
         return kind(app, clock=clock, worker_thread_number=workers)
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert None not in taken
     assert taken == sorted(set(taken))
     lost = app.dropped()
@@ -423,14 +425,14 @@ def one_flow(
     taken: list[Any] = []
 
     def compose(app: App) -> None:
-        a = Body(
+        a = Step(
             app,
             CountCondition(app, 1),
             outputs=[("out", {"policy": output})],
             body=lambda op, i, o: [o.emit(n) for n in range(emits)],
             name="a",
         )
-        b = Body(
+        b = Step(
             app,
             inputs=[("in", {"policy": input_})],
             body=lambda op, i, o: taken.append(i.receive()),
@@ -480,7 +482,7 @@ def test_flows_that_share_a_queue_must_agree_on_its_policy(other: Any, where: st
     def compose(app: App) -> None:
         b = sink(app, [])
         for name, policy in (("a1", POP), ("a2", other)):
-            a = Body(app, outputs=[("out", {"policy": policy if where == "output" else None})], name=name)
+            a = Step(app, outputs=[("out", {"policy": policy if where == "output" else None})], name=name)
             app.add_flow(a, b, policy=policy if where == "flow" else None)
 
     with pytest.raises(
@@ -500,7 +502,7 @@ def test_flows_that_agree_or_an_input_that_decides_may_share_a_queue() -> None:
     def decide(app: App) -> None:
         b = sink(app, [])
         b.queue_policy("in", policy=POP)
-        app.add_flow(Body(app, outputs=[("out", {"policy": REJECT})], name="a1"), b)
+        app.add_flow(Step(app, outputs=[("out", {"policy": REJECT})], name="a1"), b)
         app.add_flow(source(app, [1], name="a2"), b)
 
     for compose in (agree, decide):
@@ -511,18 +513,18 @@ def test_each_flow_into_an_any_size_input_has_its_own_policy_and_size() -> None:
     taken: list[Any] = []
 
     def compose(app: App) -> None:
-        def burst(op: Body, i: Any, o: Any) -> None:
+        def burst(op: Step, i: Any, o: Any) -> None:
             for n in range(4):
                 o.emit(n)
 
-        join = Body(
+        join = Step(
             app,
             inputs=[("all", {"size": IOSpec.ANY_SIZE})],
             body=lambda op, i, o: taken.append(i.receive()),
             name="join",
         )
         for name, policy, size in (("a", POP, None), ("b", REJECT, 2), ("c", POP, 3)):
-            producer = Body(app, CountCondition(app, 1), outputs=["out"], body=burst, name=name)
+            producer = Step(app, CountCondition(app, 1), outputs=["out"], body=burst, name=name)
             app.add_flow(producer, join, policy=policy, size=size)
 
     app = run(compose)
@@ -531,20 +533,19 @@ def test_each_flow_into_an_any_size_input_has_its_own_policy_and_size() -> None:
     assert app.undelivered() == {"join.all": 1 + 2}
 
 
-@every_scheduler
-def test_the_size_of_a_flow_is_how_many_wait_and_not_what_receive_gives(make: Make) -> None:
+def test_the_size_of_a_flow_is_how_many_wait_and_not_what_receive_gives(scheduler: MakeScheduler) -> None:
     taken: list[Any] = []
     ahead: list[int] = []
 
     def compose(app: App) -> None:
-        def send(op: Body, i: Any, o: Any) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
             ahead.append(op.ticks - 1 - len(taken))
             o.emit(op.ticks)
 
-        a = Body(app, CountCondition(app, 8), outputs=["out"], body=send, name="a")
+        a = Step(app, CountCondition(app, 8), outputs=["out"], body=send, name="a")
         app.add_flow(a, sink(app, taken, PeriodicCondition(app, 100)), size=3)
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert taken == [1, 2, 3, 4, 5, 6, 7, 8]
     assert max(ahead) in (2, 3)
     assert app.dropped() == {}
@@ -554,7 +555,7 @@ def test_the_size_of_a_flow_into_a_batch_leaves_the_batch_as_it_is() -> None:
     taken: list[Any] = []
 
     def compose(app: App) -> None:
-        batch = Body(
+        batch = Step(
             app,
             PeriodicCondition(app, 100),
             inputs=[("in", {"size": 2})],
@@ -594,7 +595,7 @@ def test_two_ports_are_connected_once_whatever_is_said_of_the_flow() -> None:
 
 def test_sizes_of_flows_that_cannot_be_are_said() -> None:
     def short(app: App) -> None:
-        app.add_flow(source(app, [1]), Body(app, inputs=[("in", {"size": 3})], name="b"), size=2)
+        app.add_flow(source(app, [1]), Step(app, inputs=[("in", {"size": 3})], name="b"), size=2)
 
     with pytest.raises(GraphError, match=r"with size=2, and input 'in' of operator 'b' takes 3 messages"):
         App(short).compose_graph()
@@ -627,7 +628,7 @@ def test_more_at_once_than_a_queue_that_drops_holds_is_no_error() -> None:
     taken: list[Any] = []
 
     def compose(app: App) -> None:
-        a = Body(
+        a = Step(
             app,
             CountCondition(app, 1),
             outputs=[("out", {"size": 3})],
@@ -646,7 +647,7 @@ def test_random_sizes_and_policies_on_flows_are_what_the_queues_have() -> None:
         policies = [random.choice([None, POP, REJECT, FAULT]) for _ in range(3)]
 
         def compose(app: App, sizes: Any = sizes, policies: Any = policies) -> None:
-            join = Body(app, CountCondition(app, 0), inputs=[("all", {"size": IOSpec.ANY_SIZE})], name="join")
+            join = Step(app, CountCondition(app, 0), inputs=[("all", {"size": IOSpec.ANY_SIZE})], name="join")
             for n in range(3):
                 app.add_flow(source(app, range(3), name=f"a{n}"), join, size=sizes[n], policy=policies[n])
 

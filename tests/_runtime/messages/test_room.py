@@ -16,14 +16,12 @@ from penstock.conditions import DownstreamMessageAffordableCondition
 from penstock.core import GraphError
 from penstock.resources import ManualClock
 from penstock.schedulers import EventBasedScheduler, MultiThreadScheduler
-from tests.harness.pipelines import SCHEDULERS, App, Body, Make, greedy, run, sink, source
-
-every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
+from tests.harness import App, MakeScheduler, Step, greedy, run, sink, source
 
 
 def burst(
     app: Any, name: str, size: int, count: int, *args: Any, condition: bool = False, **kwargs: Any
-) -> Body:
+) -> Step:
     """An operator that emits `size` messages at once, `count` times."""
 
     def setup(spec: Any) -> None:
@@ -32,25 +30,26 @@ def burst(
         else:
             spec.output("out", size=size)
 
-    def send(op: Body, i: Any, o: Any) -> None:
+    def send(op: Step, i: Any, o: Any) -> None:
         for n in range(size):
             o.emit((name, (op.ticks - 1) * size + n))
 
-    return Body(app, CountCondition(app, count), *args, setup=setup, body=send, name=name, **kwargs)
+    return Step(app, CountCondition(app, count), *args, setup=setup, body=send, name=name, **kwargs)
 
 
-def batch(app: Any, taken: list[Any], size: int, least: int | None = None, *args: Any) -> Body:
+def batch(app: Any, taken: list[Any], size: int, least: int | None = None, *args: Any) -> Step:
     def setup(spec: Any) -> None:
         port = spec.input("in", size=size)
         if least is not None:
             port.condition(ConditionType.MESSAGE_AVAILABLE, min_size=least)
 
-    return Body(app, *args, setup=setup, body=lambda op, i, o: taken.append(i.receive()), name="batch")
+    return Step(app, *args, setup=setup, body=lambda op, i, o: taken.append(i.receive()), name="batch")
 
 
-@every_scheduler
 @pytest.mark.parametrize("condition", [False, True])
-def test_producers_of_different_size_complete_a_batch_together(make: Make, condition: bool) -> None:
+def test_producers_of_different_size_complete_a_batch_together(
+    scheduler: MakeScheduler, condition: bool
+) -> None:
     """After the large burst there is one place left: enough for the small one."""
     taken: list[Any] = []
 
@@ -59,13 +58,12 @@ def test_producers_of_different_size_complete_a_batch_together(make: Make, condi
         app.add_flow(burst(app, "two", 2, 4, condition=condition), b)
         app.add_flow(burst(app, "one", 1, 4, PeriodicCondition(app, 10), condition=condition), b)
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert [len(each) for each in taken] == [3, 3, 3, 3]
     assert app.undelivered() == {}
 
 
-@every_scheduler
-def test_no_condition_on_one_output_leaves_the_room_of_the_other_as_it_is(make: Make) -> None:
+def test_no_condition_on_one_output_leaves_the_room_of_the_other_as_it_is(scheduler: MakeScheduler) -> None:
     taken: list[Any] = []
 
     def compose(app: App) -> None:
@@ -73,7 +71,7 @@ def test_no_condition_on_one_output_leaves_the_room_of_the_other_as_it_is(make: 
             spec.output("careless").condition(ConditionType.NONE)
             spec.output("careful")
 
-        a = Body(
+        a = Step(
             app,
             CountCondition(app, 6),
             setup=setup,
@@ -83,20 +81,21 @@ def test_no_condition_on_one_output_leaves_the_room_of_the_other_as_it_is(make: 
         b = sink(app, taken, PeriodicCondition(app, 100))
         app.add_flow(a, b, {("careless", "in"), ("careful", "in")})
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert taken == [1, 2, 3, 4, 5, 6]
     assert app.dropped() == {}
 
 
-@every_scheduler
-def test_a_producer_without_a_condition_does_not_change_what_another_waits_for(make: Make) -> None:
+def test_a_producer_without_a_condition_does_not_change_what_another_waits_for(
+    scheduler: MakeScheduler,
+) -> None:
     taken: list[Any] = []
 
     def compose(app: App) -> None:
         def setup(spec: Any) -> None:
             spec.output("out").condition(ConditionType.NONE)
 
-        careless = Body(
+        careless = Step(
             app,
             CountCondition(app, 3),
             PeriodicCondition(app, 1000),
@@ -104,7 +103,7 @@ def test_a_producer_without_a_condition_does_not_change_what_another_waits_for(m
             body=lambda op, i, o: o.emit(("careless", op.ticks)),
             name="careless",
         )
-        b = Body(
+        b = Step(
             app,
             PeriodicCondition(app, 10),
             inputs=[("in", {"size": 2})],
@@ -114,7 +113,7 @@ def test_a_producer_without_a_condition_does_not_change_what_another_waits_for(m
         app.add_flow(careless, b, size=8)
         app.add_flow(burst(app, "careful", 2, 20), b)
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert Counter(name for name, _ in taken) == {"careful": 40, "careless": 3}
     assert app.dropped() == {}
 
@@ -127,7 +126,7 @@ def test_producers_that_have_not_run_yet_find_room_after_one_that_does_not_wait(
         def setup(spec: Any) -> None:
             spec.output("out").condition(ConditionType.NONE)
 
-        careless = Body(
+        careless = Step(
             app,
             CountCondition(app, 1),
             setup=setup,
@@ -138,7 +137,7 @@ def test_producers_that_have_not_run_yet_find_room_after_one_that_does_not_wait(
         app.add_flow(careless, b)
         for name in ("a", "b"):
             # They wait for a message that comes later.
-            late = Body(
+            late = Step(
                 app,
                 inputs=["in"],
                 outputs=["out"],
@@ -154,8 +153,7 @@ def test_producers_that_have_not_run_yet_find_room_after_one_that_does_not_wait(
     assert app.undelivered() == {}
 
 
-@every_scheduler
-def test_two_outputs_into_one_queue_wait_for_room_for_both(make: Make) -> None:
+def test_two_outputs_into_one_queue_wait_for_room_for_both(scheduler: MakeScheduler) -> None:
     taken: list[Any] = []
 
     def compose(app: App) -> None:
@@ -163,24 +161,25 @@ def test_two_outputs_into_one_queue_wait_for_room_for_both(make: Make) -> None:
             spec.output("x").condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=2)
             spec.output("y")
 
-        def send(op: Body, i: Any, o: Any) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
             o.emit(1, "x")
             o.emit(2, "x")
             o.emit(3, "y")
 
-        a = Body(app, CountCondition(app, 5), setup=setup, body=send, name="a")
+        a = Step(app, CountCondition(app, 5), setup=setup, body=send, name="a")
         app.add_flow(a, batch(app, taken, 4, 1, PeriodicCondition(app, 10)), {("x", "in"), ("y", "in")})
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert taken == [(1, 2, 3)] * 5
     assert app.dropped() == {}
 
 
-@every_scheduler
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 2), (1, 3), (2, 3), (1, 2, 3)])
 @pytest.mark.parametrize("limit", [3, 4])
 @pytest.mark.parametrize("least", [1, 2])
-def test_each_of_several_producers_gets_its_turn(make: Make, sizes: Any, limit: int, least: int) -> None:
+def test_each_of_several_producers_gets_its_turn(
+    scheduler: MakeScheduler, sizes: Any, limit: int, least: int
+) -> None:
     """One that needs little room does not keep out one that needs more.
 
     With several workers a producer may be running for as long as its thread is kept from the interpreter, and the
@@ -193,14 +192,14 @@ def test_each_of_several_producers_gets_its_turn(make: Make, sizes: Any, limit: 
         for n, size in enumerate(sizes):
             app.add_flow(burst(app, f"a{n}", size, 60), b)
 
-    run(compose, make)
+    run(compose, scheduler)
     seen: Counter[str] = Counter()
     for each in taken:
         seen.update(name for name, _ in each)
         computes = [seen[f"a{n}"] / size for n, size in enumerate(sizes)]
-        if make is greedy and max(computes) <= 50:
+        if scheduler is greedy and max(computes) <= 50:
             assert max(computes) <= 3 * min(computes) + 3, computes
-    if make is greedy or least == 1:
+    if scheduler is greedy or least == 1:
         # Otherwise one message may be left which is too few for the consumer and too many for a producer.
         left = limit if least > 1 else 0
         assert sum(seen.values()) >= 60 * sum(sizes) - left
@@ -219,18 +218,17 @@ def test_producers_that_share_a_queue_never_run_for_the_same_place(
         for n, size in enumerate([1, 2, 3, 4, 1]):
             app.add_flow(burst(app, f"a{n}", size, 40), b)
 
-    def make(app: Any) -> Any:
+    def scheduler(app: Any) -> Any:
         return kind(app, clock=None if real else ManualClock(app), worker_thread_number=workers)
 
-    app = run(compose, make)  # a queue that is full would raise
+    app = run(compose, scheduler)  # a queue that is full would raise
     counts = Counter(name for each in taken for name, _ in each)
     assert counts == {"a0": 40, "a1": 80, "a2": 120, "a3": 160, "a4": 40}
     assert max(map(len, taken)) <= 4
     assert app.undelivered() == {}
 
 
-@every_scheduler
-def test_a_producer_that_has_ended_keeps_nobody_out(make: Make) -> None:
+def test_a_producer_that_has_ended_keeps_nobody_out(scheduler: MakeScheduler) -> None:
     """The one that needs most room is first in line, and is stopped while it waits."""
     taken: list[Any] = []
 
@@ -240,7 +238,7 @@ def test_a_producer_that_has_ended_keeps_nobody_out(make: Make) -> None:
         app.add_flow(large, b)
         app.add_flow(burst(app, "small", 1, 50), b)
         app.add_operator(
-            Body(
+            Step(
                 app,
                 PeriodicCondition(app, 45),
                 CountCondition(app, 2),
@@ -249,14 +247,15 @@ def test_a_producer_that_has_ended_keeps_nobody_out(make: Make) -> None:
             )
         )
 
-    run(compose, make)
+    run(compose, scheduler)
     counts = Counter(name for each in taken for name, _ in each)
     assert counts["small"] == 50
     assert 0 < counts["large"] < 150
 
 
-@every_scheduler
-def test_one_that_waits_for_much_room_keeps_nobody_out_of_a_queue_that_is_not_emptied(make: Make) -> None:
+def test_one_that_waits_for_much_room_keeps_nobody_out_of_a_queue_that_is_not_emptied(
+    scheduler: MakeScheduler,
+) -> None:
     """The consumer also waits for a message that the producer of little emits only with its last."""
     joined: list[Any] = []
 
@@ -265,14 +264,14 @@ def test_one_that_waits_for_much_room_keeps_nobody_out_of_a_queue_that_is_not_em
             spec.input("in", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
             spec.input("go")
 
-        join = Body(
+        join = Step(
             app,
             setup=setup,
             body=lambda op, i, o: joined.append((i.receive("in"), i.receive("go"))),
             name="join",
         )
 
-        def small(op: Body, i: Any, o: Any) -> None:
+        def small(op: Step, i: Any, o: Any) -> None:
             o.emit(op.ticks, "out")
             if op.ticks == 2:
                 o.emit("go", "go")
@@ -281,7 +280,7 @@ def test_one_that_waits_for_much_room_keeps_nobody_out_of_a_queue_that_is_not_em
         later = burst(app, "later", 3, 1, PeriodicCondition(app, 5))
         app.add_flow(large, join, {("out", "in")})
         app.add_flow(later, join, {("out", "in")})
-        a = Body(
+        a = Step(
             app,
             CountCondition(app, 2),
             PeriodicCondition(app, 50),
@@ -291,7 +290,7 @@ def test_one_that_waits_for_much_room_keeps_nobody_out_of_a_queue_that_is_not_em
         )
         app.add_flow(a, join, {("out", "in"), ("go", "go")}, size=8)
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert [go for _, go in joined] == ["go"]
     assert app.dropped() == {}
 
@@ -302,12 +301,12 @@ def test_one_that_has_nothing_to_emit_keeps_nobody_out() -> None:
     in_time: list[bool] = []
 
     def compose(app: App) -> None:
-        def send(op: Body, i: Any, o: Any) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
             o.emit(op.ticks)
             if op.ticks == 5:
                 filled.set()
 
-        def take(op: Body, i: Any, o: Any) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
             i.receive()
             if op.ticks == 1:
                 in_time.append(filled.wait(10))
@@ -315,11 +314,11 @@ def test_one_that_has_nothing_to_emit_keeps_nobody_out() -> None:
         def setup(spec: Any) -> None:
             spec.input("in", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
 
-        b = Body(app, setup=setup, body=take, name="b")
-        idle = Body(app, inputs=["in"], outputs=[("out", {"size": 3})], name="idle")
+        b = Step(app, setup=setup, body=take, name="b")
+        idle = Step(app, inputs=["in"], outputs=[("out", {"size": 3})], name="idle")
         app.add_flow(source(app, []), idle)
         app.add_flow(idle, b)
-        app.add_flow(Body(app, CountCondition(app, 5), outputs=["out"], body=send, name="small"), b)
+        app.add_flow(Step(app, CountCondition(app, 5), outputs=["out"], body=send, name="small"), b)
 
     run(compose, lambda app: EventBasedScheduler(app, worker_thread_number=2))
     assert in_time == [True]
@@ -330,28 +329,29 @@ def test_room_that_is_made_in_the_middle_of_a_compute_is_told_at_once() -> None:
     in_time: list[bool] = []
 
     def compose(app: App) -> None:
-        def send(op: Body, i: Any, o: Any) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
             if op.ticks == 2:
                 again.set()
             o.emit(op.ticks)
 
-        def take(op: Body, i: Any, o: Any) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
             i.receive()
             if op.ticks == 1:
                 in_time.append(again.wait(10))
 
-        b = Body(app, inputs=["in"], body=take, name="b")
-        app.add_flow(Body(app, CountCondition(app, 2), outputs=["out"], body=send, name="a"), b)
+        b = Step(app, inputs=["in"], body=take, name="b")
+        app.add_flow(Step(app, CountCondition(app, 2), outputs=["out"], body=send, name="a"), b)
         app.add_flow(source(app, []), b)
 
     run(compose, lambda app: EventBasedScheduler(app, worker_thread_number=2))
     assert in_time == [True]
 
 
-@every_scheduler
 @pytest.mark.parametrize("order", [(1, 3), (3, 1)])
 @pytest.mark.parametrize("given", [False, True])
-def test_of_two_numbers_of_places_at_one_output_both_hold(make: Make, order: Any, given: bool) -> None:
+def test_of_two_numbers_of_places_at_one_output_both_hold(
+    scheduler: MakeScheduler, order: Any, given: bool
+) -> None:
     free: list[int] = []
 
     def compose(app: App) -> None:
@@ -362,16 +362,16 @@ def test_of_two_numbers_of_places_at_one_output_both_hold(make: Make, order: Any
             for places in on_port:
                 out.condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=places)
 
-        def send(op: Body, i: Any, o: Any) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
             free.append(op._node.transmitter("out").free)  # type: ignore[union-attr]
             o.emit(op.ticks)
 
         # Without a name it is about the only output.
         more = [DownstreamMessageAffordableCondition(app, places) for places in order[len(on_port) :]]
-        a = Body(app, *more, CountCondition(app, 6), setup=setup, body=send, name="a")
+        a = Step(app, *more, CountCondition(app, 6), setup=setup, body=send, name="a")
         app.add_flow(a, batch(app, [], 4, 1, PeriodicCondition(app, 10)))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert len(free) == 6
     assert min(free) == 3
 
@@ -385,12 +385,11 @@ def test_more_room_than_there_is_is_an_error_that_says_what_would_be_right() -> 
         run(lambda app: app.add_flow(burst(app, "a", 3, 1, condition=True), batch(app, [], 2)))
 
 
-@every_scheduler
-def test_a_preceding_count_input_takes_one_of_each_producer(make: Make) -> None:
+def test_a_preceding_count_input_takes_one_of_each_producer(scheduler: MakeScheduler) -> None:
     taken: list[Any] = []
 
     def compose(app: App) -> None:
-        join = Body(
+        join = Step(
             app,
             inputs=[("all", {"size": IOSpec.PRECEDING_COUNT})],
             body=lambda op, i, o: taken.append(i.receive()),
@@ -399,15 +398,14 @@ def test_a_preceding_count_input_takes_one_of_each_producer(make: Make) -> None:
         for name in "abc":
             app.add_flow(source(app, [(name, n) for n in range(5)], name=name), join)
 
-    run(compose, make)
+    run(compose, scheduler)
     assert [len(each) for each in taken] == [3] * 5
 
 
-@every_scheduler
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.randoms(use_true_random=False))
 def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
-    make: Make, random: Random
+    scheduler: MakeScheduler, random: Random
 ) -> None:
     """Two layers of operators, each with a queue that any of the layer before may feed.
 
@@ -426,14 +424,14 @@ def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
     goes = {n: random.randrange(layers[0]) for n in range(layers[2]) if random.random() < 0.7}
     emitted: Counter[Any] = Counter()
     received: Counter[Any] = Counter()
-    stages: dict[Any, Body] = {}
+    stages: dict[Any, Step] = {}
 
     def compose(app: App) -> None:
         stages.clear()
         emitted.clear()
         received.clear()
 
-        def stage(place: tuple[int, int]) -> Body:
+        def stage(place: tuple[int, int]) -> Step:
             def setup(spec: Any) -> None:
                 if place in limits:
                     port = spec.input("in", size=limits[place])
@@ -445,7 +443,7 @@ def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
                 if place[0] == 2 and place[1] in goes:
                     spec.input("go")
 
-            def body(op: Body, i: Any, o: Any) -> None:
+            def body(op: Step, i: Any, o: Any) -> None:
                 if place in limits:
                     received[place] += len(i.receive("in"))
                 if "go" in op.spec.inputs:
@@ -459,7 +457,7 @@ def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
             conditions: list[Any] = [CountCondition(app, counts[place[1]])] if not place[0] else []
             if periods[place]:
                 conditions.append(PeriodicCondition(app, periods[place]))
-            return Body(app, *conditions, setup=setup, body=body, name=f"s{place[0]}{place[1]}")
+            return Step(app, *conditions, setup=setup, body=body, name=f"s{place[0]}{place[1]}")
 
         stages.update({place: stage(place) for place in {**sizes, **limits}})
         for (layer, n), chosen in targets.items():
@@ -471,7 +469,7 @@ def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
             if "in" in each.spec.inputs and not any(flow.input == "in" for flow in each._incoming):
                 app.add_flow(source(app, [], name=f"for_{each.name}"), each, {("out", "in")})
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert not any(key.endswith(".in") for key in app.dropped())
     waiting = app.undelivered()
     left = {place: waiting.get(f"{stages[place].name}.in", 0) for place in limits}

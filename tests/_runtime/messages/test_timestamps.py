@@ -9,13 +9,11 @@ import pytest
 
 from penstock import ConditionType, CountCondition, IOSpec, op
 from penstock._runtime.messages.message import Message
-from tests.harness.pipelines import SCHEDULERS, App, Body, Make, run, source, through
-
-every_scheduler = pytest.mark.parametrize("make", SCHEDULERS)
+from tests.harness import App, MakeScheduler, Step, run, source, through
 
 
-def stamped(app: Any, times: list[Any], name: str = "stamped") -> Body:
-    return Body(
+def stamped(app: Any, times: list[Any], name: str = "stamped") -> Step:
+    return Step(
         app,
         CountCondition(app, len(times)),
         outputs=["out"],
@@ -24,17 +22,18 @@ def stamped(app: Any, times: list[Any], name: str = "stamped") -> Body:
     )
 
 
-def clock(app: Any, seen: list[Any], name: str = "clock", **port: Any) -> Body:
-    def take(op: Body, i: Any, o: Any) -> None:
+def clock(app: Any, seen: list[Any], name: str = "clock", **port: Any) -> Step:
+    def take(op: Step, i: Any, o: Any) -> None:
         i.receive()
         seen.append(i.get_acquisition_timestamp())
 
-    return Body(app, inputs=[("in", port)], body=take, name=name)
+    return Step(app, inputs=[("in", port)], body=take, name=name)
 
 
-@every_scheduler
 @pytest.mark.parametrize("metadata", [True, False])
-def test_a_timestamp_passes_through_operators_that_do_not_know_of_it(make: Make, metadata: bool) -> None:
+def test_a_timestamp_passes_through_operators_that_do_not_know_of_it(
+    scheduler: MakeScheduler, metadata: bool
+) -> None:
     seen: list[Any] = []
 
     def compose(app: App) -> None:
@@ -43,12 +42,11 @@ def test_a_timestamp_passes_through_operators_that_do_not_know_of_it(make: Make,
         for before, after in zip(stages, [*stages[1:], clock(app, seen)], strict=True):
             app.add_flow(before, after)
 
-    run(compose, make)
+    run(compose, scheduler)
     assert seen == [500, None, 502, None]
 
 
-@every_scheduler
-def test_it_passes_through_functions(make: Make) -> None:
+def test_it_passes_through_functions(scheduler: MakeScheduler) -> None:
     seen: list[Any] = []
 
     @op
@@ -65,21 +63,20 @@ def test_it_passes_through_functions(make: Make) -> None:
         app.add_flow(first, second)
         app.add_flow(second, clock(app, seen))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert seen == [7, 8]
 
 
-@every_scheduler
 @pytest.mark.parametrize(
     ("left", "right", "oldest"), [(30, 20, 20), (20, 30, 20), (-1, 20, 20), (-1, -1, None)]
 )
 def test_what_comes_of_several_messages_is_as_old_as_the_oldest(
-    make: Make, left: int, right: int, oldest: Any
+    scheduler: MakeScheduler, left: int, right: int, oldest: Any
 ) -> None:
     seen: list[Any] = []
 
     def compose(app: App) -> None:
-        join = Body(
+        join = Step(
             app,
             inputs=["left", "right"],
             outputs=["out"],
@@ -90,7 +87,7 @@ def test_what_comes_of_several_messages_is_as_old_as_the_oldest(
         app.add_flow(stamped(app, [right], "r"), join, {("out", "right")})
         app.add_flow(join, clock(app, seen))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert seen == [oldest]
 
 
@@ -99,7 +96,7 @@ def test_a_batch_is_as_old_as_the_oldest_in_it(size: Any) -> None:
     seen: list[Any] = []
 
     def compose(app: App) -> None:
-        batch = Body(
+        batch = Step(
             app,
             inputs=[("in", {"size": size})],
             outputs=["out"],
@@ -117,12 +114,11 @@ def test_a_batch_is_as_old_as_the_oldest_in_it(size: Any) -> None:
     assert seen == [30]
 
 
-@every_scheduler
-def test_an_operator_that_names_another_sends_that(make: Make) -> None:
+def test_an_operator_that_names_another_sends_that(scheduler: MakeScheduler) -> None:
     seen: list[Any] = []
 
     def compose(app: App) -> None:
-        def send(op: Body, i: Any, o: Any) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
             received = i.receive()
             if received == 1:
                 o.emit(1, acq_timestamp=np.int64(9))
@@ -131,11 +127,11 @@ def test_an_operator_that_names_another_sends_that(make: Make) -> None:
             else:
                 o.emit(3)
 
-        middle = Body(app, inputs=["in"], outputs=["out"], body=send, name="middle")
+        middle = Step(app, inputs=["in"], outputs=["out"], body=send, name="middle")
         app.add_flow(stamped(app, [500, 501, 502]), middle)
         app.add_flow(middle, clock(app, seen))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert seen == [9, None, 502]
 
 
@@ -147,11 +143,11 @@ def test_a_timestamp_does_not_outlive_its_compute() -> None:
             spec.input("in").condition(ConditionType.NONE)
             spec.output("out")
 
-        def body(op: Body, i: Any, o: Any) -> None:
+        def body(op: Step, i: Any, o: Any) -> None:
             i.receive()
             o.emit(op.ticks)
 
-        keeps_on = Body(app, CountCondition(app, 3), setup=setup, body=body, name="keeps_on")
+        keeps_on = Step(app, CountCondition(app, 3), setup=setup, body=body, name="keeps_on")
         app.add_flow(stamped(app, [500]), keeps_on)
         app.add_flow(keeps_on, clock(app, seen))
 
@@ -163,7 +159,7 @@ def test_one_that_emits_before_it_receives_sends_none() -> None:
     seen: list[Any] = []
 
     def compose(app: App) -> None:
-        early = Body(
+        early = Step(
             app,
             inputs=["in"],
             outputs=["out"],
@@ -177,8 +173,9 @@ def test_one_that_emits_before_it_receives_sends_none() -> None:
     assert seen == [None]
 
 
-@every_scheduler
-def test_the_context_says_the_timestamp_of_what_is_emitted_and_takes_another(make: Make) -> None:
+def test_the_context_says_the_timestamp_of_what_is_emitted_and_takes_another(
+    scheduler: MakeScheduler,
+) -> None:
     seen: list[Any] = []
     sent: list[Any] = []
 
@@ -202,7 +199,7 @@ def test_the_context_says_the_timestamp_of_what_is_emitted_and_takes_another(mak
         app.add_flow(camera(app), middle)
         app.add_flow(middle, clock(app, sent))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert seen == [(0, 100, 100), (1, 101, 101), (2, 102, 102)]
     assert sent == [100, 55, None]
 
@@ -210,7 +207,7 @@ def test_the_context_says_the_timestamp_of_what_is_emitted_and_takes_another(mak
 def test_a_timestamp_that_was_chosen_is_not_changed_by_what_is_received_later() -> None:
     seen: list[Any] = []
 
-    class Chooses(Body):
+    class Chooses(Step):
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             context.acq_timestamp = 900
             op_input.receive()
@@ -225,8 +222,7 @@ def test_a_timestamp_that_was_chosen_is_not_changed_by_what_is_received_later() 
     assert seen == [900]
 
 
-@every_scheduler
-def test_a_function_is_given_the_metadata_that_came_and_adds_to_what_goes(make: Make) -> None:
+def test_a_function_is_given_the_metadata_that_came_and_adds_to_what_goes(scheduler: MakeScheduler) -> None:
     seen: list[Any] = []
 
     @op
@@ -243,7 +239,7 @@ def test_a_function_is_given_the_metadata_that_came_and_adds_to_what_goes(make: 
         app.add_flow(source(app, [1, 2]), middle)
         app.add_flow(middle, show(app, prefix=">"))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert seen == [(">", 1, {"number": 1}), (">", 2, {"number": 2})]
 
 
@@ -263,19 +259,19 @@ def test_a_message_without_a_timestamp_or_metadata_is_the_object_itself() -> Non
     kinds: list[Any] = []
 
     def compose(app: App) -> None:
-        def take(op: Body, i: Any, o: Any) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
             kinds.append(type(op._node.inputs[0].peek()))  # type: ignore[union-attr]
             i.receive()
 
-        def change(op: Body, i: Any, o: Any) -> None:
+        def change(op: Step, i: Any, o: Any) -> None:
             value = i.receive()
             op.metadata.setdefault("x", 1)
             op.metadata.clear()
             o.emit(value)
 
-        middle = Body(app, inputs=["in"], outputs=["out"], body=change, name="middle")
+        middle = Step(app, inputs=["in"], outputs=["out"], body=change, name="middle")
         app.add_flow(stamped(app, [-1, 5]), middle)
-        app.add_flow(middle, Body(app, inputs=["in"], body=take))
+        app.add_flow(middle, Step(app, inputs=["in"], body=take))
 
     run(compose)
     assert kinds == [int, Message]

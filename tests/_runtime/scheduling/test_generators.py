@@ -17,7 +17,7 @@ from penstock.conditions import (
 )
 from penstock.core import Condition, SchedulingStatusType
 from penstock.resources import ManualClock, RealtimeClock
-from tests.harness.pipelines import SCHEDULERS, App, Body, Make, run, sink, source
+from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink, source
 
 
 @op
@@ -27,7 +27,7 @@ def repeat(value: int) -> Any:
         yield value
 
 
-def workers(count: int) -> Make:
+def workers(count: int) -> MakeScheduler:
     def make(app: Application, **kwargs: Any) -> EventBasedScheduler:
         clock = kwargs.pop("clock", None) or ManualClock(app)
         return EventBasedScheduler(app, clock=clock, worker_thread_number=count, **kwargs)
@@ -40,15 +40,15 @@ def real_time(app: Application, **kwargs: Any) -> EventBasedScheduler:
     return EventBasedScheduler(app, clock=RealtimeClock(app), worker_thread_number=3, **kwargs)
 
 
-MAKES = [*SCHEDULERS, workers(1), workers(5), real_time]
+WITH_MORE_WORKERS = [*SCHEDULERS, workers(1), workers(5), real_time]
 
 
-@pytest.fixture(params=MAKES, ids=lambda make: make.__name__)
-def make(request: pytest.FixtureRequest) -> Any:
+@pytest.fixture(params=WITH_MORE_WORKERS)
+def scheduler(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-def test_every_value_arrives_in_order_at_a_queue_of_one(make: Make) -> None:
+def test_every_value_arrives_in_order_at_a_queue_of_one(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
 
     def compose(app: App) -> None:
@@ -56,12 +56,12 @@ def test_every_value_arrives_in_order_at_a_queue_of_one(make: Make) -> None:
         app.add_flow(source(app, [2, 0, 3, 1, 0]), several)
         app.add_flow(several, sink(app, taken))
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert taken == [2, 2, 3, 3, 3, 1]
     assert app.dropped() == app.undelivered() == {}
 
 
-def test_generators_follow_each_other(make: Make) -> None:
+def test_generators_follow_each_other(scheduler: MakeScheduler) -> None:
     taken: list[str] = []
 
     @op
@@ -78,11 +78,11 @@ def test_generators_follow_each_other(make: Make) -> None:
         app.add_flow(first, second)
         app.add_flow(second, sink(app, taken))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert taken == list("abcdefg")
 
 
-def test_a_message_is_not_taken_before_the_last_is_done(make: Make) -> None:
+def test_a_message_is_not_taken_before_the_last_is_done(scheduler: MakeScheduler) -> None:
     log: list[str] = []
 
     @op
@@ -97,7 +97,7 @@ def test_a_message_is_not_taken_before_the_last_is_done(make: Make) -> None:
         app.add_flow(source(app, range(4)), pairs)
         app.add_flow(pairs, sink(app, []))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert log == [f"{what} {n}" for n in range(4) for what in ("begin", "end")]
 
 
@@ -112,21 +112,21 @@ def test_a_slow_receiver_holds_it_back() -> None:
             made.append(n)
             yield n
 
-    def slow(body: Body, op_input: Any, op_output: Any) -> None:
+    def slow(body: Step, op_input: Any, op_output: Any) -> None:
         taken = op_input.receive("in")
         ahead.append(len(made) - taken)
 
     def compose(app: App) -> None:
         counted = count(app)
         app.add_flow(source(app, [20]), counted)
-        app.add_flow(counted, Body(app, PeriodicCondition(app, "10ms"), inputs=["in"], body=slow))
+        app.add_flow(counted, Step(app, PeriodicCondition(app, "10ms"), inputs=["in"], body=slow))
 
     run(compose)
     assert len(made) == 20
     assert max(ahead) <= 2
 
 
-def test_the_slowest_of_several_receivers_holds_it_back(make: Make) -> None:
+def test_the_slowest_of_several_receivers_holds_it_back(scheduler: MakeScheduler) -> None:
     fast: list[int] = []
     slow: list[int] = []
 
@@ -136,11 +136,11 @@ def test_the_slowest_of_several_receivers_holds_it_back(make: Make) -> None:
         app.add_flow(several, sink(app, fast, name="fast"))
         app.add_flow(several, sink(app, slow, PeriodicCondition(app, "1ms"), name="slow"))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert fast == slow == [5] * 10
 
 
-def test_several_inputs_are_taken_together(make: Make) -> None:
+def test_several_inputs_are_taken_together(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
 
     @op
@@ -153,11 +153,11 @@ def test_several_inputs_are_taken_together(make: Make) -> None:
         app.add_flow(source(app, [3, 12], name="b"), numbers, {"out": "high"})
         app.add_flow(numbers, sink(app, taken))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert taken == [0, 1, 2, 10, 11]
 
 
-def test_any_number_of_connections_is_taken_together(make: Make) -> None:
+def test_any_number_of_connections_is_taken_together(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
 
     @op
@@ -170,11 +170,11 @@ def test_any_number_of_connections_is_taken_together(make: Make) -> None:
             app.add_flow(source(app, [n, 10 * n], name=f"s{n}"), all_of_them)
         app.add_flow(all_of_them, sink(app, taken))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert taken == [0, 1, 2, 0, 10, 20]
 
 
-def test_several_outputs_take_a_tuple_or_a_dict_in_each_step(make: Make) -> None:
+def test_several_outputs_take_a_tuple_or_a_dict_in_each_step(scheduler: MakeScheduler) -> None:
     low: list[int] = []
     high: list[int] = []
 
@@ -191,11 +191,11 @@ def test_several_outputs_take_a_tuple_or_a_dict_in_each_step(make: Make) -> None
         app.add_flow(parts, sink(app, low, name="l"), {"low": "in"})
         app.add_flow(parts, sink(app, high, name="h"), {"high": "in"})
 
-    run(compose, make)
+    run(compose, scheduler)
     assert (low, high) == ([0, 2, 10, 12], [1, 3, 11, 13])
 
 
-def test_an_exception_in_the_middle_comes_out_after_what_was_emitted(make: Make) -> None:
+def test_an_exception_in_the_middle_comes_out_after_what_was_emitted(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
 
     @op
@@ -209,12 +209,12 @@ def test_an_exception_in_the_middle_comes_out_after_what_was_emitted(make: Make)
         app.add_flow(failing, sink(app, taken))
 
     with pytest.raises(ZeroDivisionError) as caught:
-        run(compose, make)
+        run(compose, scheduler)
     assert caught.value.__notes__ == ["raised in compute of operator 'fail' (FunctionOperator)"]
     assert taken in ([0], [])
 
 
-def test_it_goes_on_with_the_next_message_where_an_exception_is_caught(make: Make) -> None:
+def test_it_goes_on_with_the_next_message_where_an_exception_is_caught(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
     caught: list[int] = []
 
@@ -247,12 +247,12 @@ def test_it_goes_on_with_the_next_message_where_an_exception_is_caught(make: Mak
         app.add_flow(source(app, range(6)), failing)
         app.add_flow(failing, sink(app, taken))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert taken == [0, 0, 2, 2, 3, 4, 4, 5, 5]
     assert len(caught) == 2
 
 
-def test_a_stop_in_the_middle_closes_the_generator(make: Make) -> None:
+def test_a_stop_in_the_middle_closes_the_generator(scheduler: MakeScheduler) -> None:
     log: list[str] = []
 
     @op
@@ -263,7 +263,7 @@ def test_a_stop_in_the_middle_closes_the_generator(make: Make) -> None:
         finally:
             log.append("closed")
 
-    def stop(body: Body, op_input: Any, op_output: Any) -> None:
+    def stop(body: Step, op_input: Any, op_output: Any) -> None:
         op_input.receive()
         if body.ticks == 3:
             body.fragment.stop_execution()
@@ -271,9 +271,9 @@ def test_a_stop_in_the_middle_closes_the_generator(make: Make) -> None:
     def compose(app: App) -> None:
         going = endless(app)
         app.add_flow(source(app, range(9)), going)
-        app.add_flow(going, Body(app, inputs=["in"], body=stop))
+        app.add_flow(going, Step(app, inputs=["in"], body=stop))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert log == ["closed"]
 
 
@@ -311,14 +311,14 @@ def test_a_function_that_yields_once_takes_one_step_for_each_message_that_waits(
     def same(value: int) -> Any:
         yield value
 
-    def note(body: Body, op_input: Any, op_output: Any) -> None:
+    def note(body: Step, op_input: Any, op_output: Any) -> None:
         op_input.receive()
         times.append(body.fragment.scheduler().clock.timestamp() // 1_000_000)
 
     def compose(app: App) -> None:
         paced = same(app, PeriodicCondition(app, "10ms"))
         app.add_flow(source(app, range(4)), paced)
-        app.add_flow(paced, Body(app, inputs=["in"], body=note))
+        app.add_flow(paced, Step(app, inputs=["in"], body=note))
 
     run(compose)
     assert times == [0, 10, 20, 30]
@@ -327,14 +327,14 @@ def test_a_function_that_yields_once_takes_one_step_for_each_message_that_waits(
 def test_a_pace_is_that_of_the_values() -> None:
     times: list[int] = []
 
-    def note(body: Body, op_input: Any, op_output: Any) -> None:
+    def note(body: Step, op_input: Any, op_output: Any) -> None:
         op_input.receive()
         times.append(body.fragment.scheduler().clock.timestamp() // 1_000_000)
 
     def compose(app: App) -> None:
         paced = repeat(app, PeriodicCondition(app, "10ms"))
         app.add_flow(source(app, [2, 3]), paced)
-        app.add_flow(paced, Body(app, inputs=["in"], body=note))
+        app.add_flow(paced, Step(app, inputs=["in"], body=note))
 
     run(compose)
     assert times == [0, 10, 20, 30, 40]
@@ -358,14 +358,14 @@ def test_a_switch_ends_it_in_the_middle() -> None:
     def compose(app: App) -> None:
         switch = BooleanCondition(app)
 
-        def take(body: Body, op_input: Any, op_output: Any) -> None:
+        def take(body: Step, op_input: Any, op_output: Any) -> None:
             taken.append(op_input.receive())
             if body.ticks == 2:
                 switch.disable_tick()
 
         several = repeat(app, switch)
         app.add_flow(source(app, [9]), several)
-        app.add_flow(several, Body(app, inputs=["in"], body=take))
+        app.add_flow(several, Step(app, inputs=["in"], body=take))
 
     run(compose)
     assert len(taken) in (2, 3)
@@ -395,7 +395,7 @@ class Waiting(Condition):
 
 
 @pytest.mark.parametrize("condition", CONDITIONS_ON_INPUTS)
-def test_a_condition_on_an_input_does_not_hold_values_back(condition: str, make: Make) -> None:
+def test_a_condition_on_an_input_does_not_hold_values_back(condition: str, scheduler: MakeScheduler) -> None:
     taken: list[int] = []
 
     def compose(app: App) -> None:
@@ -403,7 +403,7 @@ def test_a_condition_on_an_input_does_not_hold_values_back(condition: str, make:
         app.add_flow(source(app, [3, 0, 2]), several)
         app.add_flow(several, sink(app, taken))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert taken == [3, 3, 3, 2, 2]
 
 
@@ -421,33 +421,33 @@ def test_a_condition_on_an_input_is_told_of_the_steps_that_received() -> None:
     assert not told[0].notify_scheduler()  # it is not part of the run any more
 
 
-def test_metadata_goes_out_with_every_value(make: Make) -> None:
+def test_metadata_goes_out_with_every_value(scheduler: MakeScheduler) -> None:
     seen: list[tuple[int, int]] = []
 
-    def send(body: Body, op_input: Any, op_output: Any) -> None:
+    def send(body: Step, op_input: Any, op_output: Any) -> None:
         body.metadata["frame"] = body.ticks
         op_output.emit(2)
 
-    def take(body: Body, op_input: Any, op_output: Any) -> None:
+    def take(body: Step, op_input: Any, op_output: Any) -> None:
         seen.append((op_input.receive(), body.metadata["frame"]))
 
     def compose(app: App) -> None:
         several = repeat(app)
-        app.add_flow(Body(app, CountCondition(app, 3), outputs=["out"], body=send, name="camera"), several)
-        app.add_flow(several, Body(app, inputs=["in"], body=take, name="screen"))
+        app.add_flow(Step(app, CountCondition(app, 3), outputs=["out"], body=send, name="camera"), several)
+        app.add_flow(several, Step(app, inputs=["in"], body=take, name="screen"))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert seen == [(2, 1), (2, 1), (2, 2), (2, 2), (2, 3), (2, 3)]
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_the_timestamp_of_a_message_goes_out_with_every_value(make: Make) -> None:
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_the_timestamp_of_a_message_goes_out_with_every_value(scheduler: MakeScheduler) -> None:
     seen: list[Any] = []
 
-    def emit(body: Body, op_input: Any, op_output: Any) -> None:
+    def emit(body: Step, op_input: Any, op_output: Any) -> None:
         op_output.emit(body.ticks, "out", acq_timestamp=1000 * body.ticks)
 
-    def receive(body: Body, op_input: Any, op_output: Any) -> None:
+    def receive(body: Step, op_input: Any, op_output: Any) -> None:
         seen.append((op_input.receive(), op_input.get_acquisition_timestamp()))
 
     @op
@@ -456,31 +456,31 @@ def test_the_timestamp_of_a_message_goes_out_with_every_value(make: Make) -> Non
         yield -value
 
     def compose(app: App) -> None:
-        numbers = Body(app, CountCondition(app, 2), outputs=["out"], body=emit, name="numbers")
+        numbers = Step(app, CountCondition(app, 2), outputs=["out"], body=emit, name="numbers")
         doubled = twice(app)
         app.add_flow(numbers, doubled)
-        app.add_flow(doubled, Body(app, inputs=["in"], body=receive, name="in"))
+        app.add_flow(doubled, Step(app, inputs=["in"], body=receive, name="in"))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert seen == [(1, 1000), (-1, 1000), (2, 2000), (-2, 2000)]
 
 
 def test_metadata_of_one_message_does_not_come_with_the_next() -> None:
     seen: list[dict[str, Any]] = []
 
-    def send(body: Body, op_input: Any, op_output: Any) -> None:
+    def send(body: Step, op_input: Any, op_output: Any) -> None:
         if body.ticks % 2:
             body.metadata["odd"] = body.ticks
         op_output.emit(1)
 
-    def take(body: Body, op_input: Any, op_output: Any) -> None:
+    def take(body: Step, op_input: Any, op_output: Any) -> None:
         op_input.receive()
         seen.append(dict(body.metadata))
 
     def compose(app: App) -> None:
         several = repeat(app)
-        app.add_flow(Body(app, CountCondition(app, 4), outputs=["out"], body=send, name="camera"), several)
-        app.add_flow(several, Body(app, inputs=["in"], body=take, name="screen"))
+        app.add_flow(Step(app, CountCondition(app, 4), outputs=["out"], body=send, name="camera"), several)
+        app.add_flow(several, Step(app, inputs=["in"], body=take, name="screen"))
 
     run(compose)
     assert seen == [{"odd": 1}, {}, {"odd": 3}, {}]

@@ -26,7 +26,7 @@ from penstock.conditions import (
 from penstock.core import Clock, Condition, SchedulingStatusType
 from penstock.gpu import sim
 from penstock.resources import MachineClock, ManualClock, RealtimeClock
-from tests.harness.pipelines import SCHEDULERS, App, Body, Make, event_based, greedy, run, sink, source
+from tests.harness import SCHEDULERS, App, MakeScheduler, Step, event_based, greedy, run, sink, source
 
 MS = 1_000_000
 WORKERS = [1, 2, 3, 5]
@@ -49,13 +49,13 @@ class CountingClock(MachineClock):
         return super().park(parker, seconds)
 
 
-def in_virtual_time(workers: int, **settings: Any) -> Make:
-    def make(app: Any, **more: Any) -> Any:
+def in_virtual_time(workers: int, **settings: Any) -> MakeScheduler:
+    def scheduler(app: Any, **more: Any) -> Any:
         return EventBasedScheduler(
             app, clock=CountingClock(app), worker_thread_number=workers, **settings, **more
         )
 
-    return make
+    return scheduler
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_worker_wakes_once_for_a_tick_and_wakes_nobody_who_is_not_needed(
     machine: Any, workers: int, limit: int
 ) -> None:
     def compose(app: App) -> None:
-        app.add_operator(Body(app, CountCondition(app, 100), PeriodicCondition(app, 500 * MS), name="ticks"))
+        app.add_operator(Step(app, CountCondition(app, 100), PeriodicCondition(app, 500 * MS), name="ticks"))
 
     app = run(compose, in_virtual_time(workers, max_duration_ms=limit))
     clock: Any = app.scheduler().clock
@@ -89,7 +89,7 @@ def test_a_run_that_only_waits_for_its_longest_duration_wakes_nobody(machine: An
     def compose(app: App) -> None:
         waiting = AsynchronousCondition(app)
         waiting.event_state = AsynchronousEventState.EVENT_WAITING
-        app.add_operator(Body(app, waiting, name="waits"))
+        app.add_operator(Step(app, waiting, name="waits"))
 
     app = run(compose, in_virtual_time(workers, max_duration_ms=1_000))
     clock: Any = app.scheduler().clock
@@ -104,7 +104,7 @@ def test_two_periods_on_one_clock_cost_at_most_one_hand_over_for_each_tick(
 ) -> None:
     def compose(app: App) -> None:
         for name, period in (("a", 10 * MS), ("b", 15 * MS)):
-            app.add_operator(Body(app, CountCondition(app, 60), PeriodicCondition(app, period), name=name))
+            app.add_operator(Step(app, CountCondition(app, 60), PeriodicCondition(app, period), name=name))
 
     app = run(compose, in_virtual_time(workers))
     clock: Any = app.scheduler().clock
@@ -116,12 +116,12 @@ def test_two_periods_on_one_clock_cost_at_most_one_hand_over_for_each_tick(
 def test_a_compute_that_takes_wall_time_does_not_keep_idle_workers_awake(machine: Any, workers: int) -> None:
     """In virtual time it would take a worker that goes on waking others for ever: the clock stands still."""
 
-    def take_wall_time(body: Body, op_input: Any, op_output: Any) -> None:
+    def take_wall_time(body: Step, op_input: Any, op_output: Any) -> None:
         threading.Event().wait(0.002)
 
     def compose(app: App) -> None:
         app.add_operator(
-            Body(
+            Step(
                 app,
                 CountCondition(app, 5),
                 PeriodicCondition(app, 500 * MS),
@@ -147,47 +147,46 @@ def test_a_periodic_operator_keeps_its_beat_beside_a_long_compute(machine: Any, 
     def compose(app: App) -> None:
         clock = app.scheduler().clock
 
-        def beat(body: Body, op_input: Any, op_output: Any) -> None:
+        def beat(body: Step, op_input: Any, op_output: Any) -> None:
             beats.append(clock.timestamp())
 
-        def sleep(body: Body, op_input: Any, op_output: Any) -> None:
+        def sleep(body: Step, op_input: Any, op_output: Any) -> None:
             clock.sleep_for(1.0)
             slow.set()
 
         app.add_operator(
-            Body(app, CountCondition(app, 150), PeriodicCondition(app, 10 * MS), name="beat", body=beat)
+            Step(app, CountCondition(app, 150), PeriodicCondition(app, 10 * MS), name="beat", body=beat)
         )
-        app.add_operator(Body(app, CountCondition(app, 1), name="slow", body=sleep))
+        app.add_operator(Step(app, CountCondition(app, 1), name="slow", body=sleep))
 
     run(compose, in_virtual_time(workers))
     assert slow.is_set()
     assert beats == [number * 10 * MS for number in range(150)]
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_an_operator_that_ran_before_its_time_no_longer_waits_for_it(make: Make) -> None:
+def test_an_operator_that_ran_before_its_time_no_longer_waits_for_it(scheduler: MakeScheduler) -> None:
     lengths: list[int] = []
 
     def compose(app: App) -> None:
         taken: list[Any] = []
         clock = app.scheduler().clock
 
-        def receive(body: Body, op_input: Any, op_output: Any) -> None:
+        def receive(body: Step, op_input: Any, op_output: Any) -> None:
             taken.append(op_input.receive("in"))
             assert app._engine is not None
             lengths.append(len(app._engine.timers))
 
-        def emit(body: Body, op_input: Any, op_output: Any) -> None:
+        def emit(body: Step, op_input: Any, op_output: Any) -> None:
             clock.sleep_for(1 * MS)  # so that each time waited for is another
             op_output.emit(body.ticks, "out")
 
-        ticks = Body(app, CountCondition(app, 500), outputs=["out"], name="source", body=emit)
+        ticks = Step(app, CountCondition(app, 500), outputs=["out"], name="source", body=emit)
         timeout = MultiMessageAvailableTimeoutCondition(app, "3s", min_sum=1, receivers=["in"])
         app.add_flow(
-            ticks, Body(app, timeout, CountCondition(app, 500), inputs=["in"], name="in", body=receive)
+            ticks, Step(app, timeout, CountCondition(app, 500), inputs=["in"], name="in", body=receive)
         )
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert len(lengths) == 500
     assert max(lengths) < 100  # the heap of timers does not grow with what has been waited for
     assert app.scheduler().clock.timestamp() < 600 * MS  # and the run does not end 3 s late
@@ -215,20 +214,20 @@ def test_an_operator_that_ended_keeps_no_timer_and_no_event_outstanding() -> Non
 
     def compose(app: App) -> None:
         switch = BooleanCondition(app)
-        late = Body(app, switch, PeriodicCondition(app, 3600 * 1000 * MS), name="late")
+        late = Step(app, switch, PeriodicCondition(app, 3600 * 1000 * MS), name="late")
         event = AsynchronousCondition(app)
         event.event_state = AsynchronousEventState.EVENT_WAITING
         off = BooleanCondition(app, name="off")
-        waits = Body(app, event, off, name="waits")
+        waits = Step(app, event, off, name="waits")
 
-        def end(body: Body, op_input: Any, op_output: Any) -> None:
+        def end(body: Step, op_input: Any, op_output: Any) -> None:
             if body.ticks == 3:
                 switch.disable_tick()
                 waits.stop_execution()
 
         app.add_operator(late)
         app.add_operator(waits)
-        ends = Body(
+        ends = Step(
             app,
             CountCondition(app, 3),
             PeriodicCondition(app, 1 * MS),
@@ -238,14 +237,13 @@ def test_an_operator_that_ended_keeps_no_timer_and_no_event_outstanding() -> Non
         )
         app.add_flow(ends, sink(app, []))  # which never ends, and never runs
 
-    for make in SCHEDULERS:
-        app = run(compose, make)
+    for scheduler in SCHEDULERS:
+        app = run(compose, scheduler)
         assert app.scheduler().clock.timestamp() == 2 * MS
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
 def test_an_event_outstanding_since_the_start_of_an_operator_without_messages_is_no_deadlock(
-    make: Make,
+    scheduler: MakeScheduler,
 ) -> None:
     """The operator is blocked by its input from the first, and its condition is asked all the same."""
     taken: list[Any] = []
@@ -274,26 +272,25 @@ def test_an_event_outstanding_since_the_start_of_an_operator_without_messages_is
 
         threading.Thread(target=open_gate).start()
 
-    run(compose, make)
+    run(compose, scheduler)
     assert taken == [1]
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
 @pytest.mark.parametrize("state", [AsynchronousEventState.READY, AsynchronousEventState.EVENT_NEVER])
 def test_an_event_that_comes_for_an_operator_without_messages_is_outstanding_no_more(
-    make: Make, state: AsynchronousEventState
+    scheduler: MakeScheduler, state: AsynchronousEventState
 ) -> None:
     def compose(app: App) -> None:
         event = AsynchronousCondition(app)
         event.event_state = AsynchronousEventState.EVENT_WAITING
 
-        def tell(op: Body, i: Any, o: Any) -> None:
+        def tell(op: Step, i: Any, o: Any) -> None:
             event.event_state = state
 
-        tells = Body(app, CountCondition(app, 1), outputs=["out"], body=tell, name="tells")
+        tells = Step(app, CountCondition(app, 1), outputs=["out"], body=tell, name="tells")
         app.add_flow(tells, sink(app, [], event))
 
-    app = App(compose, make)
+    app = App(compose, scheduler)
     future = app.run_async()
     try:
         future.result(timeout=10)
@@ -317,23 +314,23 @@ class Asked(Condition):
         return self.answer, None
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_a_condition_that_says_wait_is_polled_until_the_deadlock_timeout_ends_the_run(make: Make) -> None:
+def test_a_condition_that_says_wait_is_polled_until_the_deadlock_timeout_ends_the_run(
+    scheduler: MakeScheduler,
+) -> None:
     conditions: list[Asked] = []
 
     def compose(app: App) -> None:
         conditions[:] = [Asked(app, answer=SchedulingStatusType.WAIT)]
-        app.add_operator(Body(app, conditions[0], name="waits"))
+        app.add_operator(Step(app, conditions[0], name="waits"))
 
-    app = run(compose, make, stop_on_deadlock_timeout=100, check_recession_period_ms=20)
+    app = run(compose, scheduler, stop_on_deadlock_timeout=100, check_recession_period_ms=20)
     assert app.scheduler().clock.timestamp() == 100 * MS
     times = conditions[0].times
     assert [time for time in range(0, 100 * MS, 20 * MS) if time not in times] == []
     assert len(times) <= 12
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_the_deadlock_timeout_begins_anew_when_something_ran(make: Make) -> None:
+def test_the_deadlock_timeout_begins_anew_when_something_ran(scheduler: MakeScheduler) -> None:
     class NowAndThen(Condition):
         """Says READY four times, every 60 ms, and WAIT in between."""
 
@@ -344,15 +341,14 @@ def test_the_deadlock_timeout_begins_anew_when_something_ran(make: Make) -> None
             return (SchedulingStatusType.READY if is_time else SchedulingStatusType.WAIT), None
 
     def compose(app: App) -> None:
-        app.add_operator(Body(app, NowAndThen(app), name="runs"))
+        app.add_operator(Step(app, NowAndThen(app), name="runs"))
 
-    app = run(compose, make, stop_on_deadlock_timeout=100, check_recession_period_ms=20)
+    app = run(compose, scheduler, stop_on_deadlock_timeout=100, check_recession_period_ms=20)
     assert app.graph.find("runs").ticks == 4  # type: ignore[attr-defined]
     assert app.scheduler().clock.timestamp() == (180 + 100) * MS
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_a_condition_that_says_wait_is_asked_once_more_before_the_run_ends(make: Make) -> None:
+def test_a_condition_that_says_wait_is_asked_once_more_before_the_run_ends(scheduler: MakeScheduler) -> None:
     """Without a timeout for a deadlock there is no later."""
     ran: list[int] = []
 
@@ -362,15 +358,16 @@ def test_a_condition_that_says_wait_is_asked_once_more_before_the_run_ends(make:
 
     def compose(app: App) -> None:
         ran.clear()
-        app.add_operator(Body(app, Afterwards(app), CountCondition(app, 1), name="waits"))
-        app.add_operator(Body(app, CountCondition(app, 1), name="runs", body=lambda op, i, o: ran.append(1)))
+        app.add_operator(Step(app, Afterwards(app), CountCondition(app, 1), name="waits"))
+        app.add_operator(Step(app, CountCondition(app, 1), name="runs", body=lambda op, i, o: ran.append(1)))
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_a_condition_that_says_wait_is_asked_while_others_run_on_and_time_stands_still(make: Make) -> None:
+def test_a_condition_that_says_wait_is_asked_while_others_run_on_and_time_stands_still(
+    scheduler: MakeScheduler,
+) -> None:
     ran: list[str] = []
 
     class Afterwards(Condition):
@@ -382,14 +379,13 @@ def test_a_condition_that_says_wait_is_asked_while_others_run_on_and_time_stands
             ("runs", CountCondition(app, 100)),
             ("waits", Afterwards(app), CountCondition(app, 1)),
         ):
-            app.add_operator(Body(app, *conditions, name=name, body=lambda op, i, o: ran.append(op.name)))
+            app.add_operator(Step(app, *conditions, name=name, body=lambda op, i, o: ran.append(op.name)))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert ran.index("waits") < 100
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_conditions_that_say_wait_do_not_have_each_other_asked_for_ever(make: Make) -> None:
+def test_conditions_that_say_wait_do_not_have_each_other_asked_for_ever(scheduler: MakeScheduler) -> None:
     class Waits(Condition):
         asked = 0
 
@@ -400,16 +396,15 @@ def test_conditions_that_say_wait_do_not_have_each_other_asked_for_ever(make: Ma
 
     def compose(app: App) -> None:
         first, second = (Waits(app, name=name) for name in ("first", "second"))
-        app.add_operator(Body(app, first, name="a"))
-        app.add_operator(Body(app, second, name="b"))
-        notify = Body(app, CountCondition(app, 1), name="c", body=lambda op, i, o: first.notify_scheduler())
+        app.add_operator(Step(app, first, name="a"))
+        app.add_operator(Step(app, second, name="b"))
+        notify = Step(app, CountCondition(app, 1), name="c", body=lambda op, i, o: first.notify_scheduler())
         app.add_operator(notify)
 
-    run(compose, make)
+    run(compose, scheduler)
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_a_condition_of_an_operator_that_ended_is_asked_no_more(make: Make) -> None:
+def test_a_condition_of_an_operator_that_ended_is_asked_no_more(scheduler: MakeScheduler) -> None:
     """Its answer would count: an event outstanding keeps a run from ending."""
     ran: list[int] = []
 
@@ -421,10 +416,10 @@ def test_a_condition_of_an_operator_that_ended_is_asked_no_more(make: Make) -> N
     def compose(app: App) -> None:
         ran.clear()
         once = CountCondition(app, 1)
-        ends = Body(app, Checks(app), once, outputs=["out"], body=lambda op, i, o: ran.append(1), name="ends")
+        ends = Step(app, Checks(app), once, outputs=["out"], body=lambda op, i, o: ran.append(1), name="ends")
         app.add_flow(ends, sink(app, []))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert ran == [1]
 
 
@@ -438,8 +433,8 @@ def test_a_condition_that_said_wait_and_then_never_is_polled_no_more(machine: An
             return (SchedulingStatusType.WAIT if self.asked < 3 else SchedulingStatusType.NEVER), None
 
     def compose(app: App) -> None:
-        app.add_operator(Body(app, Gone(app), name="gone"))
-        app.add_operator(Body(app, CountCondition(app, 20), PeriodicCondition(app, 500 * MS), name="ticks"))
+        app.add_operator(Step(app, Gone(app), name="gone"))
+        app.add_operator(Step(app, CountCondition(app, 20), PeriodicCondition(app, 500 * MS), name="ticks"))
 
     app = run(compose, in_virtual_time(workers))
     clock: Any = app.scheduler().clock
@@ -459,11 +454,11 @@ def test_a_condition_that_says_wait_is_polled_while_an_event_is_outstanding(
         event = AsynchronousCondition(app)
         event.event_state = AsynchronousEventState.EVENT_WAITING
 
-        def end(op: Body, i: Any, o: Any) -> None:
+        def end(op: Step, i: Any, o: Any) -> None:
             event.event_state = AsynchronousEventState.EVENT_NEVER
 
-        app.add_operator(Body(app, event, name="waits"))
-        app.add_operator(Body(app, Later(app), CountCondition(app, 1), body=end, name="polled"))
+        app.add_operator(Step(app, event, name="waits"))
+        app.add_operator(Step(app, Later(app), CountCondition(app, 1), body=end, name="polled"))
 
     app = App(compose, in_virtual_time(workers))
     future = app.run_async()
@@ -474,8 +469,10 @@ def test_a_condition_that_says_wait_is_polled_while_an_event_is_outstanding(
     assert app.scheduler().clock.timestamp() == 50 * MS
 
 
-@pytest.mark.parametrize("make", SCHEDULERS[1:])
-def test_a_condition_that_says_wait_is_asked_while_another_operator_computes(make: Make) -> None:
+@pytest.mark.parametrize("scheduler", SCHEDULERS[1:])
+def test_a_condition_that_says_wait_is_asked_while_another_operator_computes(
+    scheduler: MakeScheduler,
+) -> None:
     asked = threading.Event()
     computing = threading.Event()
 
@@ -485,26 +482,25 @@ def test_a_condition_that_says_wait_is_asked_while_another_operator_computes(mak
                 asked.set()
             return (SchedulingStatusType.READY if asked.is_set() else SchedulingStatusType.WAIT), None
 
-    def compute(body: Body, op_input: Any, op_output: Any) -> None:
+    def compute(body: Step, op_input: Any, op_output: Any) -> None:
         computing.set()
         assert asked.wait(10)
 
     def compose(app: App) -> None:
-        app.add_operator(Body(app, CountCondition(app, 1), name="computes", body=compute))
-        app.add_operator(Body(app, Polled(app), CountCondition(app, 1), name="waits"))
+        app.add_operator(Step(app, CountCondition(app, 1), name="computes", body=compute))
+        app.add_operator(Step(app, Polled(app), CountCondition(app, 1), name="waits"))
 
     for clock in (ManualClock, RealtimeClock):
         asked.clear()
         computing.clear()
-        app = App(compose, lambda app, clock=clock: make(app, clock=clock(app)))
+        app = App(compose, lambda app, clock=clock: scheduler(app, clock=clock(app)))
         app.run()
         assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
 @pytest.mark.parametrize("in_or", [False, True])
 def test_a_condition_that_waits_for_an_event_is_not_asked_until_it_is_notified(
-    make: Make, in_or: bool
+    scheduler: MakeScheduler, in_or: bool
 ) -> None:
     conditions: list[Asked] = []
     before: list[int] = []
@@ -515,7 +511,7 @@ def test_a_condition_that_waits_for_an_event_is_not_asked_until_it_is_notified(
         never = Asked(app, answer=SchedulingStatusType.WAIT_EVENT, name="never")
         given = OrConditionCombiner(app, terms=[waits, never]) if in_or else waits
 
-        def notify(body: Body, op_input: Any, op_output: Any) -> None:
+        def notify(body: Step, op_input: Any, op_output: Any) -> None:
             op_output.emit(body.ticks, "out")
             if body.ticks == 200:
                 before.append(len(waits.times))
@@ -524,17 +520,18 @@ def test_a_condition_that_waits_for_an_event_is_not_asked_until_it_is_notified(
                 never.answer = SchedulingStatusType.NEVER
                 never.notify_scheduler()
 
-        busy = Body(app, CountCondition(app, 200), outputs=["out"], name="busy", body=notify)
+        busy = Step(app, CountCondition(app, 200), outputs=["out"], name="busy", body=notify)
         app.add_flow(busy, sink(app, []))
-        app.add_operator(Body(app, given, CountCondition(app, 1), name="waits"))
+        app.add_operator(Step(app, given, CountCondition(app, 1), name="waits"))
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert before == [1]
     assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_a_message_has_one_term_of_an_or_asked_while_another_waits_for_its_event(make: Make) -> None:
+def test_a_message_has_one_term_of_an_or_asked_while_another_waits_for_its_event(
+    scheduler: MakeScheduler,
+) -> None:
     taken: list[Any] = []
 
     def compose(app: App) -> None:
@@ -543,22 +540,21 @@ def test_a_message_has_one_term_of_an_or_asked_while_another_waits_for_its_event
         event = AsynchronousCondition(app)
         event.event_state = AsynchronousEventState.EVENT_WAITING
 
-        def receive(body: Body, op_input: Any, op_output: Any) -> None:
+        def receive(body: Step, op_input: Any, op_output: Any) -> None:
             taken.append(op_input.receive("in"))
             if body.ticks == 3:
                 body.stop_execution()
 
         either = OrConditionCombiner(app, terms=[event, MessageAvailableCondition(app, receiver="in")])
-        app.add_flow(source(app, [1, 2, 3]), Body(app, either, inputs=["in"], name="in", body=receive))
+        app.add_flow(source(app, [1, 2, 3]), Step(app, either, inputs=["in"], name="in", body=receive))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert taken == [1, 2, 3]
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
 @pytest.mark.parametrize("answer", [SchedulingStatusType.WAIT, SchedulingStatusType.READY])
 def test_a_condition_that_notifies_inside_its_own_check_does_not_keep_the_run_awake(
-    make: Make, answer: SchedulingStatusType
+    scheduler: MakeScheduler, answer: SchedulingStatusType
 ) -> None:
     class Eager(Condition):
         polled = False
@@ -568,9 +564,9 @@ def test_a_condition_that_notifies_inside_its_own_check_does_not_keep_the_run_aw
             return answer, None
 
     def compose(app: App) -> None:
-        app.add_operator(Body(app, Eager(app), CountCondition(app, 3), name="eager"))
+        app.add_operator(Step(app, Eager(app), CountCondition(app, 3), name="eager"))
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert app.graph.find("eager").ticks == (3 if answer is SchedulingStatusType.READY else 0)  # type: ignore[attr-defined]
 
 
@@ -594,8 +590,8 @@ class Ticking(Clock):
         return parker.park(seconds)
 
 
-@pytest.mark.parametrize("make", [greedy, event_based])
-def test_announcements_without_end_do_not_keep_a_run_from_ending_in_time(make: Make) -> None:
+@pytest.mark.parametrize("scheduler", [greedy, event_based])
+def test_announcements_without_end_do_not_keep_a_run_from_ending_in_time(scheduler: MakeScheduler) -> None:
     """Two conditions notify each other whenever they are asked."""
 
     class Echo(Condition):
@@ -609,10 +605,10 @@ def test_announcements_without_end_do_not_keep_a_run_from_ending_in_time(make: M
     def compose(app: App) -> None:
         one, two = Echo(app, name="one"), Echo(app, name="two")
         one.other, two.other = two, one
-        app.add_operator(Body(app, one, name="first"))
-        app.add_operator(Body(app, two, name="second"))
+        app.add_operator(Step(app, one, name="first"))
+        app.add_operator(Step(app, two, name="second"))
 
-    app = App(compose, lambda app: make(app, clock=Ticking(app), max_duration_ms=1_000))
+    app = App(compose, lambda app: scheduler(app, clock=Ticking(app), max_duration_ms=1_000))
     app.run()
     assert app.scheduler().clock.now < 1_100 * MS  # type: ignore[attr-defined]
 
@@ -620,16 +616,17 @@ def test_announcements_without_end_do_not_keep_a_run_from_ending_in_time(make: M
 # Starting and stopping.
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_a_stop_that_was_wanted_before_the_first_compute_ends_the_run_without_one(make: Make) -> None:
-    class Starts(Body):
+def test_a_stop_that_was_wanted_before_the_first_compute_ends_the_run_without_one(
+    scheduler: MakeScheduler,
+) -> None:
+    class Starts(Step):
         def start(self) -> None:
             self.fragment.stop_execution()
 
     def compose(app: App) -> None:
         app.add_operator(Starts(app, name="starts"))
 
-    app = run(compose, make)
+    app = run(compose, scheduler)
     assert app.graph.find("starts").ticks == 0  # type: ignore[attr-defined]
 
 
@@ -640,7 +637,7 @@ def test_operators_run_side_by_side_from_their_first_compute(machine: Any) -> No
     def compose(app: App) -> None:
         for number in range(4):
             app.add_operator(
-                Body(
+                Step(
                     app,
                     CountCondition(app, 1),
                     name=f"op{number}",

@@ -11,7 +11,7 @@ from penstock.conditions import CudaStreamCondition
 from penstock.core.errors import PortError, StreamError
 from penstock.gpu import sim
 from penstock.resources import CudaStreamPool
-from tests.harness.frames import MS, Producer, Step, launch, once, run
+from tests.harness import MS, MakeScheduler, Producer, Step, launch, once, run
 
 
 def answers(body: Any, *args: Any, frames: int = 3, **step: Any) -> list[Any]:
@@ -125,7 +125,7 @@ def test_a_pool_that_is_exhausted_is_as_good_as_none() -> None:
 @pytest.mark.parametrize("size", [0, 1])
 def test_a_stream_of_its_own_takes_the_place_of_a_borrowed_one_in_what_is_emitted(size: int) -> None:
     """Where the pool has one to give; otherwise the borrowed one stays."""
-    from tests.harness.frames import Consumer, Doubler
+    from tests.harness import Consumer, Doubler
 
     class Doubling(Doubler):
         streams: list[int]
@@ -273,7 +273,8 @@ def test_the_default_stream_is_a_handle_like_any_other(machine: sim.Machine) -> 
     assert done == [pytest.approx(MS, rel=0.05)]
 
 
-def test_a_second_port_is_ordered_onto_the_same_stream() -> None:
+@pytest.mark.parametrize("allocate", [True, False])
+def test_a_second_port_is_ordered_onto_the_same_stream(allocate: bool) -> None:
     def compose(app: Any) -> None:
         app.found = []
 
@@ -281,16 +282,15 @@ def test_a_second_port_is_ordered_onto_the_same_stream() -> None:
             streams = []
             for port in ("a", "b"):
                 op_input.receive(port)
-                streams.append(int(op_input.receive_cuda_stream(port, allocate=app.allocate)))
+                streams.append(int(op_input.receive_cuda_stream(port, allocate=allocate)))
             app.found.append(streams)
 
         taker = Step(app, inputs=("a", "b"), body=join, name="join")
         for port in ("a", "b"):
             app.add_flow(Producer(app, CountCondition(app, 2), name=port), taker, {("out", port)})
 
-    for allocate in (True, False):
-        found = run(compose, allocate=allocate).found
-        assert len({stream for pair in found for stream in pair}) == 1
+    found = run(compose).found
+    assert len({stream for pair in found for stream in pair}) == 1
 
 
 def test_a_receivers_port_gives_a_stream_for_each_message() -> None:
@@ -444,8 +444,8 @@ def test_an_ambient_stream_is_current_while_the_operator_computes() -> None:
     assert gpu.current_stream() is None  # and put back afterwards
 
 
-def test_an_ambient_operator_reads_right_frames_and_passes_them_on(scheduler: str) -> None:
-    from tests.harness.frames import Consumer, Doubler, frame, write
+def test_an_ambient_operator_reads_right_frames_and_passes_them_on(scheduler: MakeScheduler) -> None:
+    from tests.harness import Consumer, Doubler, frame, write
 
     class Ambient(Doubler):
         def setup(self, spec: Any) -> None:
@@ -474,7 +474,7 @@ def test_an_ambient_operator_reads_right_frames_and_passes_them_on(scheduler: st
 
 
 def test_an_ambient_operator_for_which_no_stream_is_left_is_ordered_on_the_default_stream(
-    scheduler: str,
+    scheduler: MakeScheduler,
 ) -> None:
     class Ambient(Step):
         def setup(self, spec: Any) -> None:
@@ -543,7 +543,7 @@ def test_a_function_that_was_given_none_is_left_alone() -> None:
 # -- the condition -----------------------------------------------------------------------------------
 
 
-def done_when_run(*conditions: Any, scheduler: str, **step: Any) -> list[bool]:
+def done_when_run(*conditions: Any, scheduler: MakeScheduler, **step: Any) -> list[bool]:
     """Run a slow producer into a step and give, for each compute, whether the device was done with its input."""
     found: list[bool] = []
 
@@ -565,11 +565,11 @@ def done_when_run(*conditions: Any, scheduler: str, **step: Any) -> list[bool]:
     return found
 
 
-def test_without_the_condition_the_operator_runs_before_the_work_is_done(scheduler: str) -> None:
+def test_without_the_condition_the_operator_runs_before_the_work_is_done(scheduler: MakeScheduler) -> None:
     assert not all(done_when_run(inputs=("in",), scheduler=scheduler))
 
 
-def test_the_condition_holds_an_operator_back_until_the_work_is_done(scheduler: str) -> None:
+def test_the_condition_holds_an_operator_back_until_the_work_is_done(scheduler: MakeScheduler) -> None:
     found = done_when_run(
         lambda app: CudaStreamCondition(app, receiver="in"), inputs=("in",), scheduler=scheduler
     )
@@ -582,7 +582,7 @@ def test_the_condition_holds_an_operator_back_until_the_work_is_done(scheduler: 
     ids=["a queue of three", "a receivers port", "two ports"],
 )
 def test_the_condition_looks_at_every_message_that_would_be_taken(
-    scheduler: str, inputs: tuple[Any, ...]
+    scheduler: MakeScheduler, inputs: tuple[Any, ...]
 ) -> None:
     names = [port if isinstance(port, str) else port[0] for port in inputs]
     found = done_when_run(

@@ -14,7 +14,7 @@ from penstock.core.errors import StreamError
 from penstock.gpu import sim
 from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from penstock.schedulers import EventBasedScheduler, GreedyScheduler
-from tests.harness.frames import MS, Pipeline, Step, launch, once, run, write
+from tests.harness import MS, App, MakeScheduler, Step, event_based, launch, once, run, write
 from tests.harness.producers import Library
 
 
@@ -91,13 +91,15 @@ def once_named(app: Any, name: str) -> Step:
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0), (1, 1)])
-def test_frames_are_handed_over_between_devices(scheduler: str, first: int, second: int) -> None:
+def test_frames_are_handed_over_between_devices(scheduler: MakeScheduler, first: int, second: int) -> None:
     seen: list[int] = []
     run(lambda app: app.add_flow(source(app, first, 30), sink(app, second, seen)), scheduler)
     assert seen == list(range(30))
 
 
-def test_two_flows_on_two_devices_do_not_wait_for_each_other(machine: sim.Machine, scheduler: str) -> None:
+def test_two_flows_on_two_devices_do_not_wait_for_each_other(
+    machine: sim.Machine, scheduler: MakeScheduler
+) -> None:
     seen: dict[int, list[int]] = {0: [], 1: []}
 
     def compose(app: Any) -> None:
@@ -111,7 +113,7 @@ def test_two_flows_on_two_devices_do_not_wait_for_each_other(machine: sim.Machin
     assert machine.now < 1.2 * 20 * 2 * MS  # as long as the slower one takes, not as both
 
 
-def test_frames_come_back_from_a_device_that_passes_them_on(scheduler: str) -> None:
+def test_frames_come_back_from_a_device_that_passes_them_on(scheduler: MakeScheduler) -> None:
     seen: list[int] = []
 
     def compose(app: Any) -> None:
@@ -132,7 +134,7 @@ def test_frames_come_back_from_a_device_that_passes_them_on(scheduler: str) -> N
     assert seen == [2 * number for number in range(20)]
 
 
-def test_an_operator_may_work_on_the_streams_it_received_from_two_devices(scheduler: str) -> None:
+def test_an_operator_may_work_on_the_streams_it_received_from_two_devices(scheduler: MakeScheduler) -> None:
     """It keeps what it received for both, by events of each."""
     seen: dict[str, list[int]] = {"a": [], "b": []}
 
@@ -224,13 +226,14 @@ def test_a_tensor_made_on_the_default_stream_of_one_device_is_ordered_for_that_o
 # -- default streams ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("slow_first", [True, False])
 def test_the_run_ends_when_the_default_streams_of_both_devices_are_done(
-    machine: sim.Machine, scheduler: str
+    machine: sim.Machine, scheduler: MakeScheduler, slow_first: bool
 ) -> None:
     done: list[int] = []
 
     def compose(app: Any) -> None:
-        for n, seconds in ((0, 50 * MS), (1, 5 * MS)) if app.slow_first else ((1, 50 * MS), (0, 5 * MS)):
+        for n, seconds in ((0, 50 * MS), (1, 5 * MS)) if slow_first else ((1, 50 * MS), (0, 5 * MS)):
 
             def body(self: Any, stream: Any, context: Any, n: int = n, seconds: float = seconds) -> None:
                 assert not stream
@@ -239,10 +242,8 @@ def test_the_run_ends_when_the_default_streams_of_both_devices_are_done(
 
             default_user(app, n, body, f"user{n}")
 
-    for slow_first in (True, False):
-        done.clear()
-        run(compose, scheduler, slow_first=slow_first)
-        assert sorted(done) == [0, 1]
+    run(compose, scheduler)
+    assert sorted(done) == [0, 1]
 
 
 def test_a_stream_can_be_ordered_after_the_default_stream_of_another_device(machine: sim.Machine) -> None:
@@ -442,7 +443,7 @@ def test_sync_to_default_means_the_default_stream_of_the_streams_device(device_i
 
 
 def test_an_ambient_operator_without_a_stream_runs_on_the_default_stream_of_its_device(
-    scheduler: str,
+    scheduler: MakeScheduler,
 ) -> None:
     seen: list[tuple[int, int]] = []
 
@@ -498,7 +499,7 @@ def test_a_compute_begins_with_its_device_current_whatever_ran_on_the_thread_bef
             step.device_id = n % 2
             app.add_operator(step)
 
-    class Chosen(Pipeline):
+    class Chosen(App):
         def compose(self) -> None:
             compose(self)
 
@@ -506,7 +507,9 @@ def test_a_compute_begins_with_its_device_current_whatever_ran_on_the_thread_bef
     assert found == {0: {0}, 1: {1}}
 
 
-def test_what_is_emitted_on_the_stream_of_another_device_leaves_the_current_one(scheduler: str) -> None:
+def test_what_is_emitted_on_the_stream_of_another_device_leaves_the_current_one(
+    scheduler: MakeScheduler,
+) -> None:
     seen: list[int] = []
 
     def compose(app: Any) -> None:
@@ -529,7 +532,9 @@ def test_what_is_emitted_on_the_stream_of_another_device_leaves_the_current_one(
 
 
 @pytest.mark.parametrize("device_id", [0, 1])
-def test_the_callers_thread_has_its_device_again_after_the_run(scheduler: str, device_id: int) -> None:
+def test_the_callers_thread_has_its_device_again_after_the_run(
+    scheduler: MakeScheduler, device_id: int
+) -> None:
     sim.Device(device_id).set_current()
     run(lambda app: app.add_flow(source(app, 0, 3), sink(app, 1, [])), scheduler)
     assert current() == device_id
@@ -545,7 +550,7 @@ def test_the_callers_device_is_not_mistaken_for_that_of_a_worker() -> None:
 
         app.add_operator(Step(app, CountCondition(app, 1), body=body, name="step"))
 
-    run(compose, "event_based")
+    run(compose, event_based)
     assert current() == 1
 
 
@@ -610,13 +615,13 @@ def test_a_stream_that_fails_does_not_keep_the_others_from_being_waited_for(
         sync(self)
 
     monkeypatch.setattr(sim.Stream, "sync", failing)
-    app = Pipeline(compose)
+    app = App(compose)
     with pytest.raises(sim.CUDAError, match="LAUNCH_FAILED"):
         app.run()
     assert 1 in done
 
 
-def test_slices_of_two_devices(scheduler: str) -> None:
+def test_slices_of_two_devices(scheduler: MakeScheduler) -> None:
     found: dict[str, tuple[int, int]] = {}
 
     def compose(app: Any) -> None:
@@ -649,7 +654,7 @@ def test_a_device_that_is_not_there_is_found_when_the_graph_is_composed(make: An
     with pytest.raises(
         ValueError, match=r"operator 'step': 'p' .* device 2, and there are 2, numbered from 0"
     ):
-        Pipeline(compose).compose_graph()
+        App(compose).compose_graph()
 
 
 def test_a_device_is_not_a_negative_number() -> None:

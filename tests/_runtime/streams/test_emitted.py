@@ -9,7 +9,7 @@ import pytest
 
 from penstock import CountCondition, as_tensor, gpu
 from penstock.gpu import sim
-from tests.harness.frames import MS, Step, launch, run
+from tests.harness import MS, MakeScheduler, Step, launch, run
 
 FRAMES = 5
 
@@ -50,7 +50,9 @@ def as_a_tensor(memory: np.ndarray, stream: Any) -> Any:
 
 
 @pytest.mark.parametrize("array", [ByInterface, ByHandshake, as_a_tensor])
-def test_what_another_library_makes_on_its_own_stream_arrives_right(scheduler: str, array: Any) -> None:
+def test_what_another_library_makes_on_its_own_stream_arrives_right(
+    scheduler: MakeScheduler, array: Any
+) -> None:
     def compose(app: Any) -> None:
         app.seen = []
 

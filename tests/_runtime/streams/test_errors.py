@@ -14,12 +14,12 @@ from penstock.conditions import CudaStreamCondition
 from penstock.core import Application, Operator
 from penstock.gpu import sim
 from tests._runtime.streams.test_lifetimes import track
-from tests.harness.frames import MS, Pipeline, Producer, Step, launch, run
+from tests.harness import MS, App, MakeScheduler, Producer, Step, launch, run
 
 
 @pytest.mark.parametrize("policy", ["skip", {"restart": 100}])
 def test_what_a_failed_compute_received_lives_until_the_device_has_read_it(
-    scheduler: str, policy: Any
+    scheduler: MakeScheduler, policy: Any
 ) -> None:
     """Every other compute raises after its kernel was launched; what the kernels read must still be right."""
 
@@ -71,7 +71,7 @@ def test_what_a_failed_compute_received_dies_after_its_kernel_and_before_the_end
 
 
 def test_an_operator_is_restarted_after_the_device_is_done_with_its_work(
-    machine: sim.Machine, scheduler: str
+    machine: sim.Machine, scheduler: MakeScheduler
 ) -> None:
     log: list[str] = []
 
@@ -178,7 +178,7 @@ def test_a_point_that_a_closed_machine_never_passes_is_told_once_with_the_error(
     assert len(told) == 2
 
 
-def test_a_machine_that_an_operator_closes_ends_its_run(scheduler: str) -> None:
+def test_a_machine_that_an_operator_closes_ends_its_run(scheduler: MakeScheduler) -> None:
     with sim.Machine("h200") as machine:
 
         def compose(app: Any) -> None:
@@ -188,6 +188,6 @@ def test_a_machine_that_an_operator_closes_ends_its_run(scheduler: str) -> None:
 
             app.add_operator(Step(app, body=body, name="a"))
 
-        app = Pipeline(compose, scheduler)
+        app = App(compose, scheduler)
         with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
             app.run()

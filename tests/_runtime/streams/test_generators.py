@@ -9,14 +9,14 @@ import pytest
 
 from penstock import CountCondition, gpu, op
 from penstock.resources import CudaStreamPool
-from tests.harness.frames import MS, Producer, launch, run
+from tests.harness import MS, MakeScheduler, Producer, launch, run
 
 STEPS = 20  # more than may be unfinished at once: what the first step kept is let go of before the last
 
 
 @pytest.mark.parametrize("checks", ["", "streams"])
 def test_a_frame_that_is_read_in_several_steps_is_right_in_each(
-    scheduler: str, checks: str, monkeypatch: pytest.MonkeyPatch
+    scheduler: MakeScheduler, checks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_CHECK", checks)
     seen: list[int] = []
@@ -47,7 +47,7 @@ def test_a_frame_that_is_read_in_several_steps_is_right_in_each(
     assert passed_on == [*range(STEPS)] * 6
 
 
-def test_a_later_step_may_ask_for_the_stream_of_the_message_it_goes_on_with(scheduler: str) -> None:
+def test_a_later_step_may_ask_for_the_stream_of_the_message_it_goes_on_with(scheduler: MakeScheduler) -> None:
     streams: list[list[int]] = []
 
     @op

@@ -15,7 +15,20 @@ import pytest
 from penstock import CountCondition, gpu
 from penstock.gpu import sim
 from penstock.resources import CudaStreamPool
-from tests.harness.frames import MS, Consumer, Doubler, Producer, Step, frame, launch, run, write
+from tests.harness import (
+    MS,
+    Consumer,
+    Doubler,
+    MakeScheduler,
+    Producer,
+    Step,
+    event_based,
+    frame,
+    greedy,
+    launch,
+    run,
+    write,
+)
 
 FRAMES = 12
 HELD: list[Any] = []  # by a module
@@ -44,7 +57,11 @@ def read_late(app: Any, stream: Any, data: Any) -> None:
 
 
 def frames_seen(
-    body: Callable[..., None], scheduler: str = "greedy", wrap: Any = None, frames: int = FRAMES, **step: Any
+    body: Callable[..., None],
+    scheduler: MakeScheduler = greedy,
+    wrap: Any = None,
+    frames: int = FRAMES,
+    **step: Any,
 ) -> list[int]:
     """Run a quick sender into an operator that reads late, and return what it read."""
 
@@ -112,7 +129,7 @@ def itself(data: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", WRAPPINGS)
-def test_a_frame_that_is_taken_out_of_what_it_came_in_stays(kind: str, scheduler: str) -> None:
+def test_a_frame_that_is_taken_out_of_what_it_came_in_stays(kind: str, scheduler: MakeScheduler) -> None:
     wrap, take = WRAPPINGS[kind]
 
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -122,7 +139,7 @@ def test_a_frame_that_is_taken_out_of_what_it_came_in_stays(kind: str, scheduler
     assert frames_seen(body, scheduler, wrap) == ALL
 
 
-def test_a_frame_that_came_as_metadata_stays(scheduler: str) -> None:
+def test_a_frame_that_came_as_metadata_stays(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         app.seen = []
         app.enable_metadata(True)
@@ -148,7 +165,7 @@ def test_a_frame_that_came_as_metadata_stays(scheduler: str) -> None:
 # -- what is held across computes --------------------------------------------------------------------
 
 
-def test_the_previous_frame_may_be_kept(scheduler: str) -> None:
+def test_the_previous_frame_may_be_kept(scheduler: MakeScheduler) -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         data = op_input.receive("in")
         stream = op_input.receive_cuda_stream("in")
@@ -159,7 +176,7 @@ def test_the_previous_frame_may_be_kept(scheduler: str) -> None:
     assert frames_seen(body, scheduler) == ALL[:-1]
 
 
-def test_a_batch_of_frames_may_be_gathered(scheduler: str) -> None:
+def test_a_batch_of_frames_may_be_gathered(scheduler: MakeScheduler) -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         gathered = self.__dict__.setdefault("gathered", [])
         gathered.append(op_input.receive("in"))
@@ -258,7 +275,7 @@ def test_much_that_is_held_is_not_looked_through_each_time(monkeypatch: pytest.M
 
 
 def test_operators_that_share_a_frame_do_not_wait_for_each_other(
-    machine: sim.Machine, scheduler: str
+    machine: sim.Machine, scheduler: MakeScheduler
 ) -> None:
     in_use: list[int] = []
 
@@ -284,7 +301,7 @@ def test_operators_that_share_a_frame_do_not_wait_for_each_other(
     assert max(in_use) <= 40
 
 
-def test_a_frame_passed_on_and_read_by_both(scheduler: str) -> None:
+def test_a_frame_passed_on_and_read_by_both(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         app.seen = []
 
@@ -312,7 +329,7 @@ def held_by(operator: Any, where: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("where", ["operator", "module", "class"])
-def test_a_frame_held_before_the_first_stream_stays(scheduler: str, where: str) -> None:
+def test_a_frame_held_before_the_first_stream_stays(scheduler: MakeScheduler, where: str) -> None:
     """Left alone after its first compute, since nothing it received came with a stream, it asks for one later."""
 
     def compose(app: Any) -> None:
@@ -342,7 +359,9 @@ def test_a_frame_held_before_the_first_stream_stays(scheduler: str, where: str) 
     assert run(compose, scheduler).seen == [3]
 
 
-def test_what_came_before_the_first_stream_stays_wherever_the_compute_put_it(scheduler: str) -> None:
+def test_what_came_before_the_first_stream_stays_wherever_the_compute_put_it(
+    scheduler: MakeScheduler,
+) -> None:
     """In the compute that asks for the first stream, and was sent others before."""
 
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -409,7 +428,7 @@ def test_a_frame_that_stop_reads_and_lets_go_stays() -> None:
 # -- order through operators that do not look at streams ----------------------------------------------
 
 
-def passed_through(body: Callable[..., None], scheduler: str = "greedy", **step: Any) -> list[int]:
+def passed_through(body: Callable[..., None], scheduler: MakeScheduler = greedy, **step: Any) -> list[int]:
     """Run a slow producer through an operator into a quick reader, and return what that read."""
 
     def compose(app: Any) -> None:
@@ -424,14 +443,14 @@ def passed_through(body: Callable[..., None], scheduler: str = "greedy", **step:
     return run(compose, scheduler).consumer.seen
 
 
-def test_an_operator_that_asks_for_no_stream_passes_the_order_on(scheduler: str) -> None:
+def test_an_operator_that_asks_for_no_stream_passes_the_order_on(scheduler: MakeScheduler) -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         op_output.emit(op_input.receive("in"), "out")
 
     assert passed_through(body, scheduler) == list(range(8))
 
 
-def test_so_does_one_that_sends_it_later(scheduler: str) -> None:
+def test_so_does_one_that_sends_it_later(scheduler: MakeScheduler) -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         previous = self.__dict__.get("previous")
         self.previous = op_input.receive("in")
@@ -441,7 +460,7 @@ def test_so_does_one_that_sends_it_later(scheduler: str) -> None:
     assert passed_through(body, scheduler) == list(range(7))
 
 
-def test_so_do_several_in_a_row_of_several_producers(scheduler: str) -> None:
+def test_so_do_several_in_a_row_of_several_producers(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         app.seen = []
 
@@ -498,7 +517,7 @@ def test_what_comes_after_several_streams_can_be_ordered_by_hand(by_hand: bool) 
 
 
 def test_a_stream_that_was_set_in_an_earlier_compute_is_ordered_after_what_is_sent_now(
-    scheduler: str,
+    scheduler: MakeScheduler,
 ) -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         data = op_input.receive("in")
@@ -509,7 +528,7 @@ def test_a_stream_that_was_set_in_an_earlier_compute_is_ordered_after_what_is_se
     assert passed_through(body, scheduler) == list(range(8))
 
 
-def test_a_second_receive_is_ordered_too(scheduler: str) -> None:
+def test_a_second_receive_is_ordered_too(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         app.seen = []
 
@@ -537,7 +556,9 @@ def test_a_second_receive_is_ordered_too(scheduler: str) -> None:
     assert run(compose, scheduler).seen == [n for n in range(1, 9) for _ in range(2)]
 
 
-def test_what_an_operator_launched_is_part_of_what_it_sends_without_naming_a_stream(scheduler: str) -> None:
+def test_what_an_operator_launched_is_part_of_what_it_sends_without_naming_a_stream(
+    scheduler: MakeScheduler,
+) -> None:
     class Silent(Producer):
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             class Output:
@@ -556,7 +577,9 @@ def test_what_an_operator_launched_is_part_of_what_it_sends_without_naming_a_str
     assert run(compose, scheduler).consumer.seen == list(range(8))
 
 
-def test_a_stream_chosen_late_comes_after_what_the_own_one_was_ordered_after(scheduler: str) -> None:
+def test_a_stream_chosen_late_comes_after_what_the_own_one_was_ordered_after(
+    scheduler: MakeScheduler,
+) -> None:
     """What was ordered on the operator's own stream, and held, is sent on another."""
 
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -569,7 +592,7 @@ def test_a_stream_chosen_late_comes_after_what_the_own_one_was_ordered_after(sch
     assert passed_through(body, scheduler) == list(range(8))
 
 
-def test_a_map_of_tensors_is_sent_after_what_was_received(scheduler: str) -> None:
+def test_a_map_of_tensors_is_sent_after_what_was_received(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         app.seen = []
 
@@ -591,7 +614,9 @@ def test_a_map_of_tensors_is_sent_after_what_was_received(scheduler: str) -> Non
     assert run(compose, scheduler).seen == list(range(8))
 
 
-def test_what_was_made_on_the_default_stream_for_want_of_another_is_waited_for(scheduler: str) -> None:
+def test_what_was_made_on_the_default_stream_for_want_of_another_is_waited_for(
+    scheduler: MakeScheduler,
+) -> None:
     def compose(app: Any) -> None:
         pool = CudaStreamPool(app, stream_flags=1, max_size=4)
 
@@ -621,7 +646,9 @@ def test_what_was_made_on_the_default_stream_for_want_of_another_is_waited_for(s
     assert run(compose, scheduler).consumer.seen == list(range(1, 9))
 
 
-def test_a_stream_is_ordered_after_all_that_was_received_before_it_was_asked_for(scheduler: str) -> None:
+def test_a_stream_is_ordered_after_all_that_was_received_before_it_was_asked_for(
+    scheduler: MakeScheduler,
+) -> None:
     def compose(app: Any) -> None:
         app.seen = []
 
@@ -712,7 +739,7 @@ def test_an_operator_that_sees_no_stream_is_left_alone() -> None:
         assert not any(outlet.stamp for outlet in node.output.outlets.values())
 
 
-def test_one_that_is_sent_a_stream_late_passes_the_order_on(scheduler: str) -> None:
+def test_one_that_is_sent_a_stream_late_passes_the_order_on(scheduler: MakeScheduler) -> None:
     """It is left alone after its first compute, and then a message comes that carries work."""
 
     def compose(app: Any) -> None:
@@ -748,7 +775,7 @@ def test_one_that_is_sent_a_stream_late_passes_the_order_on(scheduler: str) -> N
     assert run(compose, scheduler).seen == [4, 5, 6, 7, 8, 9]
 
 
-def test_so_does_one_that_is_late_sent_work_on_the_default_stream(scheduler: str) -> None:
+def test_so_does_one_that_is_late_sent_work_on_the_default_stream(scheduler: MakeScheduler) -> None:
     """Such a message names no stream, and comes after work all the same."""
 
     def compose(app: Any) -> None:
@@ -852,13 +879,13 @@ def reading_on_default(app: Any, frames: int, emits: bool = False) -> None:
     app.pool = pool
 
 
-def test_a_reader_on_the_default_stream_is_waited_for(machine: sim.Machine, scheduler: str) -> None:
+def test_a_reader_on_the_default_stream_is_waited_for(machine: sim.Machine, scheduler: MakeScheduler) -> None:
     app = run(lambda app: reading_on_default(app, 30), scheduler)
     assert app.seen == list(range(30))  # when run() returned, and each of them right
     assert app.most <= 8
 
 
-def test_what_was_made_on_the_default_stream_is_waited_for_by_the_next(scheduler: str) -> None:
+def test_what_was_made_on_the_default_stream_is_waited_for_by_the_next(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         reading_on_default(app, 8, emits=True)
         app.consumer = Consumer(app, app.pool, name="consumer")
@@ -915,8 +942,11 @@ def test_without_a_stream_of_its_own_an_operator_gets_that_of_this_message() -> 
     assert app.emitted == [theirs for _, theirs in app.found]
 
 
+@pytest.mark.parametrize("slow", [0, 1])
 @pytest.mark.parametrize("second", ["another stream", "the default stream"])
-def test_what_was_made_on_a_borrowed_stream_is_waited_for_whichever_is_borrowed_next(second: str) -> None:
+def test_what_was_made_on_a_borrowed_stream_is_waited_for_whichever_is_borrowed_next(
+    second: str, slow: int
+) -> None:
     """What is made in one compute is sent at once and in the next, which may have only the default stream."""
 
     def compose(app: Any) -> None:
@@ -932,7 +962,7 @@ def test_what_was_made_on_a_borrowed_stream_is_waited_for_whichever_is_borrowed_
             op_input.receive("in")
             stream = op_input.receive_cuda_stream("in", allocate=False)
             made = self.ticks, frame(stream)
-            seconds = 9 * MS if self.ticks % 2 == app.slow else MS / 10
+            seconds = 9 * MS if self.ticks % 2 == slow else MS / 10
             launch(stream, seconds, lambda out, number=self.ticks: write(out, number), made[1])
             op_output.emit(made, "now")
             if self.ticks > 1:
@@ -957,10 +987,9 @@ def test_what_was_made_on_a_borrowed_stream_is_waited_for_whichever_is_borrowed_
         for port in ("now", "later"):
             app.add_flow(borrower, Step(app, pool, inputs=("in",), body=take, name=port), {(port, "in")})
 
-    for slow in range(2):
-        app = run(compose, slow=slow)
-        assert len(app.seen) == 11
-        assert all(number == found for number, found in app.seen)
+    app = run(compose)
+    assert len(app.seen) == 11
+    assert all(number == found for number, found in app.seen)
 
 
 def test_the_streams_of_everything_received_at_a_port_are_given() -> None:
@@ -1008,9 +1037,9 @@ def test_receive_comes_first_in_every_compute(caller: str, late: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1, [None]), (3, [None] * 3)])
-@pytest.mark.parametrize("scheduler", ["greedy", "event_based"])
+@pytest.mark.parametrize("scheduler", [greedy, event_based])
 def test_plain_messages_have_no_stream_the_first_time_it_is_asked(
-    size: int, expected: list[None], scheduler: str
+    size: int, expected: list[None], scheduler: MakeScheduler
 ) -> None:
     def compose(app: Any) -> None:
         app.found = []
@@ -1133,7 +1162,7 @@ def test_a_message_that_arrives_after_the_condition_looked_is_taken_when_it_is_d
     assert all(done)
 
 
-def test_a_condition_looks_at_all_the_work_that_a_message_comes_after(scheduler: str) -> None:
+def test_a_condition_looks_at_all_the_work_that_a_message_comes_after(scheduler: MakeScheduler) -> None:
     from penstock.conditions import CudaStreamCondition
 
     def compose(app: Any) -> None:

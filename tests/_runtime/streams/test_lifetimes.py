@@ -11,7 +11,7 @@ import pytest
 
 from penstock import CountCondition
 from penstock.gpu import sim
-from tests.harness.frames import MS, Consumer, Producer, Step, frame, launch, run, write
+from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, frame, launch, run, write
 
 
 class Tracked:
@@ -27,7 +27,7 @@ def track(machine: sim.Machine, deaths: list[float]) -> Any:
     return data
 
 
-def test_a_slow_reader_of_a_fast_producer_never_sees_the_next_frame(scheduler: str) -> None:
+def test_a_slow_reader_of_a_fast_producer_never_sees_the_next_frame(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         producer = Producer(app, CountCondition(app, 50), name="producer")
         producer.seconds = MS / 20
@@ -105,7 +105,7 @@ def test_a_mark_on_another_stream_says_nothing_of_the_operators_own(machine: sim
     assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
 
 
-def test_what_is_read_on_the_stream_that_came_with_it_lives_as_long(scheduler: str) -> None:
+def test_what_is_read_on_the_stream_that_came_with_it_lives_as_long(scheduler: MakeScheduler) -> None:
     """The middle one passes frames on that are another's; that it is done with them says nothing of the last."""
 
     def compose(app: Any) -> None:
@@ -132,7 +132,9 @@ def test_what_is_read_on_the_stream_that_came_with_it_lives_as_long(scheduler: s
     assert run(compose, scheduler).seen == list(range(30))
 
 
-def test_an_operator_that_asks_for_a_stream_late_is_safe_too(machine: sim.Machine, scheduler: str) -> None:
+def test_an_operator_that_asks_for_a_stream_late_is_safe_too(
+    machine: sim.Machine, scheduler: MakeScheduler
+) -> None:
     deaths: list[float] = []
     ends: list[float] = []
 
@@ -161,7 +163,7 @@ def test_an_operator_that_asks_for_a_stream_late_is_safe_too(machine: sim.Machin
 
 
 def test_an_exception_waits_for_the_device_before_anything_is_let_go(
-    machine: sim.Machine, scheduler: str
+    machine: sim.Machine, scheduler: MakeScheduler
 ) -> None:
     deaths: list[float] = []
     ends: list[float] = []
@@ -200,7 +202,7 @@ def test_an_exception_waits_for_the_device_before_anything_is_let_go(
 
 
 def test_when_run_returns_the_work_is_complete_and_everything_is_let_go(
-    machine: sim.Machine, scheduler: str
+    machine: sim.Machine, scheduler: MakeScheduler
 ) -> None:
     def compose(app: Any) -> None:
         app.consumer = Consumer(app, name="consumer")
@@ -214,7 +216,7 @@ def test_when_run_returns_the_work_is_complete_and_everything_is_let_go(
     assert not machine.devices[0].busy_lanes
 
 
-def test_what_nobody_received_is_let_go_before_its_stream_is(scheduler: str) -> None:
+def test_what_nobody_received_is_let_go_before_its_stream_is(scheduler: MakeScheduler) -> None:
     closed: list[bool] = []
 
     class Frame:
@@ -239,14 +241,14 @@ def test_what_nobody_received_is_let_go_before_its_stream_is(scheduler: str) -> 
     assert closed == [False]
 
 
-def test_running_again_makes_new_streams(scheduler: str) -> None:
+def test_running_again_makes_new_streams(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         app.consumer = Consumer(app, name="consumer")
         app.add_flow(Producer(app, CountCondition(app, 5), name="producer"), app.consumer)
 
-    from tests.harness.frames import Pipeline
+    from tests.harness import App
 
-    app = Pipeline(compose, scheduler)
+    app = App(compose, scheduler)
     for _ in range(3):
         app.run()
         assert app.consumer.seen == list(range(5))
@@ -260,7 +262,7 @@ def test_running_again_makes_new_streams(scheduler: str) -> None:
 )
 def test_the_host_runs_ahead_so_far_and_no_further(
     machine: sim.Machine,
-    scheduler: str,
+    scheduler: MakeScheduler,
     fragment_limit: int | None,
     operator_limit: int | None,
     expected: int,
@@ -281,12 +283,13 @@ def test_the_host_runs_ahead_so_far_and_no_further(
             launched += 1
             most = max(most, launched - finished)
 
+        if fragment_limit is not None:
+            app.max_in_flight = fragment_limit
         source = Step(app, CountCondition(app, 40), body=work, name="work")
         source.max_in_flight = operator_limit
         app.add_operator(source)
 
-    attributes = {} if fragment_limit is None else {"max_in_flight": fragment_limit}
-    run(compose, scheduler, **attributes)
+    run(compose, scheduler)
     assert launched == finished == 40
     assert most == expected
 
@@ -327,7 +330,7 @@ def test_a_bound_that_makes_no_sense_is_refused() -> None:
 
 
 def test_the_checker_has_nothing_to_say_about_those_who_did(
-    monkeypatch: pytest.MonkeyPatch, scheduler: str
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
 ) -> None:
     monkeypatch.setenv("PENSTOCK_CHECK", "streams")
 

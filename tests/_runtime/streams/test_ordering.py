@@ -9,12 +9,12 @@ import pytest
 
 from penstock import CountCondition, IOSpec
 from penstock.gpu import sim
-from tests.harness.frames import MS, Consumer, Doubler, Producer, Step, frame, launch, run, write
+from tests.harness import MS, Consumer, Doubler, MakeScheduler, Producer, Step, frame, launch, run, write
 
 FRAMES = 30
 
 
-def test_every_frame_arrives_right(scheduler: str) -> None:
+def test_every_frame_arrives_right(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         app.consumer = Consumer(app, name="consumer")
         app.consumer.seconds = MS / 10
@@ -23,7 +23,7 @@ def test_every_frame_arrives_right(scheduler: str) -> None:
     assert run(compose, scheduler).consumer.seen == list(range(FRAMES))
 
 
-def test_a_consumer_that_is_not_ordered_reads_frames_that_are_not_there_yet(scheduler: str) -> None:
+def test_a_consumer_that_is_not_ordered_reads_frames_that_are_not_there_yet(scheduler: MakeScheduler) -> None:
     # The test of the tests: with a quick consumer and no order, the frames are wrong.
     def compose(app: Any) -> None:
         app.consumer = Consumer(app, name="consumer")
@@ -34,7 +34,7 @@ def test_a_consumer_that_is_not_ordered_reads_frames_that_are_not_there_yet(sche
     assert run(compose, scheduler).consumer.seen != list(range(FRAMES))
 
 
-def test_a_chain_of_streams(scheduler: str) -> None:
+def test_a_chain_of_streams(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         stages = [Doubler(app, name=f"stage{n}") for n in range(4)]
         app.consumer = Consumer(app, name="consumer")
@@ -45,7 +45,7 @@ def test_a_chain_of_streams(scheduler: str) -> None:
     assert run(compose, scheduler).consumer.seen == [16 * number for number in range(FRAMES)]
 
 
-def test_one_frame_for_many_consumers(scheduler: str) -> None:
+def test_one_frame_for_many_consumers(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         producer = Producer(app, CountCondition(app, FRAMES), name="producer")
         app.consumers = [Consumer(app, name=f"consumer{n}") for n in range(3)]
@@ -76,7 +76,7 @@ def add_up(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     [("a", "b"), (("both", {"size": IOSpec.ANY_SIZE}),), (("both", {"size": 2}),)],
     ids=["two ports", "a receivers port", "a queue of two"],
 )
-def test_several_producers_into_one_consumer(scheduler: str, inputs: tuple[Any, ...]) -> None:
+def test_several_producers_into_one_consumer(scheduler: MakeScheduler, inputs: tuple[Any, ...]) -> None:
     def compose(app: Any) -> None:
         app.seen = []
         slow, fast = (Producer(app, CountCondition(app, FRAMES), name=name) for name in ("slow", "fast"))
@@ -92,7 +92,7 @@ def test_several_producers_into_one_consumer(scheduler: str, inputs: tuple[Any, 
         assert seen == [2 * number for number in range(FRAMES)]
 
 
-def test_a_queue_of_several_frames_is_ordered_after_all_of_them(scheduler: str) -> None:
+def test_a_queue_of_several_frames_is_ordered_after_all_of_them(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         app.seen = []
         batch = Step(app, inputs=(("in", {"size": 3}),), body=add_up, name="batch")
@@ -101,7 +101,7 @@ def test_a_queue_of_several_frames_is_ordered_after_all_of_them(scheduler: str) 
     assert run(compose, scheduler).seen == [9 * k + 3 for k in range(10)]
 
 
-def test_frames_dropped_by_a_full_queue_do_no_harm(scheduler: str) -> None:
+def test_frames_dropped_by_a_full_queue_do_no_harm(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         def spray(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             stream = context.allocate_cuda_stream("s")
@@ -132,7 +132,7 @@ def test_frames_dropped_by_a_full_queue_do_no_harm(scheduler: str) -> None:
     assert app.dropped() == {"consumer.in": 30 - len(seen)}
 
 
-def test_a_cycle_with_a_seed(scheduler: str) -> None:
+def test_a_cycle_with_a_seed(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         app.seen = []
 

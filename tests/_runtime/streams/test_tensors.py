@@ -12,14 +12,14 @@ from penstock import CountCondition, IOSpec, Tensor, TensorMap, as_tensor, gpu
 from penstock.core import PortError
 from penstock.gpu import sim
 from penstock.tensor import TensorError
-from tests.harness.frames import MS, Step, launch, run
+from tests.harness import MS, MakeScheduler, Step, greedy, launch, run
 from tests.harness.producers import CUDA, Library
 
 FRAMES = 12
 
 
 def passing(
-    sent: list[Any], stages: int = 0, receivers: int = 1, scheduler: str = "greedy"
+    sent: list[Any], stages: int = 0, receivers: int = 1, scheduler: MakeScheduler = greedy
 ) -> list[list[Any]]:
     """Emit objects one by one through so many operators; give what each receiver got."""
     got: list[list[Any]] = [[] for _ in range(receivers)]
@@ -52,7 +52,7 @@ def passing(
     return got
 
 
-def test_a_dict_of_arrays_arrives_as_tensors_by_name(scheduler: str) -> None:
+def test_a_dict_of_arrays_arrives_as_tensors_by_name(scheduler: MakeScheduler) -> None:
     left, right = np.arange(6.0).reshape(2, 3), np.ones(4, np.uint8)
     [[message]] = passing([{"left": left, "right": right}], scheduler=scheduler)
     assert type(message) is TensorMap
@@ -91,7 +91,7 @@ def test_a_tensor_and_a_map_of_tensors_can_be_emitted() -> None:
     assert third is library
 
 
-def test_through_five_operators_it_is_the_same_memory(scheduler: str) -> None:
+def test_through_five_operators_it_is_the_same_memory(scheduler: MakeScheduler) -> None:
     arrays = [np.full((4, 4), n, np.float32) for n in range(FRAMES)]
     [got] = passing([{"frame": array} for array in arrays], stages=5, scheduler=scheduler)
     assert [message["frame"].data for message in got] == [array.ctypes.data for array in arrays]
@@ -101,7 +101,7 @@ def test_through_five_operators_it_is_the_same_memory(scheduler: str) -> None:
         assert array[0, 0] == -1
 
 
-def test_every_receiver_gets_the_same_memory(scheduler: str) -> None:
+def test_every_receiver_gets_the_same_memory(scheduler: MakeScheduler) -> None:
     array = np.arange(3)
     got = passing([{"frame": array}], receivers=3, scheduler=scheduler)
     assert [message["frame"].data for [message] in got] == 3 * [array.ctypes.data]
@@ -109,7 +109,9 @@ def test_every_receiver_gets_the_same_memory(scheduler: str) -> None:
 
 @pytest.mark.parametrize("stamp", [-1, 5])
 @pytest.mark.parametrize("size", [1, 2, IOSpec.ANY_SIZE])
-def test_what_a_receiver_does_to_its_map_is_its_own_business(size: Any, stamp: int, scheduler: str) -> None:
+def test_what_a_receiver_does_to_its_map_is_its_own_business(
+    size: Any, stamp: int, scheduler: MakeScheduler
+) -> None:
     left: list[Any] = []
 
     def compose(app: Any) -> None:
@@ -318,7 +320,9 @@ def test_a_tensor_is_ready_however_its_receiver_came_to_follow_it(kind: type[Ste
     assert told == [None] * FRAMES
 
 
-def test_a_tensor_names_its_senders_stream_to_one_receiver_whoever_else_follows_it(scheduler: str) -> None:
+def test_a_tensor_names_its_senders_stream_to_one_receiver_whoever_else_follows_it(
+    scheduler: MakeScheduler,
+) -> None:
     told: dict[str, list[Any]] = {"does not": [], "follows": []}
 
     def compose(app: Any) -> None:

@@ -11,7 +11,7 @@ from penstock import CountCondition
 from penstock._runtime.streams.fences import Trail
 from penstock._runtime.streams.managed_stream import ManagedStream
 from penstock.gpu import sim
-from tests.harness.frames import MS, Consumer, Producer, Step, launch, run
+from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, launch, run
 
 
 class Device:
@@ -190,7 +190,9 @@ def test_a_frame_that_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.
     assert len(waits) == 2
 
 
-def test_a_condition_is_told_of_its_own_frame_whatever_the_producer_does_since(scheduler: str) -> None:
+def test_a_condition_is_told_of_its_own_frame_whatever_the_producer_does_since(
+    scheduler: MakeScheduler,
+) -> None:
     from penstock.conditions import CudaStreamCondition
 
     def compose(app: Any) -> None:

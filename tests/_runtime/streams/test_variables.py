@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from penstock import Application, CountCondition, GreedyScheduler, op
+from penstock import CountCondition, op
 from penstock._runtime.streams.variables import variables_of_compute
-from tests.harness.pipelines import SCHEDULERS, Body, Make, run
+from penstock.resources import ManualClock
+from tests.harness import MakeScheduler, Step, run
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_the_variables_of_a_compute_and_of_what_it_calls_are_found(make: Make) -> None:
+def test_the_variables_of_a_compute_and_of_what_it_calls_are_found(scheduler: MakeScheduler) -> None:
     found: list[dict[str, Any]] = []
 
     def launch(frame: str) -> None:
@@ -24,11 +22,11 @@ def test_the_variables_of_a_compute_and_of_what_it_calls_are_found(make: Make) -
 
     outside = "not theirs"
 
-    run(lambda app: app.add_operator(Body(app, CountCondition(app, 1), body=body)), make)
+    run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body)), scheduler)
     assert outside not in [value for variables in found for value in variables.values()]
-    inner, outer, compute = found  # the last is that of Body, which calls the body
+    inner, outer, compute = found  # the last is that of Step, which calls the body
     assert inner["frame"] == outer["received"] == "a frame"
-    assert isinstance(compute["self"], Body)
+    assert isinstance(compute["self"], Step)
 
 
 def test_a_run_inside_a_compute_ends_at_its_own_scheduler() -> None:
@@ -39,14 +37,9 @@ def test_a_run_inside_a_compute_ends_at_its_own_scheduler() -> None:
         mine = "inner"  # noqa: F841
         found.extend(variables_of_compute())
 
-    class Inner(Application):
-        def compose(self) -> None:
-            self.scheduler(GreedyScheduler(self))
-            self.add_operator(inner(self, CountCondition(self, 1)))
-
     def body(self: Any, op_input: Any, op_output: Any) -> None:
         mine = "outer"  # noqa: F841
-        Inner([]).run()
+        run(lambda app: app.add_operator(inner(app, CountCondition(app, 1))), clock=ManualClock())
 
-    run(lambda app: app.add_operator(Body(app, CountCondition(app, 1), body=body)))
+    run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body)), clock=ManualClock())
     assert [variables["mine"] for variables in found if "mine" in variables] == ["inner"]

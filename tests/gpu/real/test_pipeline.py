@@ -10,42 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Application, CountCondition, Operator, gpu, op
+from penstock import CountCondition, Operator, gpu, op
 from penstock.conditions import CudaStreamCondition
 from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
-from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from tests.gpu.kernels import mark_sms, spin
+from tests.harness import MakeScheduler, run
 
-SCHEDULERS: dict[str, Any] = {
-    "greedy": lambda app: GreedyScheduler(app),
-    "multi_thread": lambda app: MultiThreadScheduler(app, worker_thread_number=3),
-    "event_based": lambda app: EventBasedScheduler(app, worker_thread_number=2),
-}
 SIZE = 1 << 20
 
 
 pytestmark = pytest.mark.usefixtures("real")
-
-
-@pytest.fixture(params=SCHEDULERS)
-def scheduler(request: pytest.FixtureRequest) -> Any:
-    return SCHEDULERS[request.param]
-
-
-class Pipeline(Application):
-    def __init__(self, scheduler: Any, compose: Any) -> None:
-        super().__init__()
-        self._make, self._body = scheduler, compose
-
-    def compose(self) -> None:
-        self.scheduler(self._make(self))
-        self._body(self)
-
-
-def run(scheduler: Any, compose: Any) -> Any:
-    app = Pipeline(scheduler, compose)
-    app.run()
-    return app
 
 
 def arrays(library: str) -> Any:
@@ -61,7 +35,7 @@ def arrays(library: str) -> Any:
 
 
 @pytest.mark.parametrize("library", ["cupy", "torch"])
-def test_frames_are_right_on_explicit_streams(real: Any, scheduler: Any, library: str) -> None:
+def test_frames_are_right_on_explicit_streams(real: Any, scheduler: MakeScheduler, library: str) -> None:
     make, extremes = arrays(library)
     frames = 200
 
@@ -110,12 +84,14 @@ def test_frames_are_right_on_explicit_streams(real: Any, scheduler: Any, library
         app.consumer = Consumer(app, name="consumer")
         app.add_flow(Producer(app, CountCondition(app, frames), name="producer"), app.consumer)
 
-    results = run(scheduler, compose).consumer.results
+    results = run(compose, scheduler, clock=None).consumer.results
     assert [(int(high), int(low)) for high, low in results] == [(n, n) for n in range(frames)]
 
 
 @pytest.mark.parametrize("library", ["cupy", "torch"])
-def test_plain_functions_run_on_their_own_streams_and_slices(real: Any, scheduler: Any, library: str) -> None:
+def test_plain_functions_run_on_their_own_streams_and_slices(
+    real: Any, scheduler: MakeScheduler, library: str
+) -> None:
     make, extremes = arrays(library)
     frames = 100
     streams: dict[str, set[int]] = {"source": set(), "double": set(), "check": set()}
@@ -154,14 +130,14 @@ def test_plain_functions_run_on_their_own_streams_and_slices(real: Any, schedule
         app.add_flow(stages[1], stages[2])
 
     before = current()
-    run(scheduler, compose)
+    run(compose, scheduler, clock=None)
     assert current() == before
     assert [len(found) for found in streams.values()] == [1, 1, 1]
     assert len(set.union(*streams.values()) | {0}) == 4  # three streams, none of them the default one
     assert [(int(high), int(low)) for high, low in results] == [(2 * n, 2 * n) for n in range(frames)]
 
 
-def test_operators_on_slices_use_their_own_sms(real: Any, scheduler: Any) -> None:
+def test_operators_on_slices_use_their_own_sms(real: Any, scheduler: MakeScheduler) -> None:
     seen: dict[str, Any] = {}
 
     class Marker(Operator):
@@ -181,14 +157,14 @@ def test_operators_on_slices_use_their_own_sms(real: Any, scheduler: Any) -> Non
             pool = CudaStreamPool(app, cuda_green_context=CudaGreenContext(app, slices, k))
             app.add_operator(Marker(app, CountCondition(app, 5), pool, name=f"m{k}"))
 
-    run(scheduler, compose)
+    run(compose, scheduler, clock=None)
     stream = real.device.create_stream()
     sets = [set(np.nonzero(real.read(seen[name], stream))[0].tolist()) for name in sorted(seen)]
     assert [len(sms) for sms in sets] == counts == [16, 40, 76]
     assert len(set.union(*sets)) == 132
 
 
-def test_a_stream_condition_holds_back_until_the_gpu_is_done(real: Any, scheduler: Any) -> None:
+def test_a_stream_condition_holds_back_until_the_gpu_is_done(real: Any, scheduler: MakeScheduler) -> None:
     done: list[bool] = []
 
     class Slow(Operator):
@@ -214,11 +190,13 @@ def test_a_stream_condition_holds_back_until_the_gpu_is_done(real: Any, schedule
         take = Take(app, CudaStreamCondition(app, receiver="in", name="sync"), name="take")
         app.add_flow(Slow(app, CountCondition(app, 30), name="slow"), take)
 
-    run(scheduler, compose)
+    run(compose, scheduler, clock=None)
     assert done == [True] * 30
 
 
-def test_the_host_does_not_run_away_and_an_exception_waits_for_the_gpu(real: Any, scheduler: Any) -> None:
+def test_the_host_does_not_run_away_and_an_exception_waits_for_the_gpu(
+    real: Any, scheduler: MakeScheduler
+) -> None:
     events: list[Any] = []
     most = 0
 
@@ -237,6 +215,6 @@ def test_the_host_does_not_run_away_and_an_exception_waits_for_the_gpu(real: Any
         app.add_operator(Work(app, name="work"))
 
     with pytest.raises(ZeroDivisionError):
-        run(scheduler, compose)
+        run(compose, scheduler, clock=None)
     assert most <= 4
     assert all(event.is_done for event in events)

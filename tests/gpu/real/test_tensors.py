@@ -11,11 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock import Application, CountCondition, Operator, TensorMap, as_tensor, gpu
+from penstock import CountCondition, Operator, TensorMap, as_tensor, gpu
 from penstock.resources import CudaStreamPool
 from penstock.schedulers import EventBasedScheduler, GreedyScheduler
 from penstock.tensor import DLDevice, Tensor, TensorError
 from tests.gpu.kernels import spin
+from tests.harness import run
 from tests.harness.libraries import numba_works
 
 cupy = pytest.importorskip("cupy")
@@ -305,16 +306,6 @@ def test_nothing_is_left_after_a_hundred_thousand_round_trips(library: str) -> N
     assert cupy.cuda.runtime.memGetInfo()[0] == free
 
 
-class Pipeline(Application):
-    def __init__(self, scheduler: Any, compose: Any) -> None:
-        super().__init__()
-        self._make, self._body = scheduler, compose
-
-    def compose(self) -> None:
-        self.scheduler(self._make(self))
-        self._body(self)
-
-
 FRAMES = 60
 
 
@@ -434,6 +425,6 @@ def test_frames_are_right_whatever_library_a_stage_uses(scheduler: Any, library:
         app.add_flow(sends, takes)
         app.add_flow(takes, checks[0])
 
-    Pipeline(lambda app: scheduler(app), compose).run()
+    run(compose, scheduler)
     found = [(int(low), int(high)) for low, high in checks[0].extremes]
     assert found == [(n + 1, n + 1) for n in range(1, FRAMES + 1)]

@@ -6,6 +6,23 @@ from collections.abc import Callable
 import pytest
 
 from penstock.gpu import sim
+from penstock.schedulers import EventBasedScheduler, GreedyScheduler
+from tests.harness import MakeScheduler
+
+WORKERS = (1, 2, 3, 5)
+
+
+def _workers(count: int) -> MakeScheduler:
+    return lambda app: EventBasedScheduler(app, worker_thread_number=count)
+
+
+@pytest.fixture(
+    params=[GreedyScheduler, *map(_workers, WORKERS)],
+    ids=["greedy", *(f"{count} workers" for count in WORKERS)],
+)
+def scheduler(request: pytest.FixtureRequest) -> MakeScheduler:
+    """A scheduler that takes the clock of the machine, whatever kind of time that is in."""
+    return request.param
 
 
 @pytest.fixture

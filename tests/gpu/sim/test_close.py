@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from penstock import Application, EventBasedScheduler, GreedyScheduler, Operator, PeriodicCondition, gpu
+from penstock import Application, Operator, PeriodicCondition, gpu
 from penstock.conditions import AsynchronousCondition, AsynchronousEventState
 from penstock.gpu import sim
 from penstock.gpu.sim import wall_timeline
@@ -109,17 +109,7 @@ class App(Application):
         self.add_operator(Waits(self, pool, *given, how=self.how, name="waits"))
 
 
-SCHEDULERS = {
-    "greedy": GreedyScheduler,
-    **{
-        f"{count} workers": lambda app, count=count: EventBasedScheduler(app, worker_thread_number=count)
-        for count in (1, 2, 3, 5)
-    },
-}
-
-
 @pytest.mark.parametrize("how", ["an event", "a time", "a kernel"])
-@pytest.mark.parametrize("scheduler", SCHEDULERS.values(), ids=SCHEDULERS)
 @pytest.mark.parametrize("kind", ["virtual", "paced"])
 def test_a_run_on_a_machine_that_is_closed_ends_with_an_error(kind, scheduler, how, in_time):
     with sim.Machine("h200", time=kind) as machine:

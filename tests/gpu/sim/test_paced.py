@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from examples import noisy_neighbour
-from penstock import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator, gpu
+from penstock import Application, CountCondition, GreedyScheduler, Operator, gpu
 from penstock.conditions import AsynchronousCondition, AsynchronousEventState, PeriodicCondition
 from penstock.gpu import sim
 from penstock.gpu.sim import wall_timeline
@@ -293,17 +293,7 @@ class Flow(Application):
         self.add_operator(self.work)
 
 
-SCHEDULERS = {
-    "greedy": GreedyScheduler,
-    **{
-        f"{count} workers": lambda app, count=count: EventBasedScheduler(app, worker_thread_number=count)
-        for count in (1, 2, 3, 5)
-    },
-}
-
-
 @pytest.mark.parametrize("how", ["not", "sync", "callback", "spin"])
-@pytest.mark.parametrize("scheduler", SCHEDULERS.values(), ids=SCHEDULERS)
 def test_a_pipeline_runs_on_the_machines_clock_whatever_its_operators_do(in_time, scheduler, how):
     with sim.Machine("h200", time="paced") as machine:
         app = Flow(scheduler, how)
@@ -314,7 +304,6 @@ def test_a_pipeline_runs_on_the_machines_clock_whatever_its_operators_do(in_time
         assert 8e-3 <= app.work.times[-1] <= machine.now
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS.values(), ids=SCHEDULERS)
 def test_an_event_from_a_thread_of_the_programs_reaches_a_pipeline(in_time, scheduler):
     class Awaits(Operator):
         def start(self):
