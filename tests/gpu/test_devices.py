@@ -7,7 +7,7 @@ import pytest
 
 from penstock import gpu
 from penstock.gpu import sim
-from tests.gpu.conftest import Bench, _cuda, _spin
+from tests.gpu.bench import Bench, cuda, spin_host
 from tests.gpu.kernels import spin
 
 MS = 1_000_000  # nanoseconds
@@ -25,10 +25,10 @@ def two(request):
             benches[0].device.set_current()
             yield benches
         return
-    names = _cuda()
+    names = cuda()
     if len(names.Device.get_all_devices()) < 2:
         pytest.skip("there is one GPU")
-    benches = [Bench(names, names.Device(n), False, _spin, lambda event: event.wait(10)) for n in (0, 1)]
+    benches = [Bench(names, names.Device(n), False, spin_host, lambda event: event.wait(10)) for n in (0, 1)]
     benches[0].device.set_current()
     yield benches
     for bench in reversed(benches):

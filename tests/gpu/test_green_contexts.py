@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.gpu.conftest import Bench
+from tests.gpu.bench import Bench
 
 
 def smallest(bench: Bench, count: int = 1) -> list:

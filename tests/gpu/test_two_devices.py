@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.gpu import sim
-from tests.gpu.conftest import _cuda
+from tests.gpu.bench import cuda
 from tests.gpu.kernels import spin
 
 MS = 1_000_000
@@ -21,7 +21,7 @@ def two(request):
             first.set_current()
             yield sim, first, second
         return
-    names = _cuda()
+    names = cuda()
     devices = names.Device.get_all_devices()
     if len(devices) < 2:
         pytest.skip("needs two devices")
