@@ -1,7 +1,7 @@
 """The tests in this folder state behaviour that a real and a simulated device share, and run on both.
 
-The real device is skipped where there is none. ``make gpu-test`` runs the folder with ``PENSTOCK_DEVICE=cuda``: then
-a missing device is an error, and what needs no device is left out.
+The real device is skipped where there is none. ``make gpu-test`` runs the folder with
+``PENSTOCK_DEVICE=cuda``: then a missing device is an error, and what needs no device is left out.
 """
 
 from __future__ import annotations
@@ -34,6 +34,29 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     device.set_current()
     yield Bench(names, device, False, spin_host, lambda event: event.wait(10))
     device.sync()
+
+
+@pytest.fixture(params=["sim", "cuda"])
+def two(request: pytest.FixtureRequest) -> Iterator[list[Bench]]:
+    """Two devices of one kind, of which the first is current."""
+    if request.param == "sim":
+        with sim.Machine("h200", devices=2) as machine:
+            benches = [
+                Bench(sim, sim.Device(n), True, machine.sleep, lambda event: machine.wait(event.is_set))
+                for n in (0, 1)
+            ]
+            benches[0].device.set_current()
+            yield benches
+        return
+    names = cuda()
+    if len(names.Device.get_all_devices()) < 2:
+        pytest.skip("needs two devices")
+    benches = [Bench(names, names.Device(n), False, spin_host, lambda event: event.wait(10)) for n in (0, 1)]
+    benches[0].device.set_current()
+    yield benches
+    for bench in reversed(benches):
+        bench.device.set_current()
+        bench.device.sync()
 
 
 @pytest.fixture

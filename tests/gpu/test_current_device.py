@@ -1,0 +1,37 @@
+"""Which device is current on a thread, while and after a program works on one."""
+
+import threading
+
+import pytest
+
+from penstock import gpu
+
+
+def test_what_was_current_is_current_again_after_work_on_a_device(bench):
+    if bench.is_simulated != (gpu.backend() == "sim"):
+        pytest.skip("on_device is about the kind of device that the process uses")
+    with gpu.partition(bench.device, [16]) as (part, _):
+        previous = bench.device.set_current(part.context)
+        assert bench.device.create_stream().resources.sm.sm_count == 16
+        device = gpu.on_device(0)
+        with pytest.raises(ZeroDivisionError), device, device:  # may be entered inside itself
+            assert bench.device.create_stream().resources.sm.sm_count == 132
+            raise ZeroDivisionError
+        assert bench.device.create_stream().resources.sm.sm_count == 16
+        bench.device.set_current(previous)
+
+
+def test_where_nothing_was_current_the_device_stays_so(bench):
+    if bench.is_simulated != (gpu.backend() == "sim"):
+        pytest.skip("on_device is about the kind of device that the process uses")
+    found = []
+
+    def on_another_thread():
+        with gpu.on_device(0):
+            pass
+        found.append(bench.names.Device(0).create_stream())
+
+    thread = threading.Thread(target=on_another_thread)
+    thread.start()
+    thread.join()
+    assert len(found) == 1
