@@ -129,7 +129,7 @@ def test_a_run_keeps_to_a_duration_written_as_text() -> None:
                 app,
                 PeriodicCondition(app, "40ms"),
                 CountCondition(app, 100),
-                body=lambda op, i, o: times.append(op.fragment.scheduler().clock.timestamp() // MS),
+                body=lambda op, i, o: times.append(op.fragment.now // MS),
             )
         )
 

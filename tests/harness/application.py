@@ -53,6 +53,11 @@ class App(Application):
         self.scheduler(self._make_scheduler(self, **self._settings))
         self._compose(self)
 
+    @property
+    def now(self) -> int:
+        """The time of the scheduler's clock, in nanoseconds."""
+        return self.scheduler().clock.timestamp()
+
 
 def run(compose: Callable[[Any], None], scheduler: MakeScheduler = greedy, **settings: Any) -> App:
     """Run an application whose compose is a function, and return it."""

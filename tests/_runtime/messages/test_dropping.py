@@ -307,7 +307,7 @@ def branches(app: App, counts: dict[str, int], slow_input: Any, **flow: Any) -> 
     fast: list[Any] = []
 
     def take(op: Step, i: Any, o: Any) -> None:
-        fast.append((op.fragment.scheduler().clock.timestamp(), i.receive()))
+        fast.append((op.fragment.now, i.receive()))
         counts["fast"], counts["end"] = len(fast), fast[-1][0]
 
     app.add_flow(camera, Step(app, inputs=["in"], body=take, name="fast"))

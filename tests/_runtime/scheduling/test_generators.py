@@ -313,7 +313,7 @@ def test_a_function_that_yields_once_takes_one_step_for_each_message_that_waits(
 
     def note(body: Step, op_input: Any, op_output: Any) -> None:
         op_input.receive()
-        times.append(body.fragment.scheduler().clock.timestamp() // 1_000_000)
+        times.append(body.fragment.now // 1_000_000)
 
     def compose(app: App) -> None:
         paced = same(app, PeriodicCondition(app, "10ms"))
@@ -329,7 +329,7 @@ def test_a_pace_is_that_of_the_values() -> None:
 
     def note(body: Step, op_input: Any, op_output: Any) -> None:
         op_input.receive()
-        times.append(body.fragment.scheduler().clock.timestamp() // 1_000_000)
+        times.append(body.fragment.now // 1_000_000)
 
     def compose(app: App) -> None:
         paced = repeat(app, PeriodicCondition(app, "10ms"))

@@ -189,7 +189,7 @@ def test_an_operator_that_ran_before_its_time_no_longer_waits_for_it(scheduler: 
     app = run(compose, scheduler)
     assert len(lengths) == 500
     assert max(lengths) < 100  # the heap of timers does not grow with what has been waited for
-    assert app.scheduler().clock.timestamp() < 600 * MS  # and the run does not end 3 s late
+    assert app.now < 600 * MS  # and the run does not end 3 s late
 
 
 @pytest.mark.skipif(is_compiled(), reason="compiled, timers take nodes only")
@@ -239,7 +239,7 @@ def test_an_operator_that_ended_keeps_no_timer_and_no_event_outstanding() -> Non
 
     for scheduler in SCHEDULERS:
         app = run(compose, scheduler)
-        assert app.scheduler().clock.timestamp() == 2 * MS
+        assert app.now == 2 * MS
 
 
 def test_an_event_outstanding_since_the_start_of_an_operator_without_messages_is_no_deadlock(
@@ -324,7 +324,7 @@ def test_a_condition_that_says_wait_is_polled_until_the_deadlock_timeout_ends_th
         app.add_operator(Step(app, conditions[0], name="waits"))
 
     app = run(compose, scheduler, stop_on_deadlock_timeout=100, check_recession_period_ms=20)
-    assert app.scheduler().clock.timestamp() == 100 * MS
+    assert app.now == 100 * MS
     times = conditions[0].times
     assert [time for time in range(0, 100 * MS, 20 * MS) if time not in times] == []
     assert len(times) <= 12
@@ -345,7 +345,7 @@ def test_the_deadlock_timeout_begins_anew_when_something_ran(scheduler: MakeSche
 
     app = run(compose, scheduler, stop_on_deadlock_timeout=100, check_recession_period_ms=20)
     assert app.graph.find("runs").ticks == 4  # type: ignore[attr-defined]
-    assert app.scheduler().clock.timestamp() == (180 + 100) * MS
+    assert app.now == (180 + 100) * MS
 
 
 def test_a_condition_that_says_wait_is_asked_once_more_before_the_run_ends(scheduler: MakeScheduler) -> None:
@@ -466,7 +466,7 @@ def test_a_condition_that_says_wait_is_polled_while_an_event_is_outstanding(
         future.result(timeout=10)
     finally:
         app.stop_execution()
-    assert app.scheduler().clock.timestamp() == 50 * MS
+    assert app.now == 50 * MS
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS[1:])
