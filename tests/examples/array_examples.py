@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
 import numpy as np
 
 from examples.frames import picture
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def run(example: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    paths = [str(EXAMPLES.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.run(
-        [sys.executable, str(EXAMPLES / example), *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+from tests.harness.processes import EXAMPLES, output_of
 
 
 def show(example: str, out: Path, frames: int, *arguments: str, **environment: str) -> list[str]:
     """Run an example; return what its probe printed."""
-    done = run(example, "--frames", str(frames), "--out", str(out), *arguments, **environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    *probed, last = done.stdout.splitlines()
+    printed = output_of(EXAMPLES / example, "--frames", frames, "--out", out, *arguments, **environment)
+    *probed, last = printed.splitlines()
     assert last == f"the last frame is in {out}"
     return probed
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.examples import array_examples
+from tests.harness.processes import EXAMPLES, run_python
 
 GAINS = ("gain_cuda_python.py", "gain_cupy.py", "gain_numpy.py", "gain_torch.py")
 STAGES = ("stage_cucim.py", "stage_cvcuda.py", "stage_jax.py", "stage_numba.py", "stage_opencv.py")
@@ -31,7 +30,7 @@ def test_without_a_gpu_it_shows_what_numpy_says(
 ) -> None:
     pytest.importorskip(library)
     out = tmp_path / "made" / "last.ppm"
-    lines = array_examples.show(example, out, 3, PENSTOCK_DEVICE="sim", NUMBA_ENABLE_CUDASIM="1")
+    lines = array_examples.show(example, out, 3, NUMBA_ENABLE_CUDASIM="1")
     assert lines == [array_examples.probed(expected(number), "cpu") for number in range(3)]
     assert np.array_equal(array_examples.read_picture(out), expected(2))
 
@@ -41,7 +40,7 @@ def test_without_a_gpu_it_shows_what_numpy_says(
     ["gain_cuda_python.py", "gain_cupy.py", "stage_cucim.py", "stage_cvcuda.py", "stage_numba.py"],
 )
 def test_without_the_gpu_that_it_needs_it_says_so_in_one_line(example: str) -> None:
-    done = array_examples.run(example, PENSTOCK_DEVICE="sim", NUMBA_ENABLE_CUDASIM="0")
+    done = run_python(EXAMPLES / example, NUMBA_ENABLE_CUDASIM="0")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"{example} needs a GPU: PENSTOCK_DEVICE=sim\n"
 
@@ -51,7 +50,7 @@ def test_without_the_gpu_that_it_needs_it_says_so_in_one_line(example: str) -> N
     [("gain_torch.py", "torch"), ("stage_jax.py", "jax"), ("stage_opencv.py", "cv2")],
 )
 def test_without_the_library_that_it_needs_it_says_so_in_one_line(example: str, library: str) -> None:
-    path = array_examples.EXAMPLES / example
+    path = EXAMPLES / example
     program = f"""
 import runpy, sys
 sys.modules[{library!r}] = None  # as if it were not installed
@@ -59,14 +58,14 @@ sys.path.insert(0, {str(path.parent)!r})
 sys.argv = [{str(path)!r}]
 runpy.run_path({str(path)!r}, run_name="__main__")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = run_python("-c", program)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"{example} needs {library}: ")
     assert done.stderr.count("\n") == 1
 
 
 def test_they_are_all_here_and_short_enough_to_be_read_at_once() -> None:
-    found = sorted(path.name for path in array_examples.EXAMPLES.glob("[gs]*_*.py"))
+    found = sorted(path.name for path in EXAMPLES.glob("[gs]*_*.py"))
     assert [name for name in found if name.startswith(("gain_", "stage_"))] == [*GAINS, *STAGES]
     for name in (*GAINS, *STAGES):
-        assert len((array_examples.EXAMPLES / name).read_text().splitlines()) < 80, name
+        assert len((EXAMPLES / name).read_text().splitlines()) < 80, name

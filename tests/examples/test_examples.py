@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +11,25 @@ import pytest
 from examples import noisy_neighbour
 from penstock import gpu
 from penstock.gpu import sim
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def run(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PENSTOCK_DEVICE": "sim"},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from tests.harness.processes import EXAMPLES, output_of, run_python
 
 
 def test_the_first_pipeline_shows_twenty_samples() -> None:
-    assert len(run(str(EXAMPLES / "first_pipeline.py")).splitlines()) == 20
+    assert len(output_of(EXAMPLES / "first_pipeline.py").splitlines()) == 20
 
 
 def test_the_operators_example_loses_nothing() -> None:
-    out = run(str(EXAMPLES / "operators.py"))
+    out = output_of(EXAMPLES / "operators.py")
     assert out.splitlines()[-1].startswith("dropped: {}")
     assert out.count("preview") == 8
 
 
 def test_the_operators_example_can_be_drawn() -> None:
-    assert run(str(EXAMPLES / "operators.py"), "--draw").startswith("flowchart LR")
+    assert output_of(EXAMPLES / "operators.py", "--draw").startswith("flowchart LR")
 
 
 def green_context(*arguments: str) -> list[str]:
-    return run("-W", "error", str(EXAMPLES / "green_context.py"), *arguments).splitlines()
+    return output_of("-W", "error", EXAMPLES / "green_context.py", *arguments).splitlines()
 
 
 def test_two_flows_run_on_two_slices() -> None:
@@ -57,8 +41,8 @@ def test_two_flows_run_on_two_slices() -> None:
 
 
 def test_two_flows_say_what_their_slices_really_have() -> None:
-    lines = run(
-        str(EXAMPLES / "green_context.py"), "parallel", "--sms", "8", "30", "--count", "3"
+    lines = output_of(
+        EXAMPLES / "green_context.py", "parallel", "--sms", "8", "30", "--count", "3"
     ).splitlines()
     assert lines[1:] == [
         "flow 0: 8 SMs (8 asked for), 3 of 3 results right",
@@ -92,7 +76,7 @@ def test_flags_of_the_other_program_are_refused() -> None:
 
 def test_the_demo_makes_its_point_and_says_that_it_is_simulated(tmp_path: Path) -> None:
     picture = tmp_path / "plots" / "demo.png"
-    out = run("-W", "error", str(EXAMPLES / "noisy_neighbour.py"), "--frames", "100", "--out", str(picture))
+    out = output_of("-W", "error", EXAMPLES / "noisy_neighbour.py", "--frames", "100", "--out", str(picture))
     assert "SIMULATED, not measured, 100 critical frames" in out
     assert "p99 is 15.0 times what it is alone, on its own 16 SMs 1.0 times. Wrong frames: 0." in out
     assert f"These figures are SIMULATED, not measured, in virtual time. The plot is in {picture}." in out
@@ -126,7 +110,7 @@ def test_the_demo_would_see_wrong_frames(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_isolation_example_says_that_it_is_simulated(tmp_path: Path) -> None:
     picture = tmp_path / "isolation.png"
-    out = run(str(EXAMPLES / "isolation.py"), "--times", "2", "--out", str(picture))
+    out = output_of(EXAMPLES / "isolation.py", "--times", "2", "--out", str(picture))
     assert f"These figures are SIMULATED, not measured, in virtual time. The plot is in {picture}." in out
     assert picture.exists()
 
@@ -139,14 +123,7 @@ def test_an_example_says_what_it_lacks_before_it_works(example: str, lacking: st
         f"import sys, runpy; sys.modules[{lacking!r}] = None; sys.path.insert(0, {str(EXAMPLES)!r}); "
         f"sys.argv = [{str(program)!r}]; runpy.run_path({str(program)!r}, run_name='__main__')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-        env={**os.environ, "PENSTOCK_DEVICE": "sim"},
-    )
+    done = run_python("-c", code, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -157,4 +134,4 @@ def test_an_example_says_what_it_lacks_before_it_works(example: str, lacking: st
 
 @pytest.mark.parametrize("heavy", ["cuda", "cupy", "torch", "yaml", "asyncio", "rich", "matplotlib"])
 def test_importing_penstock_imports_nothing_heavy(heavy: str) -> None:
-    assert run("-c", f"import sys, penstock; print({heavy!r} in sys.modules)").strip() == "False"
+    assert output_of("-c", f"import sys, penstock; print({heavy!r} in sys.modules)").strip() == "False"

@@ -1,15 +1,12 @@
 """Choosing a device, and what importing costs."""
 
 import json
-import os
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.harness.processes import run_python
 
 FAKE_CUDA = """
 import sys, types
@@ -30,12 +27,8 @@ module("cuda.core", Device=Device)
 """
 
 
-def run(code: str, *, device: str | None = None) -> subprocess.CompletedProcess:
-    environment = {name: value for name, value in os.environ.items() if name != "PENSTOCK_DEVICE"}
-    environment["PYTHONPATH"] = str(ROOT / "src")
-    if device is not None:
-        environment["PENSTOCK_DEVICE"] = device
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+def run(code: str, *, device: str | None = None) -> subprocess.CompletedProcess[str]:
+    return run_python("-c", code, PENSTOCK_DEVICE=device)
 
 
 def fake(version: str = "return 0, 13000", devices: str = "(object(),)") -> str:

@@ -25,7 +25,7 @@ the fixture `machine` has a simulated device whose kernels take virtual time, to
 `Step` is an operator whose compute is a function of the test.
 
 The other modules are stand-ins that are imported by name: `producers` (arrays of libraries that are not installed),
-`gpumat` (OpenCV with CUDA), and `programs` (programs that run in a process of their own).
+`gpumat` (OpenCV with CUDA), and `processes` (programs that run in a process of their own).
 """
 
 from tests.harness.application import (
@@ -36,9 +36,11 @@ from tests.harness.application import (
     greedy,
     multi_thread,
     run,
+    threaded,
 )
 from tests.harness.frames import MS, Consumer, Doubler, Producer, frame, launch, write
 from tests.harness.operators import Step, once, sink, source, through
+from tests.harness.threads import switching_often
 
 __all__ = [
     "MS",
@@ -58,6 +60,8 @@ __all__ = [
     "run",
     "sink",
     "source",
+    "switching_often",
+    "threaded",
     "through",
     "write",
 ]

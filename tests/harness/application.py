@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from penstock.core import Application, Clock, Scheduler
 from penstock.gpu.sim import machine as simulated
 from penstock.resources import ManualClock
@@ -26,6 +28,7 @@ def event_based(app: Application, **settings: Any) -> Scheduler:
 
 
 SCHEDULERS: list[MakeScheduler] = [greedy, multi_thread, event_based]
+threaded = pytest.mark.parametrize("scheduler", [multi_thread, event_based])
 
 
 class App(Application):

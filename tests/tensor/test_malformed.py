@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import subprocess
-import sys
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -14,6 +12,7 @@ import pytest
 
 from penstock import as_tensor
 from penstock.tensor import DLDataType, TensorError
+from tests.harness.processes import run_python
 from tests.harness.producers import CPU, CUDA, F32, Interface, Library, Made, name_of
 
 HOST_KIND, CUDA_KIND = "__array_interface__", "__cuda_array_interface__"
@@ -283,13 +282,7 @@ def test_a_capsule_without_a_shape_is_refused(version: Any) -> None:
             except TensorError as error:
                 print(error)
     """
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        env={"PENSTOCK_DEVICE": "sim", "PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run_python("-c", program)
     told = "the capsule has 2 dimensions and no shape: its pointer to the shape is NULL\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, 2 * told, "")
 

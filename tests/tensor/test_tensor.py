@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
 import sys
 import weakref
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from penstock import Tensor, as_tensor, gpu
 from penstock.gpu import sim
+from tests.harness.processes import run_python
 from tests.harness.producers import (
     CPU,
     CUDA,
@@ -457,13 +457,7 @@ def test_no_tensor_ends_the_process_of_a_library_that_takes_it(library: str, tak
     module = pytest.importorskip(library)
     if library == "pyarrow" and not hasattr(module.Tensor, "from_dlpack"):
         pytest.skip("this PyArrow takes no DLPack")
-    ended = subprocess.run(
-        [sys.executable, "-c", HOSTILE.replace("TAKE", take)],
-        env={"PENSTOCK_DEVICE": "sim", "PYTHONPATH": ":".join(sys.path), "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run_python("-c", HOSTILE.replace("TAKE", take), JAX_PLATFORMS="cpu")
     assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "end"), (
         ended.stdout + ended.stderr[-2000:]
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 from penstock import as_tensor
 from penstock.tensor import DLDataType, DLDevice, DLDeviceType, TensorError
 from penstock.tensor.types import element_named, element_of
+from tests.harness.processes import run_python
 from tests.harness.producers import Made
 
 NARROW = {
@@ -88,10 +87,7 @@ def test_without_ml_dtypes_a_narrow_tensor_can_still_be_passed_on() -> None:
         try: tensor.dtype
         except TypeError as error: print(error)
     """
-    environment = {"PENSTOCK_DEVICE": "sim", "PYTHONPATH": ":".join(sys.path)}
-    told = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    )
+    told = run_python("-c", program)
     assert told.stdout.splitlines() == [
         "bfloat16 2 True",
         (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,9 +16,7 @@ import pytest
 import penstock
 from penstock import CountCondition
 from penstock.core import Resource
-from tests.harness import App, MakeScheduler, Step, event_based, greedy, multi_thread, sink
-
-threaded = pytest.mark.parametrize("scheduler", [multi_thread, event_based])
+from tests.harness import App, MakeScheduler, Step, event_based, greedy, sink, threaded
 
 
 @pytest.fixture(autouse=True)
@@ -352,49 +349,6 @@ def test_a_run_on_a_thread_of_its_own_leaves_signals_to_the_main_thread() -> Non
     assert not future.done()
     app.stop_execution()
     assert future.result(timeout=10).ended_by == "stopped"
-
-
-TERMINATED = """
-import atexit, sys, threading
-from penstock import Application, Operator, schedulers
-class Forever(Operator):
-    def compute(self, op_input, op_output, context):
-        if not ready.is_set():
-            ready.set()
-            print("running", flush=True)
-    def stop(self):
-        print("stopped", flush=True)
-ready = threading.Event()
-class App(Application):
-    def compose(self):
-        self.scheduler(getattr(schedulers, sys.argv[1])(self))
-        self.add_operator(Forever(self))
-atexit.register(print, "exit")
-app = App()
-try:
-    app.run()
-finally:
-    print(app.outcome.ended_by, threading.active_count(), flush=True)
-"""
-
-
-@pytest.mark.parametrize("scheduler", ["GreedyScheduler", "EventBasedScheduler"])
-def test_sigterm_stops_every_operator_and_ends_the_process_with_143(scheduler: str) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", TERMINATED, scheduler],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "running\n"
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=20)
-    finally:
-        process.kill()
-    assert out.splitlines() == ["stopped", "interrupted 1", "exit"], err
-    assert process.returncode == 143
 
 
 @threaded

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.harness.processes import EXAMPLES, output_of
 
 
 @pytest.fixture(autouse=True)
@@ -22,15 +19,7 @@ def real(bench: Any) -> Any:
 
 
 def run(example: str, *arguments: str) -> str:
-    told = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / example), *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PENSTOCK_DEVICE": "cuda"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert told.returncode == 0, told.stdout + told.stderr
-    return told.stdout
+    return output_of(EXAMPLES / example, *arguments, PENSTOCK_DEVICE="cuda")
 
 
 def test_two_flows_run_on_two_slices() -> None:

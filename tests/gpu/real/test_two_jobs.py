@@ -1,32 +1,20 @@
 """The example of two CuPy jobs on two partitions."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from __future__ import annotations
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.gpu.bench import Bench
+from tests.harness.processes import EXAMPLES, output_of, run_python
+
+EXAMPLE = EXAMPLES / "two_jobs.py"
 
 
-def run(device: str) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PENSTOCK_DEVICE": device}
-    return subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "two_jobs.py")],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_the_small_job_does_not_wait_for_the_big_one(bench):
+def test_the_small_job_does_not_wait_for_the_big_one(bench: Bench) -> None:
     if bench.is_simulated:
-        told = run("sim")
+        told = run_python(EXAMPLE)
         assert told.returncode == 1
         assert "needs a GPU" in told.stderr
         return
     pytest.importorskip("cupy")
-    told = run("cuda")
-    assert told.returncode == 0, told.stderr
-    assert "bulk job done by then: False" in told.stdout
+    assert "bulk job done by then: False" in output_of(EXAMPLE, PENSTOCK_DEVICE="cuda")

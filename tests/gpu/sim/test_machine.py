@@ -1,14 +1,15 @@
 """What is simulated: profiles, drivers, devices; and what the environment says."""
 
+from __future__ import annotations
+
 import gc
 import subprocess
-import sys
 import weakref
-from pathlib import Path
 
 import pytest
 
 from penstock.gpu import sim
+from tests.harness.processes import run_python
 
 
 def test_profiles_are_found_by_name():
@@ -93,11 +94,8 @@ def test_a_driver_before_12_4_has_no_green_contexts():
 SHOW = "from penstock.gpu import sim; m = sim.current_machine(); print(m)"
 
 
-def environment(code: str = SHOW, **variables: str) -> subprocess.CompletedProcess:
-    source = str(Path(__file__).parents[3] / "src")
-    return subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": source, **variables}, capture_output=True, text=True
-    )
+def environment(code: str = SHOW, **variables: str) -> subprocess.CompletedProcess[str]:
+    return run_python("-c", code, **variables)
 
 
 def test_the_environment_describes_the_first_machine():
