@@ -1,8 +1,11 @@
 """Choosing a device, and what importing costs."""
 
+from __future__ import annotations
+
 import json
 import re
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -38,7 +41,7 @@ def fake(version: str = "return 0, 13000", devices: str = "(object(),)") -> str:
 NO_CUDA = "import sys; sys.modules['cuda'] = None\n"  # importing it then fails
 
 
-def test_without_a_gpu_auto_simulates_and_says_so_once():
+def test_without_a_gpu_auto_simulates_and_says_so_once() -> None:
     result = run(NO_CUDA + "from penstock import gpu; gpu.Device(0); gpu.Stream; print(gpu.backend())")
     assert result.stdout.strip() == "sim"
     (line,) = result.stderr.splitlines()
@@ -46,35 +49,35 @@ def test_without_a_gpu_auto_simulates_and_says_so_once():
     assert line.endswith("running on a simulated device, in paced time")
 
 
-def test_asking_for_the_simulation_says_nothing():
+def test_asking_for_the_simulation_says_nothing() -> None:
     result = run("from penstock import gpu; print(gpu.Device(0))", device="sim")
     assert result.stdout.strip() == "<Device 0 (NVIDIA H200 (simulated))>"
     assert result.stderr == ""
 
 
-def test_a_wrong_choice_names_the_right_ones():
+def test_a_wrong_choice_names_the_right_ones() -> None:
     result = run("from penstock import gpu; gpu.Device", device="gpu")
     assert "ValueError: PENSTOCK_DEVICE='gpu': must be one of auto, cuda, sim, none" in result.stderr
 
 
-def test_none_means_none():
+def test_none_means_none() -> None:
     result = run("from penstock import gpu; print(gpu.backend()); gpu.Device", device="none")
     assert result.stdout.strip() == "none"
     assert "DeviceUnavailable: this program needs a device, but PENSTOCK_DEVICE=none" in result.stderr
 
 
-def test_cuda_without_cuda_says_what_is_missing():
+def test_cuda_without_cuda_says_what_is_missing() -> None:
     result = run(NO_CUDA + "from penstock import gpu; gpu.Device", device="cuda")
     assert "DeviceUnavailable: PENSTOCK_DEVICE=cuda, but " in result.stderr
 
 
-def test_auto_takes_cuda_where_there_is_a_device():
+def test_auto_takes_cuda_where_there_is_a_device() -> None:
     result = run(fake() + "from penstock import gpu; print(gpu.backend())")
     assert (result.stdout.strip(), result.stderr) == ("cuda", "")
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_a_driver_before_12_4_is_an_error_that_names_both_versions(device):
+def test_a_driver_before_12_4_is_an_error_that_names_both_versions(device: Any) -> None:
     result = run(fake(version="return 0, 12030") + "from penstock import gpu; gpu.backend()", device=device)
     assert "the NVIDIA driver supports CUDA 12.3; penstock needs 12.4 or newer" in result.stderr
     assert "PENSTOCK_DEVICE=sim" in result.stderr
@@ -90,7 +93,7 @@ def test_a_driver_before_12_4_is_an_error_that_names_both_versions(device):
         ({"devices": "()"}, "sees no CUDA device"),
     ],
 )
-def test_a_driver_that_cannot_be_used_says_why(setting, text):
+def test_a_driver_that_cannot_be_used_says_why(setting: str, text: str) -> None:
     code = fake(**setting) + "from penstock import gpu; gpu.backend()"
     assert re.search(text + ".*; running on a simulated device", run(code).stderr)
     assert re.search(
@@ -98,7 +101,7 @@ def test_a_driver_that_cannot_be_used_says_why(setting, text):
     )
 
 
-def test_importing_penstock_imports_no_gpu_library():
+def test_importing_penstock_imports_no_gpu_library() -> None:
     code = (
         "import json, sys, penstock, penstock.gpu\n"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
@@ -107,7 +110,7 @@ def test_importing_penstock_imports_no_gpu_library():
     assert not {"cuda", "cupy", "torch", "jax", "numba", "rich", "matplotlib"} & set(imported)
 
 
-def test_importing_penstock_gpu_imports_only_what_every_program_needs():
+def test_importing_penstock_gpu_imports_only_what_every_program_needs() -> None:
     code = (
         "import json, sys, penstock\n"
         "before = set(sys.modules)\n"
@@ -118,12 +121,12 @@ def test_importing_penstock_gpu_imports_only_what_every_program_needs():
     assert not {"numpy", "pathlib", "dataclasses", "ctypes", "penstock.gpu.sim"} & set(imported)
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error():
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     result = run("from penstock import gpu; gpu.Devcie", device="sim")
     assert "AttributeError: module 'penstock.gpu' has no attribute 'Devcie'" in result.stderr
 
 
-def test_the_names_are_the_backends_own_objects():
+def test_the_names_are_the_backends_own_objects() -> None:
     code = (
         "from penstock import gpu; from penstock.gpu import sim\n"
         "print(all(getattr(gpu, name) is getattr(sim, name) for name in gpu._OF_THE_DEVICE))\n"

@@ -1,13 +1,17 @@
 """Which device is current on a thread, while and after a program works on one."""
 
+from __future__ import annotations
+
 import threading
+from typing import Never
 
 import pytest
 
 from penstock import gpu
+from tests.gpu.bench import Bench
 
 
-def test_what_was_current_is_current_again_after_work_on_a_device(bench):
+def test_what_was_current_is_current_again_after_work_on_a_device(bench: Bench) -> Never:
     if bench.is_simulated != (gpu.backend() == "sim"):
         pytest.skip("on_device is about the kind of device that the process uses")
     with gpu.partition(bench.device, [16]) as (part, _):
@@ -21,12 +25,12 @@ def test_what_was_current_is_current_again_after_work_on_a_device(bench):
         bench.device.set_current(previous)
 
 
-def test_where_nothing_was_current_the_device_stays_so(bench):
+def test_where_nothing_was_current_the_device_stays_so(bench: Bench) -> None:
     if bench.is_simulated != (gpu.backend() == "sim"):
         pytest.skip("on_device is about the kind of device that the process uses")
     found = []
 
-    def on_another_thread():
+    def on_another_thread() -> None:
         with gpu.on_device(0):
             pass
         found.append(bench.names.Device(0).create_stream())

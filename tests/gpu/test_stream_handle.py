@@ -1,17 +1,21 @@
 """A stream handle that every library takes."""
 
+from __future__ import annotations
+
 import ctypes
 import gc
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
 
 from penstock import gpu
+from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin
 
 
-def test_a_handle_is_an_int_and_speaks_the_stream_protocol(bench):
+def test_a_handle_is_an_int_and_speaks_the_stream_protocol(bench: Bench) -> None:
     stream = bench.device.create_stream()
     handle = gpu.StreamHandle(stream)
     assert isinstance(handle, int)
@@ -22,7 +26,7 @@ def test_a_handle_is_an_int_and_speaks_the_stream_protocol(bench):
     assert hex(handle) in repr(handle)
 
 
-def test_the_devices_own_calls_take_a_handle(bench):
+def test_the_devices_own_calls_take_a_handle(bench: Bench) -> None:
     stream = bench.device.create_stream()
     handle = gpu.StreamHandle(stream)
     assert bench.device.create_stream(handle) == stream
@@ -35,12 +39,12 @@ def test_the_devices_own_calls_take_a_handle(bench):
     assert event.is_done
 
 
-def test_a_handle_keeps_its_stream_alive(bench):
+def test_a_handle_keeps_its_stream_alive(bench: Bench) -> None:
     class Tracked:
-        def __init__(self, stream):
+        def __init__(self, stream: Any) -> None:
             self._stream = stream
 
-        def __cuda_stream__(self):
+        def __cuda_stream__(self) -> Any:
             return self._stream.__cuda_stream__()
 
     tracked = Tracked(bench.device.create_stream())
@@ -54,13 +58,13 @@ def test_a_handle_keeps_its_stream_alive(bench):
     assert alive() is None
 
 
-def test_what_is_no_stream_is_refused():
+def test_what_is_no_stream_is_refused() -> None:
     with pytest.raises(TypeError, match="int is not a stream.*__cuda_stream__"):
         gpu.StreamHandle(5)
 
 
 @pytest.mark.parametrize("kind", ["primary", "green"])
-def test_cupy_and_torch_take_a_handle(bench, kind):
+def test_cupy_and_torch_take_a_handle(bench: Bench, kind: str) -> None:
     if bench.is_simulated:
         pytest.skip("needs a real device")
     cupy, torch = pytest.importorskip("cupy"), pytest.importorskip("torch")

@@ -1,26 +1,30 @@
 """Two devices in one computer: which is current, what belongs to one, and what orders both."""
 
+from __future__ import annotations
+
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin
 
 MS = 1_000_000  # nanoseconds
 
 
-def stream_of(device):
+def stream_of(device: Any) -> Any:
     device.set_current()
     return device.create_stream()
 
 
-def stream_and_event(bench):
+def stream_and_event(bench: Bench) -> tuple[Any, Any]:
     bench.device.set_current()
     return bench.device.create_stream(), bench.device.create_event()
 
 
-def test_an_event_is_recorded_on_streams_of_its_own_device_only(two):
+def test_an_event_is_recorded_on_streams_of_its_own_device_only(two: list[Bench]) -> None:
     (first, event), (second, other) = stream_and_event(two[0]), stream_and_event(two[1])
     for stream, wrong, right in ((first, other, event), (second, event, other)):
         with pytest.raises(two[0].names.CUDAError, match="CUDA_ERROR_INVALID_HANDLE"):
@@ -28,7 +32,7 @@ def test_an_event_is_recorded_on_streams_of_its_own_device_only(two):
         stream.record(right)
 
 
-def test_a_stream_may_wait_for_an_event_of_another_device(two):
+def test_a_stream_may_wait_for_an_event_of_another_device(two: list[Bench]) -> None:
     (first, event), (second, after) = stream_and_event(two[0]), stream_and_event(two[1])
     two[0].launch(first, spin, np.int64(5 * MS))
     first.record(event)
@@ -39,7 +43,7 @@ def test_a_stream_may_wait_for_an_event_of_another_device(two):
     assert event.is_done
 
 
-def test_a_stream_is_waited_for_as_such_while_its_device_is_current(two):
+def test_a_stream_is_waited_for_as_such_while_its_device_is_current(two: list[Bench]) -> None:
     (first, _), (second, after) = stream_and_event(two[0]), stream_and_event(two[1])
     with pytest.raises(two[0].names.CUDAError, match="CUDA_ERROR_INVALID_HANDLE"):
         second.wait(first)
@@ -52,7 +56,7 @@ def test_a_stream_is_waited_for_as_such_while_its_device_is_current(two):
     assert before.is_done
 
 
-def test_the_default_stream_is_that_of_the_current_device(two):
+def test_the_default_stream_is_that_of_the_current_device(two: list[Bench]) -> None:
     default = two[0].names.LEGACY_DEFAULT_STREAM
     events = []
     for bench, kernels in zip(two, (1, 0), strict=True):
@@ -68,10 +72,10 @@ def test_the_default_stream_is_that_of_the_current_device(two):
     assert events[0].is_done
 
 
-def test_each_thread_has_its_current_device(two):
+def test_each_thread_has_its_current_device(two: list[Bench]) -> None:
     found = []
 
-    def on_another_thread():
+    def on_another_thread() -> None:
         two[1].names.Device(1).set_current()
         found.append(two[1].names.Device().device_id)
 
@@ -82,7 +86,7 @@ def test_each_thread_has_its_current_device(two):
     assert two[0].names.Device().device_id == 0
 
 
-def test_events_of_two_devices_cannot_be_subtracted(two):
+def test_events_of_two_devices_cannot_be_subtracted(two: list[Bench]) -> None:
     names, (first, second) = two[0].names, (bench.device for bench in two)
     events = []
     for device in (first, second):
@@ -95,7 +99,7 @@ def test_events_of_two_devices_cannot_be_subtracted(two):
         _ = events[1] - events[0]
 
 
-def test_each_device_has_a_default_stream(two):
+def test_each_device_has_a_default_stream(two: list[Bench]) -> None:
     first, second = (bench.device for bench in two)
     first.set_current()
     default = first.default_stream
@@ -111,7 +115,7 @@ def test_each_device_has_a_default_stream(two):
     assert busy.is_done
 
 
-def test_a_blocking_stream_is_ordered_with_the_default_stream_of_its_own_device(two):
+def test_a_blocking_stream_is_ordered_with_the_default_stream_of_its_own_device(two: list[Bench]) -> None:
     names, (first, second) = two[0].names, (bench.device for bench in two)
     second.set_current()
     blocking = second.create_stream(options=names.StreamOptions(nonblocking=False))
@@ -125,7 +129,7 @@ def test_a_blocking_stream_is_ordered_with_the_default_stream_of_its_own_device(
     busy.sync()
 
 
-def test_the_device_waits_for_its_own_streams(two):
+def test_the_device_waits_for_its_own_streams(two: list[Bench]) -> None:
     first, second = (bench.device for bench in two)
     other, own = stream_of(second), stream_of(first)
     two[0].launch(own, spin, np.int64(20 * MS))

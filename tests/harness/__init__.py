@@ -28,6 +28,8 @@ The other modules are stand-ins that are imported by name: `producers` (arrays o
 `gpumat` (OpenCV with CUDA), and `processes` (programs that run in a process of their own).
 """
 
+from __future__ import annotations
+
 from tests.harness.application import (
     SCHEDULERS,
     App,

@@ -1,5 +1,7 @@
 """What is to be known of other libraries before a test uses them."""
 
+from __future__ import annotations
+
 import numpy as np
 
 

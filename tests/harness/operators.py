@@ -68,9 +68,9 @@ def source(app: Any, values: Iterable[Any], *args: Any, name: str = "source", **
     )
 
 
-def once(app: Any) -> Step:
+def once(app: Any, name: str = "once") -> Step:
     """Return a source that emits 1, one time."""
-    return source(app, [1], name="once")
+    return source(app, [1], name=name)
 
 
 def sink(app: Any, taken: list[Any], *args: Any, name: str = "sink", **kwargs: Any) -> Step:

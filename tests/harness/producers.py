@@ -103,7 +103,9 @@ class Made:
 class Library:
     """An array of a library with streams of its own: it notes how it was asked for a capsule."""
 
-    def __init__(self, device: tuple[int, int] = CUDA, version: tuple[int, int] | None = (1, 0), **said: Any):
+    def __init__(
+        self, device: tuple[int, int] = CUDA, version: tuple[int, int] | None = (1, 0), **said: Any
+    ) -> None:
         self.device = device
         self.asked: list[dict[str, Any]] = []
         self.made: list[Made] = []

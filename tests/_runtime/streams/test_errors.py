@@ -13,7 +13,7 @@ from penstock import CountCondition, schedulers
 from penstock.conditions import CudaStreamCondition
 from penstock.core import Application, Operator
 from penstock.gpu import sim
-from tests._runtime.streams.test_lifetimes import track
+from tests._runtime.streams.pipelines import track
 from tests.harness import MS, App, MakeScheduler, Producer, Step, launch, run
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import weakref
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from penstock import CountCondition
 from penstock.gpu import sim
+from tests._runtime.streams.pipelines import track
 from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, frame, launch, run, write
 
 
@@ -19,12 +19,6 @@ class Tracked:
 
     def __init__(self) -> None:
         self.died_at: list[float] = []
-
-
-def track(machine: sim.Machine, deaths: list[float]) -> Any:
-    data = Tracked()
-    weakref.finalize(data, lambda: deaths.append(machine.timeline.now / 1e9))
-    return data
 
 
 def test_a_slow_reader_of_a_fast_producer_never_sees_the_next_frame(scheduler: MakeScheduler) -> None:
@@ -324,36 +318,6 @@ def test_a_bound_that_makes_no_sense_is_refused() -> None:
 
     with pytest.raises(ValueError, match="'step': max_in_flight must be at least 1, not 0"):
         run(compose)
-
-
-# -- the checker -------------------------------------------------------------------------------------
-
-
-def test_the_checker_has_nothing_to_say_about_those_who_did(
-    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
-) -> None:
-    monkeypatch.setenv("PENSTOCK_CHECK", "streams")
-
-    def compose(app: Any) -> None:
-        def by_hand(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            mine = context.allocate_cuda_stream("mine")
-            context.synchronize_streams(op_input.receive_cuda_streams("in"), mine)
-
-        producer = Producer(app, CountCondition(app, 5), name="producer")
-        app.consumer = Consumer(app, name="consumer")
-        app.add_flow(producer, app.consumer)
-        app.add_flow(producer, Step(app, inputs=("in",), body=by_hand, name="by_hand"))
-
-    assert run(compose, scheduler).consumer.seen == list(range(5))
-
-
-def test_the_checker_is_off_unless_asked_for() -> None:
-    def compose(app: Any) -> None:
-        forgetful = Step(app, inputs=("in",), body=lambda self, i, o, c: i.receive("in"), name="forgetful")
-        app.add_flow(Producer(app, CountCondition(app, 3), name="producer"), forgetful)
-
-    run(compose)
 
 
 def test_frames_written_by_hand_are_what_the_tests_think_they_are(machine: sim.Machine) -> None:

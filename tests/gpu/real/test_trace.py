@@ -1,5 +1,7 @@
 """What CUPTI sees of a pipeline of CuPy and PyTorch stages; in a process of its own, since tracing takes time."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

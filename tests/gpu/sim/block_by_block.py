@@ -10,10 +10,13 @@ SM on which most more of them would fit, and the first such SM.
 compares the two on random schedules and exits with 1 if any grid's end is off by more than 2%.
 """
 
+from __future__ import annotations
+
 import argparse
 import random
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.gpu.sim.processors import Grid, Processors
 from penstock.gpu.sim.timeline import Timeline
@@ -88,7 +91,7 @@ def run_block_by_block(schedule: Schedule) -> list[int]:
     return ends
 
 
-def run_model(schedule: Schedule, watch=None) -> list[int]:
+def run_model(schedule: Schedule, watch: Any = None) -> list[int]:
     """Return the same by the model under test."""
     timeline = Timeline()
     sizes = schedule.sm_count, schedule.threads_per_sm, schedule.blocks_per_sm

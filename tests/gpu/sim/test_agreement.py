@@ -1,8 +1,11 @@
 """The simulated H200 still agrees with what was measured on a real one (benchmarks/results/agreement.md)."""
 
+from __future__ import annotations
+
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,17 +26,17 @@ def simulated(scenario: str) -> dict[str, float]:
     return {case: float(np.median(latencies.gpu)) for case, latencies in results.items()}
 
 
-def test_every_scenario_was_measured():
+def test_every_scenario_was_measured() -> None:
     assert {scenario for scenario, _ in MEASURED} == SCENARIOS.keys()
     assert len(MEASURED) == 4 * len(SCENARIOS)
 
 
 @pytest.mark.parametrize(("scenario", "case"), MEASURED, ids=str)
-def test_the_simulation_is_within_its_tolerance_of_what_was_measured(scenario, case):
+def test_the_simulation_is_within_its_tolerance_of_what_was_measured(scenario: Any, case: Any) -> None:
     assert simulated(scenario)[case] == pytest.approx(MEASURED[scenario, case], rel=TOLERANCE)
 
 
-def test_an_idle_stream_takes_the_launch_overhead_and_the_blocks_time(machine):
+def test_an_idle_stream_takes_the_launch_overhead_and_the_blocks_time(machine: sim.Machine) -> None:
     device = sim.Device(0)
     stream = device.create_stream()
     timed = sim.EventOptions(timing_enabled=True)

@@ -1,7 +1,10 @@
 """Closing a machine: whoever waits for it is let go with an error, and nothing hangs."""
 
+from __future__ import annotations
+
 import threading
 import time
+from typing import Any, Never
 
 import pytest
 
@@ -10,8 +13,10 @@ from penstock.conditions import AsynchronousCondition, AsynchronousEventState
 from penstock.gpu import sim
 from penstock.gpu.sim import wall_timeline
 from penstock.resources import CudaStreamPool
+from tests.gpu.sim.in_time import InTime
+from tests.gpu.sim.launches import LONG, ONE_BLOCK
+from tests.harness import MakeScheduler
 
-ONE_BLOCK = sim.LaunchConfig(grid=1, block=32)
 KINDS = ["virtual", "paced", "real"]
 WAITS = {
     "wait": lambda machine, stream, event: machine.wait(lambda: False, timeout=3600.0),
@@ -25,21 +30,21 @@ WAITS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", WAITS)
 @pytest.mark.parametrize("attached", [False, True], ids=["", "attached"])
-def test_a_thread_that_waits_gets_an_error(kind, how, attached, in_time):
-    def program():
+def test_a_thread_that_waits_gets_an_error(kind: str, how: str, attached: Any, in_time: InTime) -> None:
+    def program() -> None:
         with sim.Machine("h200", time=kind) as machine, machine.attach():
             sim.Device(0).set_current()
             stream = sim.Device(0).create_stream()
-            sim.launch(stream, ONE_BLOCK, sim.Kernel("long", 3600.0))
+            sim.launch(stream, ONE_BLOCK, LONG)
             event, refused = stream.record(), []
 
-            def wait():
+            def wait() -> None:
                 sim.Device(0).set_current()
                 with pytest.raises(sim.CUDAError, match=r"CUDA_ERROR_DEINITIALIZED.*was closed"):
                     WAITS[how](machine, stream, event)
                 refused.append(True)
 
-            def work():
+            def work() -> None:
                 if attached:
                     with machine.attach():
                         wait()
@@ -59,11 +64,13 @@ def test_a_thread_that_waits_gets_an_error(kind, how, attached, in_time):
 
 
 @pytest.mark.parametrize("kind", ["paced", "real"])
-def test_closing_does_not_wait_for_the_programs_code_for_ever(kind, in_time, monkeypatch):
+def test_closing_does_not_wait_for_the_programs_code_for_ever(
+    kind: str, in_time: InTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(wall_timeline, "_PATIENCE", 0.01)
     inside, go = threading.Event(), threading.Event()
 
-    def program():
+    def program() -> None:
         with sim.Machine("h200", time=kind):
             sim.Device(0).set_current()
             stream = sim.Device(0).create_stream()
@@ -78,26 +85,26 @@ def test_closing_does_not_wait_for_the_programs_code_for_ever(kind, in_time, mon
 class Waits(Operator):
     """Never has anything to do after the first time, or launches what never ends."""
 
-    def __init__(self, fragment, *args, how, **kwargs):
+    def __init__(self, fragment: Any, *args: Any, how: str, **kwargs: Any) -> None:
         self.how = how
         super().__init__(fragment, *args, **kwargs)
 
-    def start(self):
+    def start(self) -> None:
         gpu.Device(0).set_current()
 
-    def compute(self, op_input, op_output, context):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         stream = context.allocate_cuda_stream("own").stream
         if self.how == "a kernel":
-            sim.launch(stream, ONE_BLOCK, sim.Kernel("long", 3600.0))
+            sim.launch(stream, ONE_BLOCK, LONG)
             stream.sync()
 
 
 class App(Application):
-    def __init__(self, scheduler, how):
+    def __init__(self, scheduler: MakeScheduler, how: str) -> None:
         super().__init__()
         self.make, self.how = scheduler, how
 
-    def compose(self):
+    def compose(self) -> None:
         self.scheduler(self.make(self))
         given = []
         if self.how == "an event":
@@ -111,14 +118,16 @@ class App(Application):
 
 @pytest.mark.parametrize("how", ["an event", "a time", "a kernel"])
 @pytest.mark.parametrize("kind", ["virtual", "paced"])
-def test_a_run_on_a_machine_that_is_closed_ends_with_an_error(kind, scheduler, how, in_time):
+def test_a_run_on_a_machine_that_is_closed_ends_with_an_error(
+    kind: str, scheduler: MakeScheduler, how: str, in_time: InTime
+) -> None:
     with sim.Machine("h200", time=kind) as machine:
 
-        def program():
+        def program() -> None:
             with pytest.raises(sim.CUDAError, match="was closed"):
                 App(scheduler, how).run()
 
-        def close():
+        def close() -> None:
             while not machine.timeline._waits:
                 time.sleep(0)
             machine.close()
@@ -128,3 +137,66 @@ def test_a_run_on_a_machine_that_is_closed_ends_with_an_error(kind, scheduler, h
             closer.start()
             in_time(program)
         closer.join()
+
+
+@pytest.mark.parametrize("kind", ["virtual", "real"])
+def test_nothing_waits_for_a_machine_that_was_closed(in_time: InTime, kind: str) -> None:
+    def work() -> None:
+        with sim.Machine("h200", time=kind) as machine:
+            device = sim.Device(0)
+            device.set_current()
+            stream, idle = device.create_stream(), device.create_stream()
+            sim.launch(stream, ONE_BLOCK, LONG)
+            event = stream.record()
+        for call in (
+            stream.sync,
+            event.sync,
+            lambda: event.is_done,
+            lambda: machine.sleep(1),
+            lambda: sim.launch(idle, ONE_BLOCK, LONG),
+        ):
+            with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
+                call()
+
+    with sim.Machine("h200"):
+        in_time(work)
+
+
+@pytest.mark.parametrize("kind", ["virtual", "real"])
+def test_closing_a_machine_lets_those_go_who_wait_for_it(kind: str) -> None:
+    machine = sim.Machine("h200", time=kind)
+    outcome = []
+
+    def wait() -> None:
+        with machine.attach():
+            attached.set()
+            try:
+                machine.wait(lambda: False, timeout=3600.0)
+            except sim.CUDAError as error:
+                outcome.append(str(error))
+
+    attached = threading.Event()
+    thread = threading.Thread(target=wait, daemon=True)
+    with machine.attach():  # so that virtual time stands still until the machine is closed
+        thread.start()
+        attached.wait()
+        machine.close()
+    thread.join(20)
+    assert "CUDA_ERROR_DEINITIALIZED" in outcome[0]
+
+
+def test_a_bug_in_an_action_reaches_whoever_waits(in_time: InTime) -> None:
+    def bug() -> Never:
+        raise ValueError("a bug")
+
+    def work() -> None:
+        with sim.Machine("h200", time="real") as machine:
+            with machine.timeline.lock:
+                machine.timeline.at(0, bug)
+            for _ in range(2):
+                with pytest.raises(sim.CUDAError, match="the simulation itself failed.*a bug") as raised:
+                    machine.wait(lambda: False, timeout=10.0)
+                assert type(raised.value.__cause__) is ValueError
+
+    with sim.Machine("h200"):
+        in_time(work)

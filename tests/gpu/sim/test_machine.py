@@ -5,21 +5,23 @@ from __future__ import annotations
 import gc
 import subprocess
 import weakref
+from typing import Any
 
 import pytest
 
 from penstock.gpu import sim
+from tests.gpu.sim.in_time import InTime
 from tests.harness.processes import run_python
 
 
-def test_profiles_are_found_by_name():
+def test_profiles_are_found_by_name() -> None:
     assert sim.PROFILES["h200"].sm_count == 132
     assert sim.PROFILES["orin"].sm_count == 16
     with pytest.raises(ValueError, match="'h999'; there are h200, orin, l4"):
         sim.Machine("h999")
 
 
-def test_a_profile_of_ones_own():
+def test_a_profile_of_ones_own() -> None:
     mine = sim.PROFILES["orin"].but(name="mine", clusters=(4, 4), launch_overhead=0.0)
     with sim.Machine(mine):
         assert sim.Device(0).resources.sm.sm_count == 8
@@ -40,7 +42,7 @@ def test_a_profile_of_ones_own():
             sim.PROFILES["orin"].but(**wrong)
 
 
-def test_a_machine_may_have_several_devices():
+def test_a_machine_may_have_several_devices() -> None:
     with sim.Machine("l4", devices=2):
         first, second = sim.Device.get_all_devices()
         assert (first.device_id, second.device_id) == (0, 1)
@@ -69,7 +71,7 @@ def test_a_machine_may_have_several_devices():
         assert sim.current_machine().now >= 1.0
 
 
-def test_the_machine_before_is_current_again_afterwards():
+def test_the_machine_before_is_current_again_afterwards() -> None:
     with sim.Machine("h200") as outer:
         with sim.Machine("orin") as inner:
             assert sim.current_machine() is inner
@@ -81,12 +83,12 @@ def test_the_machine_before_is_current_again_afterwards():
     ("options", "text"),
     [({"devices": 0}, "at least one device"), ({"time": "fast"}, "'virtual', 'paced', 'real'")],
 )
-def test_a_machine_that_makes_no_sense_is_refused(options, text):
+def test_a_machine_that_makes_no_sense_is_refused(options: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         sim.Machine("h200", **options)
 
 
-def test_a_driver_before_12_4_has_no_green_contexts():
+def test_a_driver_before_12_4_has_no_green_contexts() -> None:
     with sim.Machine("h200", driver=(12, 3)), pytest.raises(RuntimeError, match="12.4.*12.3"):
         _ = sim.Device(0).resources.sm
 
@@ -98,7 +100,7 @@ def environment(code: str = SHOW, **variables: str) -> subprocess.CompletedProce
     return run_python("-c", code, **variables)
 
 
-def test_the_environment_describes_the_first_machine():
+def test_the_environment_describes_the_first_machine() -> None:
     assert environment().stdout.strip() == "<Machine 1 × h200, driver 13.0, paced time>"
     told = environment(
         PENSTOCK_SIM_PROFILE="orin",
@@ -124,7 +126,7 @@ print(type(app.scheduler().clock).__name__, "penstock.gpu.sim" in sys.modules)
 """
 
 
-def test_a_pipeline_that_is_given_streams_runs_on_the_clock_of_the_machine_it_will_use():
+def test_a_pipeline_that_is_given_streams_runs_on_the_clock_of_the_machine_it_will_use() -> None:
     code = PIPELINE.format(compute="pass", given='CudaStreamPool(self, 0, name="streams"), ')
     told = environment(code, PENSTOCK_DEVICE="sim")
     assert told.stdout.split() == ["MachineClock", "True"], told.stderr
@@ -132,26 +134,26 @@ def test_a_pipeline_that_is_given_streams_runs_on_the_clock_of_the_machine_it_wi
     assert told.stdout.split() == ["RealtimeClock", "True"], told.stderr
 
 
-def test_a_pipeline_that_needs_no_device_makes_none():
+def test_a_pipeline_that_needs_no_device_makes_none() -> None:
     told = environment(PIPELINE.format(compute="pass", given=""), PENSTOCK_DEVICE="sim")
     assert told.stdout.split() == ["RealtimeClock", "False"], told.stderr
 
 
-def test_a_pipeline_whose_operator_finds_a_device_only_as_it_runs_does_not_hang():
+def test_a_pipeline_whose_operator_finds_a_device_only_as_it_runs_does_not_hang() -> None:
     compute = "context.allocate_cuda_stream('own').stream.sync()"
     told = environment(PIPELINE.format(compute=compute, given=""), PENSTOCK_DEVICE="sim")
     assert told.stdout.split() == ["RealtimeClock", "True"], told.stderr
 
 
 @pytest.mark.parametrize("name", ["PROFILE", "DRIVER", "DEVICES", "TIME"])
-def test_an_environment_that_makes_no_sense_is_an_error(name):
+def test_an_environment_that_makes_no_sense_is_an_error(name: Any) -> None:
     result = environment(**{f"PENSTOCK_SIM_{name}": "x"})
     assert result.returncode != 0
     assert "ValueError" in result.stderr
     assert "'x'" in result.stderr
 
 
-def test_memory_runs_out_and_comes_back():
+def test_memory_runs_out_and_comes_back() -> None:
     with sim.Machine(sim.PROFILES["orin"].but(memory=1000)):
         small = sim.Device(0)
         small.set_current()
@@ -163,7 +165,7 @@ def test_memory_runs_out_and_comes_back():
         assert small.allocate(1000, stream=stream).size == 1000
 
 
-def test_dropping_a_buffer_frees_it(machine):
+def test_dropping_a_buffer_frees_it(machine: sim.Machine) -> None:
     device = sim.Device(0)
     stream = device.create_stream()
     address = device.allocate(64, stream=stream).handle
@@ -171,8 +173,8 @@ def test_dropping_a_buffer_frees_it(machine):
     assert device.allocate(64, stream=device.create_stream()).handle != address
 
 
-def test_dropping_a_buffer_waits_for_no_lock(machine, in_time):
-    def work():
+def test_dropping_a_buffer_waits_for_no_lock(machine: sim.Machine, in_time: InTime) -> None:
+    def work() -> None:
         device = sim.Device(0)
         stream = device.create_stream()
         buffer = device.allocate(64, stream=stream)
@@ -184,7 +186,7 @@ def test_dropping_a_buffer_waits_for_no_lock(machine, in_time):
     in_time(work)
 
 
-def test_what_is_kept_of_freed_memory_is_bounded_and_goes_with_its_stream(machine):
+def test_what_is_kept_of_freed_memory_is_bounded_and_goes_with_its_stream(machine: sim.Machine) -> None:
     device = sim.Device(0)
     stream = device.create_stream()
     freed = []
@@ -203,13 +205,13 @@ def test_what_is_kept_of_freed_memory_is_bounded_and_goes_with_its_stream(machin
     assert [memory() is not None for memory in freed] == [False] * 4
 
 
-def test_the_newest_freed_memory_is_kept_however_big(machine):
+def test_the_newest_freed_memory_is_kept_however_big(machine: sim.Machine) -> None:
     stream = sim.Device(0).create_stream()
     address = sim.Device(0).allocate(100 << 20, stream=stream).handle
     assert sim.Device(0).allocate(100 << 20, stream=stream).handle == address
 
 
-def test_a_debuggers_view_of_a_buffer(machine):
+def test_a_debuggers_view_of_a_buffer(machine: sim.Machine) -> None:
     stream = sim.Device(0).create_stream()
     buffer = sim.Device(0).allocate(4, stream=stream)
     buffer.fill(3, stream=stream)
@@ -222,7 +224,7 @@ def test_a_debuggers_view_of_a_buffer(machine):
     assert (buffer.handle, buffer.size) == (0, 0)
 
 
-def test_only_an_effect_may_ask_about_its_launch(machine):
+def test_only_an_effect_may_ask_about_its_launch(machine: sim.Machine) -> None:
     seen = []
     stream = sim.Device(0).create_stream()
     config = sim.LaunchConfig(grid=4, block=1024)
@@ -235,7 +237,7 @@ def test_only_an_effect_may_ask_about_its_launch(machine):
         sim.launched()
 
 
-def test_a_launch_that_makes_no_sense_is_refused(machine):
+def test_a_launch_that_makes_no_sense_is_refused(machine: sim.Machine) -> None:
     stream = sim.Device(0).create_stream()
     config = sim.LaunchConfig(grid=1, block=32)
     with pytest.raises(TypeError, match=r"penstock\.gpu\.kernel"):

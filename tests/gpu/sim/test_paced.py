@@ -1,10 +1,13 @@
 """Paced time, which a program gets that makes no machine: virtual figures, no clock that is faster, and no hang."""
 
+from __future__ import annotations
+
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,8 +17,10 @@ from penstock.conditions import AsynchronousCondition, AsynchronousEventState, P
 from penstock.gpu import sim
 from penstock.gpu.sim import wall_timeline
 from penstock.resources import CudaStreamPool, MachineClock, RealtimeClock
+from tests.gpu.sim.in_time import InTime
+from tests.gpu.sim.launches import LONG, ONE_BLOCK
+from tests.harness import MakeScheduler
 
-ONE_BLOCK = sim.LaunchConfig(grid=1, block=32)
 MS = sim.Kernel("ms", 1e-3)
 OVERHEAD = sim.PROFILES["h200"].launch_overhead
 
@@ -28,7 +33,7 @@ def machine() -> Iterator[sim.Machine]:
 
 
 @pytest.fixture
-def nobody_is_away(monkeypatch):
+def nobody_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this computer is, the program is not taken to wait for something else."""
     monkeypatch.setattr(wall_timeline, "AWAY", 10**15)
     monkeypatch.setattr(wall_timeline, "RESTLESS", 10**15)
@@ -40,7 +45,7 @@ def spin(seconds: float) -> None:
         pass
 
 
-def test_what_the_host_does_between_calls_costs_nothing(machine, nobody_is_away):
+def test_what_the_host_does_between_calls_costs_nothing(machine: sim.Machine, nobody_is_away: None) -> None:
     stream = sim.Device(0).create_stream()
     timed = sim.EventOptions(timing_enabled=True)
     begin, end = (sim.Device(0).create_event(timed) for _ in range(2))
@@ -53,7 +58,9 @@ def test_what_the_host_does_between_calls_costs_nothing(machine, nobody_is_away)
     assert machine.now == pytest.approx(1e-3 + OVERHEAD)
 
 
-def test_a_kernel_is_no_faster_by_the_wall_clock_than_it_says(machine, nobody_is_away):
+def test_a_kernel_is_no_faster_by_the_wall_clock_than_it_says(
+    machine: sim.Machine, nobody_is_away: None
+) -> None:
     stream = sim.Device(0).create_stream()
     spin(5e-3)  # that nobody made use of this does not make what follows faster
     for _ in range(5):
@@ -63,14 +70,16 @@ def test_a_kernel_is_no_faster_by_the_wall_clock_than_it_says(machine, nobody_is
         assert time.perf_counter() - began >= 1e-3
 
 
-def test_a_sleep_of_the_machines_time_is_no_shorter_by_the_wall_clock(machine, nobody_is_away):
+def test_a_sleep_of_the_machines_time_is_no_shorter_by_the_wall_clock(
+    machine: sim.Machine, nobody_is_away: None
+) -> None:
     began = time.perf_counter()
     machine.sleep(3e-3)
     assert time.perf_counter() - began >= 3e-3
     assert machine.now == 3e-3
 
 
-def test_time_that_the_program_spends_elsewhere_counts_all_of_it(machine):
+def test_time_that_the_program_spends_elsewhere_counts_all_of_it(machine: sim.Machine) -> None:
     machine.sleep(1e-6)
     before, began = machine.now, time.perf_counter()
     spin(10 * wall_timeline.AWAY / 1e9)
@@ -78,7 +87,7 @@ def test_time_that_the_program_spends_elsewhere_counts_all_of_it(machine):
     assert 0.9 * 10 * wall_timeline.AWAY / 1e9 <= after - before <= ended - began + 1e-3
 
 
-def test_work_ends_while_the_program_is_elsewhere(machine):
+def test_work_ends_while_the_program_is_elsewhere(machine: sim.Machine) -> None:
     stream = sim.Device(0).create_stream()
     sim.launch(stream, ONE_BLOCK, MS)
     event = stream.record()
@@ -87,8 +96,8 @@ def test_work_ends_while_the_program_is_elsewhere(machine):
     assert machine.now >= 10e-3
 
 
-def test_a_program_may_wait_for_a_callback_in_its_own_way(machine, in_time):
-    def work():
+def test_a_program_may_wait_for_a_callback_in_its_own_way(machine: sim.Machine, in_time: InTime) -> None:
+    def work() -> None:
         stream = sim.Device(0).create_stream()
         for _ in range(3):
             done = threading.Event()
@@ -100,8 +109,8 @@ def test_a_program_may_wait_for_a_callback_in_its_own_way(machine, in_time):
     assert machine.now >= 3e-3
 
 
-def test_so_may_an_attached_thread(machine, in_time):
-    def work():
+def test_so_may_an_attached_thread(machine: sim.Machine, in_time: InTime) -> None:
+    def work() -> None:
         with machine.attach():
             stream = sim.Device(0).create_stream()
             done = threading.Event()
@@ -113,15 +122,17 @@ def test_so_may_an_attached_thread(machine, in_time):
 
 
 @pytest.mark.parametrize("attached", [False, True])
-def test_asking_in_a_loop_gets_there(machine, in_time, nobody_is_away, attached):
-    def ask():
+def test_asking_in_a_loop_gets_there(
+    machine: sim.Machine, in_time: InTime, nobody_is_away: None, attached: Any
+) -> None:
+    def ask() -> None:
         stream = sim.Device(0).create_stream()
         sim.launch(stream, ONE_BLOCK, MS)
         event = stream.record()
         while not event.is_done:
             pass
 
-    def work():
+    def work() -> None:
         if attached:
             with machine.attach():
                 ask()
@@ -133,10 +144,12 @@ def test_asking_in_a_loop_gets_there(machine, in_time, nobody_is_away, attached)
     assert time.perf_counter() - began >= 1e-3
 
 
-def test_a_program_that_never_waits_does_not_stop_the_clock(machine, in_time, monkeypatch):
+def test_a_program_that_never_waits_does_not_stop_the_clock(
+    machine: sim.Machine, in_time: InTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(wall_timeline, "AWAY", 10**15)
 
-    def work():
+    def work() -> None:
         stream = sim.Device(0).create_stream()
         sim.launch(stream, ONE_BLOCK, MS)
         event = stream.record()
@@ -147,18 +160,20 @@ def test_a_program_that_never_waits_does_not_stop_the_clock(machine, in_time, mo
     in_time(work)
 
 
-def test_looking_at_the_clock_in_a_loop_gets_there(machine, in_time, monkeypatch):
+def test_looking_at_the_clock_in_a_loop_gets_there(
+    machine: sim.Machine, in_time: InTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(wall_timeline, "RESTLESS", 10**15)
     monkeypatch.setattr(wall_timeline, "AWAY", 50_000_000)  # longer than this thread is likely to be held up
 
-    def work():
+    def work() -> None:
         while machine.now < 0.5:
             pass
 
     in_time(work)
 
 
-def test_a_look_in_passing_costs_nothing(machine, nobody_is_away):
+def test_a_look_in_passing_costs_nothing(machine: sim.Machine, nobody_is_away: None) -> None:
     stream = sim.Device(0).create_stream()
     sim.launch(stream, ONE_BLOCK, MS)
     event = stream.record()
@@ -167,10 +182,10 @@ def test_a_look_in_passing_costs_nothing(machine, nobody_is_away):
         assert machine.now == 0
 
 
-def test_time_stands_still_while_an_attached_thread_works(machine, nobody_is_away):
+def test_time_stands_still_while_an_attached_thread_works(machine: sim.Machine, nobody_is_away: None) -> None:
     attached, go, seen = threading.Event(), threading.Event(), []
 
-    def work():
+    def work() -> None:
         with machine.attach():
             attached.set()
             go.wait()
@@ -193,10 +208,10 @@ def test_time_stands_still_while_an_attached_thread_works(machine, nobody_is_awa
     assert machine.now >= 1e-3
 
 
-def test_who_waits_for_nothing_waits_until_somebody_comes(machine, in_time):
+def test_who_waits_for_nothing_waits_until_somebody_comes(machine: sim.Machine, in_time: InTime) -> None:
     done = []
 
-    def work():
+    def work() -> None:
         waiter = threading.Thread(target=lambda: machine.wait(lambda: bool(done)), daemon=True)
         waiter.start()
         while not machine.timeline._waits:
@@ -208,7 +223,7 @@ def test_who_waits_for_nothing_waits_until_somebody_comes(machine, in_time):
     in_time(work)
 
 
-def test_a_host_function_that_takes_long_takes_as_long_on_the_device(machine):
+def test_a_host_function_that_takes_long_takes_as_long_on_the_device(machine: sim.Machine) -> None:
     stream = sim.Device(0).create_stream()
     begin, end = (sim.Device(0).create_event({"timing_enabled": True}) for _ in range(2))
     stream.record(begin)
@@ -218,7 +233,9 @@ def test_a_host_function_that_takes_long_takes_as_long_on_the_device(machine):
     assert end - begin >= 5.0
 
 
-def test_an_interrupt_in_the_programs_code_is_reported_and_the_clock_goes_on(machine, monkeypatch):
+def test_an_interrupt_in_the_programs_code_is_reported_and_the_clock_goes_on(
+    machine: sim.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reported = []
     monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_type))
     stream = sim.Device(0).create_stream()
@@ -227,12 +244,12 @@ def test_an_interrupt_in_the_programs_code_is_reported_and_the_clock_goes_on(mac
     assert reported == [SystemExit]
 
 
-def test_ctrl_c_ends_a_wait(machine):
+def test_ctrl_c_ends_a_wait(machine: sim.Machine) -> None:
     main = threading.get_ident()
     stream = sim.Device(0).create_stream()
     sim.launch(stream, ONE_BLOCK, sim.Kernel("while this thread begins to wait", 10e-3))
     gpu.launch_host(stream, lambda: signal.pthread_kill(main, signal.SIGINT))
-    sim.launch(stream, ONE_BLOCK, sim.Kernel("long", 3600.0))
+    sim.launch(stream, ONE_BLOCK, LONG)
     with pytest.raises(KeyboardInterrupt):
         stream.sync()
     assert machine.now < 3600
@@ -242,7 +259,7 @@ def test_ctrl_c_ends_a_wait(machine):
 # -- pipelines ---------------------------------------------------------------------------------------
 
 
-def test_partitions_show_what_they_do(nobody_is_away):
+def test_partitions_show_what_they_do(nobody_is_away: None) -> None:
     figures = {}
     for kind in ("virtual", "paced"):
         with sim.Machine("h200", time=kind):
@@ -257,15 +274,15 @@ def test_partitions_show_what_they_do(nobody_is_away):
 class Work(Operator):
     """Launches a kernel of 1 ms and waits for it in its own way, or does not."""
 
-    def __init__(self, fragment, *args, how="not", **kwargs):
+    def __init__(self, fragment: Any, *args: Any, how: str = "not", **kwargs: Any) -> None:
         self.how = how
         super().__init__(fragment, *args, **kwargs)
 
-    def start(self):
+    def start(self) -> None:
         gpu.Device(0).set_current()
         self.times = []
 
-    def compute(self, op_input, op_output, context):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         stream = context.allocate_cuda_stream("own").stream
         sim.launch(stream, ONE_BLOCK, MS)
         if self.how == "sync":
@@ -280,11 +297,11 @@ class Work(Operator):
 
 
 class Flow(Application):
-    def __init__(self, scheduler, how):
+    def __init__(self, scheduler: MakeScheduler, how: str) -> None:
         super().__init__()
         self.make_scheduler, self.how = scheduler, how
 
-    def compose(self):
+    def compose(self) -> None:
         self.scheduler(self.make_scheduler(self))
         pool = CudaStreamPool(self, 0, name="streams")
         self.work = Work(
@@ -294,7 +311,9 @@ class Flow(Application):
 
 
 @pytest.mark.parametrize("how", ["not", "sync", "callback", "spin"])
-def test_a_pipeline_runs_on_the_machines_clock_whatever_its_operators_do(in_time, scheduler, how):
+def test_a_pipeline_runs_on_the_machines_clock_whatever_its_operators_do(
+    in_time: InTime, scheduler: MakeScheduler, how: str
+) -> None:
     with sim.Machine("h200", time="paced") as machine:
         app = Flow(scheduler, how)
         began = time.perf_counter()
@@ -304,12 +323,14 @@ def test_a_pipeline_runs_on_the_machines_clock_whatever_its_operators_do(in_time
         assert 8e-3 <= app.work.times[-1] <= machine.now
 
 
-def test_an_event_from_a_thread_of_the_programs_reaches_a_pipeline(in_time, scheduler):
+def test_an_event_from_a_thread_of_the_programs_reaches_a_pipeline(
+    in_time: InTime, scheduler: MakeScheduler
+) -> None:
     class Awaits(Operator):
-        def start(self):
+        def start(self) -> None:
             self.ran = 0
 
-        def compute(self, op_input, op_output, context):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             self.ran += 1
             if self.ran == 3:
                 self.event.event_state = AsynchronousEventState.EVENT_NEVER
@@ -317,11 +338,11 @@ def test_an_event_from_a_thread_of_the_programs_reaches_a_pipeline(in_time, sche
             self.event.event_state = AsynchronousEventState.EVENT_WAITING
             threading.Thread(target=self.later).start()
 
-        def later(self):
+        def later(self) -> None:
             self.event.event_state = AsynchronousEventState.EVENT_DONE
 
     class App(Application):
-        def compose(self):
+        def compose(self) -> None:
             self.scheduler(scheduler(self))
             event = AsynchronousCondition(self, name="event")
             self.awaits = Awaits(self, event, name="awaits")
@@ -334,16 +355,16 @@ def test_an_event_from_a_thread_of_the_programs_reaches_a_pipeline(in_time, sche
         assert app.awaits.ran == 3
 
 
-def test_a_timer_comes_beside_an_operator_that_never_waits(in_time):
+def test_a_timer_comes_beside_an_operator_that_never_waits(in_time: InTime) -> None:
     class Restless(Operator):
-        def start(self):
+        def start(self) -> None:
             gpu.Device(0).set_current()
 
-        def compute(self, op_input, op_output, context):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             sim.launch(context.allocate_cuda_stream("own").stream, ONE_BLOCK, sim.Kernel("tiny", 1e-6))
 
     class App(Application):
-        def compose(self):
+        def compose(self) -> None:
             self.scheduler(GreedyScheduler(self, max_duration_ms=20))
             self.add_operator(Restless(self, CudaStreamPool(self, 0, name="streams"), name="restless"))
 
@@ -351,7 +372,7 @@ def test_a_timer_comes_beside_an_operator_that_never_waits(in_time):
         in_time(App().run)
 
 
-def test_a_pipeline_in_real_time_keeps_the_wall_clock():
+def test_a_pipeline_in_real_time_keeps_the_wall_clock() -> None:
     with sim.Machine("h200", time="real"):
         app = Flow(GreedyScheduler, "not")
         app.run()

@@ -1,6 +1,9 @@
 """What holds for every request and every program on a simulated device."""
 
+from __future__ import annotations
+
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +22,7 @@ drivers = st.sampled_from([(12, 4), (13, 0), (13, 1), (13, 3)])
 @given(profiles, drivers, st.lists(st.integers(1, 140), min_size=1, max_size=6))
 @settings(max_examples=300, deadline=None)
 @pytest.mark.filterwarnings("ignore::penstock.gpu.PartitionRounded")
-def test_partitions_are_disjoint_and_sum_to_the_device(profile, driver, counts):
+def test_partitions_are_disjoint_and_sum_to_the_device(profile: Any, driver: Any, counts: Any) -> None:
     with sim.Machine(profile, driver=driver):
         device = sim.Device(0)
         total = device.resources.sm.sm_count
@@ -69,27 +72,27 @@ job_lists = st.lists(
 
 @given(job_lists, st.integers(1, 3))
 @settings(max_examples=400, deadline=None)
-def test_grids_end_when_they_would_if_each_block_were_simulated(jobs, slots):
+def test_grids_end_when_they_would_if_each_block_were_simulated(jobs: Any, slots: Any) -> None:
     schedule = Schedule(jobs, SMS, threads_per_sm=64, blocks_per_sm=slots)
     assert run_model(schedule) == run_block_by_block(schedule)
 
 
 # "python -m tests.gpu.sim.block_by_block" runs 22,000 of them.
 @pytest.mark.parametrize("share", range(4))
-def test_random_schedules_end_when_they_would_if_each_block_were_simulated(share):
+def test_random_schedules_end_when_they_would_if_each_block_were_simulated(share: Any) -> None:
     for seed in range(150 * share, 150 * (share + 1)):
         schedule = random_schedule(random.Random(seed))
         assert run_model(schedule) == run_block_by_block(schedule), f"seed {seed}"
 
 
-def test_blocks_that_end_almost_together_end_one_after_the_other():
+def test_blocks_that_end_almost_together_end_one_after_the_other() -> None:
     everywhere = 2**SMS - 1
     staggered = [Job(0, 1, 1000 + 2 * number, 0, everywhere) for number in range(6)]
     jobs = [*staggered, Job(0, 6, 600, 0, everywhere), Job(0, 1, 600, 0, everywhere)]
     assert run_model(Schedule(jobs, SMS, 64, 1))[-2:] == [1610, 2200]
 
 
-def test_room_that_comes_free_at_one_moment_is_given_out_together():
+def test_room_that_comes_free_at_one_moment_is_given_out_together() -> None:
     # At 10 ns two slots come free on each of two SMs. The third job takes one of each, since the emptiest SM goes
     # first, so one is left for the fourth. Given out one SM after the other, there would be none.
     jobs = [
@@ -102,7 +105,7 @@ def test_room_that_comes_free_at_one_moment_is_given_out_together():
     assert run_model(schedule) == run_block_by_block(schedule) == [10, 10, 110, 110]
 
 
-def test_a_launch_is_in_line_for_room_that_comes_free_as_it_arrives_however_late_it_was_announced():
+def test_a_launch_is_in_line_for_room_that_comes_free_as_it_arrives_however_late_it_was_announced() -> None:
     timeline = Timeline()
     processors = Processors(timeline, 1, 64, 1)
     ends = {}
@@ -125,7 +128,7 @@ def test_a_launch_is_in_line_for_room_that_comes_free_as_it_arrives_however_late
     assert ends == {"first": 100, "urgent": 200, "second": 300}
 
 
-def test_room_on_one_sm_comes_free_piece_by_piece():
+def test_room_on_one_sm_comes_free_piece_by_piece() -> None:
     # The first job of two blocks leaves its SM in two pieces, 3 ns apart. The big block is next in line, but
     # fits in neither piece, so small ones take both.
     jobs = [
@@ -137,12 +140,12 @@ def test_room_on_one_sm_comes_free_piece_by_piece():
     assert run_model(Schedule(jobs, 1)) == [3, 1003, 3503, 3603]
 
 
-def test_a_launch_finds_the_room_that_comes_free_as_it_arrives():
+def test_a_launch_finds_the_room_that_comes_free_as_it_arrives() -> None:
     jobs = [Job(0, 3, 100, 0, sms=1), Job(200, 1, 10, -1, sms=1)]
     assert run_model(Schedule(jobs, 1, blocks_per_sm=1)) == [310, 210]
 
 
-def test_the_cost_does_not_grow_with_the_number_of_blocks():
+def test_the_cost_does_not_grow_with_the_number_of_blocks() -> None:
     counts = []
     for blocks in (1_000, 1_000_000):
         placements = []
@@ -152,7 +155,7 @@ def test_the_cost_does_not_grow_with_the_number_of_blocks():
     assert counts[1] < 2 * counts[0] < 1000
 
 
-def test_a_grid_that_waits_for_other_sms_disturbs_nobody():
+def test_a_grid_that_waits_for_other_sms_disturbs_nobody() -> None:
     placements = []
     jobs = [
         Job(0, 100_000, 10, 0, sms=0b000011),
@@ -179,11 +182,11 @@ mixed_jobs = st.lists(
 
 @given(mixed_jobs)
 @settings(max_examples=200, deadline=None)
-def test_no_block_runs_outside_its_context_nor_beyond_what_fits(jobs):
+def test_no_block_runs_outside_its_context_nor_beyond_what_fits(jobs: Any) -> None:
     threads_per_sm, slots = 2048, 8
     placed: dict[Grid, int] = {}
 
-    def watch(processors, grid, now, shares):
+    def watch(processors: Any, grid: Any, now: Any, shares: Any) -> None:
         placed[grid] = placed.get(grid, 0) + sum(blocks * sms.bit_count() for sms, blocks in shares)
         threads, blocks_on = [0] * SMS, [0] * SMS
         # What runs, by the model's own state (the blocks that took the places of others without a visit are
@@ -226,7 +229,7 @@ programs = st.lists(
 )
 
 
-def execute(program, partitioned: bool):
+def execute(program: Any, partitioned: bool) -> Any:
     """Run a program; return what happened when, and what had to come before what."""
     happened: list[tuple[int, float]] = []
     before: dict[int, set[int]] = {}
@@ -277,7 +280,7 @@ def execute(program, partitioned: bool):
 
 @given(programs, st.booleans())
 @settings(max_examples=200, deadline=None)
-def test_streams_are_in_order_and_events_order_them(program, partitioned):
+def test_streams_are_in_order_and_events_order_them(program: Any, partitioned: Any) -> None:
     happened, before = execute(program, partitioned)
     position = {step: place for place, (step, _) in enumerate(happened)}
     assert position.keys() == before.keys()
@@ -287,5 +290,5 @@ def test_streams_are_in_order_and_events_order_them(program, partitioned):
 
 @given(programs, st.booleans())
 @settings(max_examples=50, deadline=None)
-def test_virtual_time_is_deterministic(program, partitioned):
+def test_virtual_time_is_deterministic(program: Any, partitioned: Any) -> None:
     assert execute(program, partitioned) == execute(program, partitioned)

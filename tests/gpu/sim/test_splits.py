@@ -1,5 +1,10 @@
 """How drivers from 13.1 on split SMs, by their manual: each group for itself, exactly or not at all."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from penstock import gpu
@@ -7,27 +12,27 @@ from penstock.gpu import sim
 
 
 @pytest.fixture
-def sm():
+def sm() -> Iterator[sim.SMResource]:
     with sim.Machine("h200", driver=(13, 1)):
         yield sim.Device(0).resources.sm
 
 
-def counts(sm, **options):
+def counts(sm: Any, **options: Any) -> tuple[list[int], int]:
     groups, rest = sm.split(sim.SMResourceOptions(**options))
     return [group.sm_count for group in groups], rest.sm_count
 
 
-def test_groups_of_different_counts(sm):
+def test_groups_of_different_counts(sm: Any) -> None:
     assert counts(sm, count=(16, 40)) == ([16, 40], 76)
 
 
-def test_discovery_takes_all_that_is_scheduled_together(sm):
+def test_discovery_takes_all_that_is_scheduled_together(sm: Any) -> None:
     assert counts(sm, count=None) == ([120], 12)  # 15 sets of 8
     assert counts(sm, count=(16, None)) == ([16, 104], 12)
     assert counts(sm, count=(16, None), backfill=(False, True)) == ([16, 116], 0)
 
 
-def test_a_count_that_is_no_multiple_needs_backfill(sm):
+def test_a_count_that_is_no_multiple_needs_backfill(sm: Any) -> None:
     with pytest.raises(sim.CUDAError, match="INVALID_RESOURCE_CONFIGURATION.*multiple of 8"):
         counts(sm, count=20)
     assert counts(sm, count=20, backfill=True) == ([20], 112)
@@ -35,7 +40,7 @@ def test_a_count_that_is_no_multiple_needs_backfill(sm):
         counts(sm, count=21, backfill=True)
 
 
-def test_more_sets_than_there_are_need_backfill(sm):
+def test_more_sets_than_there_are_need_backfill(sm: Any) -> None:
     with pytest.raises(sim.CUDAError, match="128 SMs asked for, 120 of the 132 left"):
         counts(sm, count=128)
     assert counts(sm, count=128, backfill=True) == ([128], 4)
@@ -43,7 +48,7 @@ def test_more_sets_than_there_are_need_backfill(sm):
         counts(sm, count=(128, 16), backfill=True)
 
 
-def test_how_many_are_scheduled_together_can_be_chosen(sm):
+def test_how_many_are_scheduled_together_can_be_chosen(sm: Any) -> None:
     assert counts(sm, count=20, coscheduled_sm_count=2) == ([20], 112)
     assert counts(sm, count=32, coscheduled_sm_count=16) == ([32], 100)
     for wrong in (3, 34):
@@ -51,24 +56,24 @@ def test_how_many_are_scheduled_together_can_be_chosen(sm):
             counts(sm, count=32, coscheduled_sm_count=wrong)
 
 
-def test_a_remainder_can_be_split_again(sm):
+def test_a_remainder_can_be_split_again(sm: Any) -> None:
     _, rest = sm.split(sim.SMResourceOptions(count=16))
     assert counts(rest, count=40) == ([40], 76)
 
 
-def test_a_dry_run_may_discover_that_nothing_is_left(sm):
+def test_a_dry_run_may_discover_that_nothing_is_left(sm: Any) -> None:
     groups, _ = sm.split(sim.SMResourceOptions(count=(120, None)), dry_run=True)
     assert [group.sm_count for group in groups] == [120, 0]
     with pytest.raises(sim.CUDAError, match="some SMs asked for, 0 of the 12 left"):
         sm.split(sim.SMResourceOptions(count=(120, None)))
 
 
-def test_partition_gives_counts_in_steps_of_two(sm):
+def test_partition_gives_counts_in_steps_of_two(sm: Any) -> None:
     with gpu.partition(sim.Device(0), {"a": 10, "b": 20, "c": 30}, exact=True) as parts:
         assert [part.sm_count for part in parts] == [10, 20, 30, 72]
 
 
-def test_workqueues_can_be_configured(sm):
+def test_workqueues_can_be_configured(sm: Any) -> None:
     device = sim.Device(0)
     device.set_current()
     queue = device.resources.workqueue
@@ -90,6 +95,6 @@ def test_workqueues_can_be_configured(sm):
 
 
 @pytest.mark.parametrize("wrong", [{"sharing_scope": "bogus"}, {"concurrency_limit": 0}])
-def test_workqueue_options_are_checked_when_made(wrong):
+def test_workqueue_options_are_checked_when_made(wrong: Any) -> None:
     with pytest.raises(ValueError, match="is not a valid WorkqueueSharingScopeType|must be >= 1"):
         sim.WorkqueueResourceOptions(**wrong)
