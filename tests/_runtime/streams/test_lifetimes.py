@@ -14,13 +14,6 @@ from tests._runtime.streams.pipelines import track
 from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, frame, launch, run, write
 
 
-class Tracked:
-    """Data that is nobody's buffer, so that only its own life counts."""
-
-    def __init__(self) -> None:
-        self.died_at: list[float] = []
-
-
 def test_a_slow_reader_of_a_fast_producer_never_sees_the_next_frame(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         producer = Producer(app, CountCondition(app, 50), name="producer")
