@@ -1,4 +1,4 @@
-"""Record what the Holoscan SDK does with `programs.py` into `recorded.json`.
+"""Record what the Holoscan SDK does with `programs` into `recorded.json`.
 
 Run it with an interpreter that has the SDK: ``python -m tests.oracle.record``. Each program runs in a
 process of its own, because a failed run leaves that system in a state that the next one would see.
