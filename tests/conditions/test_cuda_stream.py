@@ -17,6 +17,7 @@ from tests.harness import (
     Producer,
     Step,
     run,
+    source,
 )
 
 pytestmark = pytest.mark.usefixtures("machine")
@@ -75,18 +76,12 @@ def test_messages_without_a_stream_do_not_hold_it_back() -> None:
     taken: list[Any] = []
 
     def compose(app: Any) -> None:
-        source = Step(
-            app,
-            CountCondition(app, 3),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="s",
-        )
+        ones = source(app, [1] * 3, name="s")
         condition = CudaStreamCondition(app, receiver="in", name="stream_sync")
         taker = Step(
             app, condition, inputs=("in",), body=lambda self, i, o, c: taken.append(i.receive("in")), name="t"
         )
-        app.add_flow(source, taker)
+        app.add_flow(ones, taker)
 
     run(compose)
     assert taken == [1, 1, 1]

@@ -40,7 +40,17 @@ from tests.harness.application import (
     run,
     threaded,
 )
-from tests.harness.frames import MS, Consumer, Doubler, Producer, frame, launch, write
+from tests.harness.frames import (
+    MS,
+    Consumer,
+    Doubler,
+    Producer,
+    frame,
+    launch,
+    read_frame,
+    write,
+    write_frame,
+)
 from tests.harness.operators import Step, once, sink, source, through
 from tests.harness.threads import switching_often
 
@@ -59,6 +69,7 @@ __all__ = [
     "launch",
     "multi_thread",
     "once",
+    "read_frame",
     "run",
     "sink",
     "source",
@@ -66,4 +77,5 @@ __all__ = [
     "threaded",
     "through",
     "write",
+    "write_frame",
 ]

@@ -25,10 +25,22 @@ def launch(handle: Any, seconds: float, effect: Callable[..., object], *args: An
 
 
 def write(target: np.ndarray, value: int) -> None:
+    """Write a number to the memory of a frame."""
     target.view(np.int64)[0] = value
 
 
+def write_frame(handle: Any, seconds: float, data: Any, number: int) -> None:
+    """Fill a frame with a number on a stream, which takes a while."""
+    launch(handle, seconds, lambda out: write(out, number), data)
+
+
+def read_frame(handle: Any, seconds: float, data: Any, seen: list[int]) -> None:
+    """Read the number in a frame on a stream, after a while, and append it to what was seen."""
+    launch(handle, seconds, lambda source: seen.append(int(source.view(np.int64)[0])), data)
+
+
 def frame(handle: Any) -> Any:
+    """Allocate a frame in the order of a stream."""
     return gpu.Device(0).allocate(8, stream=handle.stream)
 
 
@@ -47,7 +59,7 @@ class Producer(Operator):
         stream = context.allocate_cuda_stream("mine")
         op_output.set_cuda_stream(stream, "out")
         data = frame(stream)
-        launch(stream, self.seconds, lambda out, number=self.number: write(out, number), data)
+        write_frame(stream, self.seconds, data, self.number)
         op_output.emit(data, "out")
         self.number += 1
 
@@ -67,7 +79,7 @@ class Consumer(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         data = op_input.receive("in")
         stream = op_input.receive_cuda_stream("in") if self.order else context.allocate_cuda_stream("own")
-        launch(stream, self.seconds, lambda source: self.seen.append(int(source.view(np.int64)[0])), data)
+        read_frame(stream, self.seconds, data, self.seen)
 
 
 class Doubler(Operator):

@@ -12,7 +12,7 @@ import pytest
 
 from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition, op
 from penstock.core import EndedBy
-from tests._runtime.lifecycle.outcomes import join, outcome_of
+from tests._runtime.lifecycle.outcomes import doubling, join, outcome_of
 from tests.harness import App, MakeScheduler, Step, event_based, run, sink, source, through
 
 # The other ends.
@@ -111,13 +111,7 @@ def test_what_was_dropped_and_left_is_in_the_outcome_by_port() -> None:
 def test_messages_are_counted_where_the_application_asks_for_it(scheduler: MakeScheduler) -> None:
     def compose(app: App) -> None:
         app.count_messages = True
-        twice = Step(
-            app,
-            inputs=["in"],
-            outputs=[("out", {"size": 2})],
-            body=lambda op, i, o: [o.emit(n) for n in [i.receive()] * 2],
-            name="twice",
-        )
+        twice = doubling(app)
         many = Step(
             app, inputs=[("in", {"size": IOSpec.ANY_SIZE})], body=lambda op, i, o: i.receive(), name="many"
         )

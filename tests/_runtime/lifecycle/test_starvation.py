@@ -10,7 +10,7 @@ import pytest
 from penstock import ConditionType, CountCondition
 from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from penstock.core import EndedBy
-from tests._runtime.lifecycle.outcomes import join, outcome_of
+from tests._runtime.lifecycle.outcomes import doubling, join, outcome_of
 from tests.harness import App, MakeScheduler, Step, sink, source, through
 
 # Finished.
@@ -271,13 +271,7 @@ def test_a_shared_queue_with_too_little_room_is_starved_and_says_so() -> None:
     """Three of four places are taken, and one of its producers wants two."""
 
     def compose(app: App) -> None:
-        twice = Step(
-            app,
-            inputs=["in"],
-            outputs=[("out", {"size": 2})],
-            body=lambda op, i, o: [o.emit(n) for n in [i.receive()] * 2],
-            name="twice",
-        )
+        twice = doubling(app)
         four = Step(app, inputs=[("in", {"size": 4})], body=lambda op, i, o: i.receive(), name="four")
         app.add_flow(source(app, range(7)), twice)
         app.add_flow(twice, four)

@@ -37,6 +37,17 @@ def burst(
     return Step(app, CountCondition(app, count), *args, setup=setup, body=send, name=name, **kwargs)
 
 
+def without_condition(app: Any, *args: Any, body: Any) -> Step:
+    """Return a producer that does not wait for room."""
+    return Step(
+        app,
+        *args,
+        setup=lambda spec: spec.output("out").condition(ConditionType.NONE),
+        body=body,
+        name="careless",
+    )
+
+
 def batch(app: Any, taken: list[Any], size: int, least: int | None = None, *args: Any) -> Step:
     def setup(spec: Any) -> None:
         port = spec.input("in", size=size)
@@ -92,16 +103,11 @@ def test_a_producer_without_a_condition_does_not_change_what_another_waits_for(
     taken: list[Any] = []
 
     def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.output("out").condition(ConditionType.NONE)
-
-        careless = Step(
+        careless = without_condition(
             app,
             CountCondition(app, 3),
             PeriodicCondition(app, 1000),
-            setup=setup,
             body=lambda op, i, o: o.emit(("careless", op.ticks)),
-            name="careless",
         )
         b = Step(
             app,
@@ -123,15 +129,10 @@ def test_producers_that_have_not_run_yet_find_room_after_one_that_does_not_wait(
     taken: list[Any] = []
 
     def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.output("out").condition(ConditionType.NONE)
-
-        careless = Step(
+        careless = without_condition(
             app,
             CountCondition(app, 1),
-            setup=setup,
             body=lambda op, i, o: (o.emit(("careless", 0)), o.emit(("careless", 1))),
-            name="careless",
         )
         b = batch(app, taken, 2, 1, PeriodicCondition(app, 10))
         app.add_flow(careless, b)

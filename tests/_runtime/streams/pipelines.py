@@ -6,8 +6,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from penstock import CountCondition
 from penstock.gpu import sim
 from tests.harness import (
@@ -16,7 +14,7 @@ from tests.harness import (
     Producer,
     Step,
     greedy,
-    launch,
+    read_frame,
     run,
 )
 
@@ -42,7 +40,7 @@ class Sending(Producer):
 
 
 def read_late(app: Any, stream: Any, data: Any) -> None:
-    launch(stream, 2 * MS, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+    read_frame(stream, 2 * MS, data, app.seen)
 
 
 def frames_seen(

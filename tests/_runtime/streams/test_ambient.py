@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from penstock import CountCondition, gpu
+from penstock import CountCondition, gpu, op
 from penstock.resources import CudaStreamPool
 from tests._runtime.streams.pipelines import answers
 from tests.harness import MS, MakeScheduler, Producer, Step, launch, run
@@ -82,39 +83,27 @@ def test_an_ambient_operator_for_which_no_stream_is_left_is_ordered_on_the_defau
     assert run(compose, scheduler).seen == list(range(20))
 
 
-def test_a_function_given_streams_has_an_ambient_one() -> None:
-    import penstock
-
+def streams_of_a_function(*pools: Callable[[Any], CudaStreamPool]) -> list[Any]:
+    """Run a function that was given these pools, and return the current stream of each call."""
     seen: list[Any] = []
 
-    @penstock.op
+    @op
     def numbers() -> Any:
         yield from range(3)
 
-    @penstock.op(outputs=())
+    @op(outputs=())
     def look(value: Any) -> None:
         seen.append(gpu.current_stream())
 
-    def compose(app: Any) -> None:
-        app.add_flow(numbers(app), look(app, CudaStreamPool(app)))
+    run(lambda app: app.add_flow(numbers(app), look(app, *(make(app) for make in pools))))
+    return seen
 
-    run(compose)
+
+def test_a_function_given_streams_has_an_ambient_one() -> None:
+    seen = streams_of_a_function(CudaStreamPool)
     assert len(seen) == 3
     assert len(set(map(int, seen))) == 1
 
 
 def test_a_function_that_was_given_none_is_left_alone() -> None:
-    import penstock
-
-    seen: list[Any] = []
-
-    @penstock.op
-    def numbers() -> Any:
-        yield from range(3)
-
-    @penstock.op(outputs=())
-    def look(value: Any) -> None:
-        seen.append(gpu.current_stream())
-
-    run(lambda app: app.add_flow(numbers(app), look(app)))
-    assert seen == [None] * 3
+    assert streams_of_a_function() == [None] * 3

@@ -21,7 +21,7 @@ from tests.harness import (
     frame,
     launch,
     run,
-    write,
+    write_frame,
 )
 
 
@@ -107,7 +107,7 @@ def reading_on_default(app: Any, frames: int, emits: bool = False) -> None:
         app.most = max(app.most, app.launched - len(app.seen))
         if emits:
             result = frame(default)
-            launch(default, MS, lambda out, number=self.ticks: write(out, number), result)
+            write_frame(default, MS, result, self.ticks)
             op_output.emit(result, "out")
 
     sender = Sending(app, CountCondition(app, frames), pool, name="sender")

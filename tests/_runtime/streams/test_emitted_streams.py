@@ -19,7 +19,7 @@ from tests.harness import (
     launch,
     once,
     run,
-    write,
+    write_frame,
 )
 
 
@@ -181,7 +181,7 @@ def test_what_was_made_on_a_borrowed_stream_is_waited_for_whichever_is_borrowed_
             stream = op_input.receive_cuda_stream("in", allocate=False)
             made = self.ticks, frame(stream)
             seconds = 9 * MS if self.ticks % 2 == slow else MS / 10
-            launch(stream, seconds, lambda out, number=self.ticks: write(out, number), made[1])
+            write_frame(stream, seconds, made[1], self.ticks)
             op_output.emit(made, "now")
             if self.ticks > 1:
                 op_output.emit(self.made, "later")

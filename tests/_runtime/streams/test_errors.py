@@ -6,7 +6,6 @@ import gc
 import threading
 from typing import Any
 
-import numpy as np
 import pytest
 
 from penstock import CountCondition, schedulers
@@ -14,7 +13,7 @@ from penstock.conditions import CudaStreamCondition
 from penstock.core import Application, Operator
 from penstock.gpu import sim
 from tests._runtime.streams.pipelines import track
-from tests.harness import MS, App, MakeScheduler, Producer, Step, launch, run
+from tests.harness import MS, App, MakeScheduler, Producer, Step, launch, read_frame, run
 
 
 @pytest.mark.parametrize("policy", ["skip", {"restart": 100}])
@@ -29,7 +28,7 @@ def test_what_a_failed_compute_received_lives_until_the_device_has_read_it(
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")
             stream = op_input.receive_cuda_stream("in")
-            launch(stream, 3 * MS, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+            read_frame(stream, 3 * MS, data, app.seen)
             self.count = getattr(self, "count", 0) + 1
             if self.count % 2:
                 raise ValueError("after the launch")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from penstock import CountCondition, gpu, op
 from penstock.resources import CudaStreamPool
-from tests.harness import MS, MakeScheduler, Producer, launch, run
+from tests.harness import MS, MakeScheduler, Producer, read_frame, run
 
 STEPS = 20  # more than may be unfinished at once: what the first step kept is let go of before the last
 
@@ -26,7 +25,7 @@ def test_a_frame_that_is_read_in_several_steps_is_right_in_each(
     def read(frame: Any) -> Any:
         for step in range(STEPS):
             stream = gpu.current_stream()
-            launch(stream, MS, lambda source: seen.append(int(source.view(np.int64)[0])), frame)
+            read_frame(stream, MS, frame, seen)
             if step == STEPS - 1:
                 del frame  # and its last kernel has not begun
             yield step

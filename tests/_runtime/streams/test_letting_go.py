@@ -24,6 +24,7 @@ from tests.harness import (
     launch,
     run,
     write,
+    write_frame,
 )
 
 HELD: list[Any] = []  # by a module
@@ -101,7 +102,7 @@ def test_a_frame_that_came_as_metadata_stays(scheduler: MakeScheduler) -> None:
             stream = context.allocate_cuda_stream("mine")
             op_output.set_cuda_stream(stream, "out")
             data = frame(stream)
-            launch(stream, MS / 20, lambda out, number=self.ticks - 1: write(out, number), data)
+            write_frame(stream, MS / 20, data, self.ticks - 1)
             self.metadata["frame"] = data
             op_output.emit("see the metadata", "out")
 

@@ -11,7 +11,7 @@ import pytest
 from penstock import CountCondition
 from penstock.gpu import sim
 from tests._runtime.streams.pipelines import track
-from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, frame, launch, run, write
+from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, frame, launch, read_frame, run, write
 
 
 def test_a_slow_reader_of_a_fast_producer_never_sees_the_next_frame(scheduler: MakeScheduler) -> None:
@@ -107,7 +107,7 @@ def test_what_is_read_on_the_stream_that_came_with_it_lives_as_long(scheduler: M
             frames = op_input.receive("in")
             stream = op_input.receive_cuda_streams("in")[0]
             for data in frames:
-                launch(stream, 5 * MS, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+                read_frame(stream, 5 * MS, data, app.seen)
 
         producer = Producer(app, CountCondition(app, 30), name="producer")
         producer.seconds = MS / 10

@@ -9,7 +9,20 @@ import pytest
 
 from penstock import CountCondition, IOSpec
 from penstock.gpu import sim
-from tests.harness import MS, Consumer, Doubler, MakeScheduler, Producer, Step, frame, launch, run, write
+from tests.harness import (
+    MS,
+    Consumer,
+    Doubler,
+    MakeScheduler,
+    Producer,
+    Step,
+    frame,
+    launch,
+    read_frame,
+    run,
+    write,
+    write_frame,
+)
 
 FRAMES = 30
 
@@ -108,7 +121,7 @@ def test_frames_dropped_by_a_full_queue_do_no_harm(scheduler: MakeScheduler) -> 
             op_output.set_cuda_stream(stream)
             for k in range(3):  # three frames for a queue of one
                 data = frame(stream)
-                launch(stream, MS, lambda out, number=3 * (self.ticks - 1) + k: write(out, number), data)
+                write_frame(stream, MS, data, 3 * (self.ticks - 1) + k)
                 op_output.emit(data, "out")
 
         def take(spec: Any) -> None:
@@ -188,7 +201,7 @@ def test_a_shared_stream_is_not_waited_for(machine: sim.Machine) -> None:
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")
             stream = op_input.receive_cuda_stream("in")
-            launch(stream, MS, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+            read_frame(stream, MS, data, app.seen)
 
         app.seen = []
         producer = Producer(app, CountCondition(app, 5), pool, name="producer")
@@ -259,7 +272,7 @@ def test_two_devices() -> None:
                 data = op_input.receive("in")
                 stream = op_input.receive_cuda_stream("in")
                 app.devices.append((context.device_from_stream(stream), sim.Device().device_id))
-                launch(stream, MS, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+                read_frame(stream, MS, data, app.seen)
 
             producer = Producer(app, CountCondition(app, 5), CudaStreamPool(app, dev_id=0), name="producer")
             consumer = Step(app, CudaStreamPool(app, dev_id=1), inputs=("in",), body=take, name="take")

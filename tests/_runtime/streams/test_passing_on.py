@@ -20,8 +20,11 @@ from tests.harness import (
     frame,
     greedy,
     launch,
+    read_frame,
     run,
+    source,
     write,
+    write_frame,
 )
 
 
@@ -101,7 +104,7 @@ def test_what_comes_after_several_streams_can_be_ordered_by_hand(by_hand: bool) 
             else:
                 stream = op_input.receive_cuda_stream("in", allocate=False)
             for data in frames:
-                launch(stream, MS / 100, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+                read_frame(stream, MS / 100, data, app.seen)
 
         joint = Step(app, inputs=("a", "b"), outputs=("out",), body=join, name="joint")
         for port, seconds in (("a", 5 * MS), ("b", MS)):
@@ -135,7 +138,7 @@ def test_a_second_receive_is_ordered_too(scheduler: MakeScheduler) -> None:
             op_output.set_cuda_stream(stream, "two")
             for port in ("one", "two"):
                 data = frame(stream)
-                launch(stream, MS, lambda out, number=self.ticks: write(out, number), data)
+                write_frame(stream, MS, data, self.ticks)
                 op_output.emit(data, port)
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -143,7 +146,7 @@ def test_a_second_receive_is_ordered_too(scheduler: MakeScheduler) -> None:
             stream = op_input.receive_cuda_stream("in")
             op_input._node.input_queues["in"][0].append(op_input._node.input_queues["more"][0].popleft())
             for data in (first, op_input.receive("in")):
-                launch(stream, MS / 100, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+                read_frame(stream, MS / 100, data, app.seen)
             assert len(op_input.receive_cuda_streams("in")) == 2
 
         source = Step(app, CountCondition(app, 8), outputs=("one", "two"), body=send, name="send")
@@ -202,7 +205,7 @@ def test_a_map_of_tensors_is_sent_after_what_was_received(scheduler: MakeSchedul
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")["frame"].owner
             stream = op_input.receive_cuda_stream("in")
-            launch(stream, MS / 100, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+            read_frame(stream, MS / 100, data, app.seen)
 
         middle = Step(app, inputs=("in",), outputs=("out",), body=wrap, name="middle")
         app.add_flow(Producer(app, CountCondition(app, 8), name="producer"), middle)
@@ -224,20 +227,14 @@ def test_what_was_made_on_the_default_stream_for_want_of_another_is_waited_for(
             device = gpu.Device(0)
             device.set_current()
             data = device.allocate(8, stream=stream.stream)
-            launch(stream, MS, lambda out, number=self.ticks: write(out, number), data)
+            write_frame(stream, MS, data, self.ticks)
             op_output.emit(data, "out")
 
-        source = Step(
-            app,
-            CountCondition(app, 8),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="s",
-        )
+        ones = source(app, [1] * 8, name="s")
         middle = Step(app, inputs=("in",), outputs=("out",), body=make, name="middle")
         app.consumer = Consumer(app, pool, name="consumer")
         app.consumer.seconds = MS / 100
-        app.add_flow(source, middle)
+        app.add_flow(ones, middle)
         app.add_flow(middle, app.consumer)
 
     assert run(compose, scheduler).consumer.seen == list(range(1, 9))
@@ -252,7 +249,7 @@ def test_a_stream_is_ordered_after_all_that_was_received_before_it_was_asked_for
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             slow, _ = op_input.receive("slow"), op_input.receive("quick")
             stream = op_input.receive_cuda_stream("quick")
-            launch(stream, MS / 100, lambda source: app.seen.append(int(source.view(np.int64)[0])), slow)
+            read_frame(stream, MS / 100, slow, app.seen)
 
         taker = Step(app, inputs=("slow", "quick"), body=take, name="taker")
         for port, seconds in (("slow", 5 * MS), ("quick", MS / 10)):
@@ -317,16 +314,10 @@ def test_an_operator_that_sees_no_stream_is_left_alone() -> None:
         def count(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             op_output.emit(op_input.receive("in"), "out")
 
-        source = Step(
-            app,
-            CountCondition(app, 5),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="s",
-        )
+        ones = source(app, [1] * 5, name="s")
         app.middle = Step(app, inputs=("in",), outputs=("out",), body=count, name="middle")
         app.last = Step(app, inputs=("in",), body=lambda self, i, o, c: i.receive("in"), name="last")
-        app.add_flow(source, app.middle)
+        app.add_flow(ones, app.middle)
         app.add_flow(app.middle, app.last)
 
     app = run(compose)
@@ -349,7 +340,7 @@ def test_one_that_is_sent_a_stream_late_passes_the_order_on(scheduler: MakeSched
             stream = context.allocate_cuda_stream("s")
             op_output.set_cuda_stream(stream)
             data = frame(stream)
-            launch(stream, MS, lambda out, number=self.ticks: write(out, number), data)
+            write_frame(stream, MS, data, self.ticks)
             op_output.emit(data, "out")
 
         def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -360,7 +351,7 @@ def test_one_that_is_sent_a_stream_late_passes_the_order_on(scheduler: MakeSched
             data = op_input.receive("in")
             if data is not None:
                 stream = op_input.receive_cuda_stream("in")
-                launch(stream, MS / 100, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+                read_frame(stream, MS / 100, data, app.seen)
 
         last = Step(app, CountCondition(app, 9), outputs=("out",), body=send, name="send")
         for port in ("in", ("in", {"size": 1, "policy": None})):
@@ -398,7 +389,7 @@ def test_so_does_one_that_is_late_sent_work_on_the_default_stream(scheduler: Mak
             data = op_input.receive("in")
             if data is not None:
                 stream = op_input.receive_cuda_stream("in")
-                launch(stream, MS / 100, lambda source: app.seen.append(int(source.view(np.int64)[0])), data)
+                read_frame(stream, MS / 100, data, app.seen)
 
         last = Step(app, CountCondition(app, 9), outputs=("out",), body=send, name="send")
         for body in (make, pass_on):

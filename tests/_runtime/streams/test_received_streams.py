@@ -21,6 +21,7 @@ from tests.harness import (
     launch,
     once,
     run,
+    source,
 )
 
 
@@ -159,13 +160,7 @@ def test_a_receivers_port_gives_a_stream_for_each_message() -> None:
         taker = Step(app, inputs=(("all", {"size": IOSpec.ANY_SIZE}),), body=join, name="join")
         for name in "ab":
             app.add_flow(Producer(app, CountCondition(app, 1), name=name), taker, {("out", "all")})
-        plain = Step(
-            app,
-            CountCondition(app, 1),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="c",
-        )
+        plain = source(app, [1], name="c")
         app.add_flow(plain, taker, {("out", "all")})
 
     (streams,) = run(compose).found
@@ -251,14 +246,8 @@ def test_receive_comes_first_in_every_compute(caller: str, late: int) -> None:
                 getattr(op_input, caller)("in")
             op_input.receive("in")
 
-        source = Step(
-            app,
-            CountCondition(app, 5),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="s",
-        )
-        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+        ones = source(app, [1] * 5, name="s")
+        app.add_flow(ones, Step(app, inputs=("in",), body=take, name="take"))
 
     with pytest.raises(StreamError, match=rf"'take': {caller}\('in'\) before receive\('in'\)"):
         run(compose)
@@ -277,14 +266,8 @@ def test_plain_messages_have_no_stream_the_first_time_it_is_asked(
             if self.ticks > 2:
                 app.found.append(op_input.receive_cuda_streams("in"))
 
-        source = Step(
-            app,
-            CountCondition(app, 5 * size),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="s",
-        )
-        app.add_flow(source, Step(app, inputs=(("in", {"size": size}),), body=take, name="take"))
+        ones = source(app, [1] * (5 * size), name="s")
+        app.add_flow(ones, Step(app, inputs=(("in", {"size": size}),), body=take, name="take"))
 
     assert run(compose, scheduler).found == [expected] * 3
 
@@ -301,14 +284,8 @@ def test_everything_a_compute_received_counts_when_it_asks_for_its_first_stream_
                 op_input.receive("in")
                 app.found += op_input.receive_cuda_streams("in")
 
-        source = Step(
-            app,
-            CountCondition(app, 4),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="s",
-        )
-        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+        ones = source(app, [1] * 4, name="s")
+        app.add_flow(ones, Step(app, inputs=("in",), body=take, name="take"))
 
     assert run(compose).found == [None, None]
 

@@ -11,7 +11,7 @@ from penstock import CountCondition
 from penstock._runtime.streams.fences import Trail
 from penstock._runtime.streams.managed_stream import ManagedStream
 from penstock.gpu import sim
-from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, launch, run
+from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, launch, run, source
 
 
 class Device:
@@ -317,13 +317,7 @@ def test_an_operator_that_asks_late_which_streams_came_is_told_of_every_message_
             if self.ticks > 1:
                 app.found.append(op_input.receive_cuda_streams("in"))
 
-        source = Step(
-            app,
-            CountCondition(app, 4),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(1, "out"),
-            name="s",
-        )
-        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+        ones = source(app, [1] * 4, name="s")
+        app.add_flow(ones, Step(app, inputs=("in",), body=take, name="take"))
 
     assert run(compose).found[1:] == [[None], [None]]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from penstock import CountCondition, gpu
 from penstock.resources import CudaStreamPool
-from tests.harness import MS, Step, launch, once, write
+from tests.harness import MS, Step, once, read_frame, write_frame
 
 
 def current() -> int:
@@ -31,7 +29,7 @@ def source(
         assert context.device_from_stream(stream) == current() == device_id
         op_output.set_cuda_stream(stream, "out")
         data = frame_on(device_id, stream)
-        launch(stream, seconds, lambda out, number=self.ticks - 1: write(out, number), data)
+        write_frame(stream, seconds, data, self.ticks - 1)
         op_output.emit(data, "out")
 
     pool = CudaStreamPool(app, device_id, 1, name=f"{name}_pool")
@@ -45,7 +43,7 @@ def sink(app: Any, device_id: int, seen: list[int], *args: Any, name: str = "sin
         data = op_input.receive("in")
         stream = op_input.receive_cuda_stream("in")
         assert context.device_from_stream(stream) == current() == device_id
-        launch(stream, MS, lambda read: seen.append(int(read.view(np.int64)[0])), data)
+        read_frame(stream, MS, data, seen)
 
     pool = CudaStreamPool(app, device_id, 1, name=f"{name}_pool")
     return Step(app, pool, *args, inputs=("in",), body=body, name=name)

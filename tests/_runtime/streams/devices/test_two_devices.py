@@ -83,6 +83,20 @@ def test_an_operator_may_work_on_the_streams_it_received_from_two_devices(schedu
     assert seen == {"a": list(range(20)), "b": list(range(20))}
 
 
+def array_of_sevens(stream: gpu.StreamHandle) -> Library:
+    """Return an array that a stream is about to fill."""
+    array = Library()
+    launch(stream, 5 * MS, lambda: np.frombuffer(array.memory, np.int64, 1).fill(7))
+    return array
+
+
+def read_array(stream: Any, array: Library, seen: list[int]) -> None:
+    """Read an array on the stream of a library, and wait for it."""
+    kernel = sim.Kernel("read", MS, lambda: seen.append(np.frombuffer(array.memory, np.int64, 1)[0]))
+    sim.launch(stream, sim.LaunchConfig(grid=1, block=32), kernel)
+    stream.sync()
+
+
 @pytest.mark.parametrize("named", ["theirs", "the default one"])
 @pytest.mark.parametrize("follows", [True, False])
 def test_a_tensor_is_ordered_for_a_library_on_another_device(follows: bool, named: str) -> None:
@@ -93,9 +107,7 @@ def test_a_tensor_is_ordered_for_a_library_on_another_device(follows: bool, name
         def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             stream = context.allocate_cuda_stream("own")
             op_output.set_cuda_stream(stream, "out")
-            array = Library()
-            launch(stream, 5 * MS, lambda: np.frombuffer(array.memory, np.int64, 1).fill(7))
-            op_output.emit({"frame": array}, "out")
+            op_output.emit({"frame": array_of_sevens(stream)}, "out")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             tensor = op_input.receive("in")["frame"]
@@ -105,10 +117,7 @@ def test_a_tensor_is_ordered_for_a_library_on_another_device(follows: bool, name
                 op_input.receive_cuda_stream("in")  # of the first device
                 sim.Device(1).set_current()
             tensor.__dlpack__(stream=int(theirs.handle))
-            memory = tensor.owner.memory
-            kernel = sim.Kernel("read", MS, lambda: seen.append(np.frombuffer(memory, np.int64, 1)[0]))
-            sim.launch(theirs, sim.LaunchConfig(grid=1, block=32), kernel)
-            theirs.sync()
+            read_array(theirs, tensor.owner, seen)
 
         maker = Step(
             app, CountCondition(app, 1), CudaStreamPool(app, 0), outputs=("out",), body=make, name="make"
@@ -128,17 +137,12 @@ def test_a_tensor_made_on_the_default_stream_of_one_device_is_ordered_for_that_o
             context.allocate_cuda_stream("the only one")
             stream = op_input.receive_cuda_stream("in")
             op_output.set_cuda_stream(stream, "out")
-            array = Library()
-            launch(stream, 5 * MS, lambda: np.frombuffer(array.memory, np.int64, 1).fill(7))
-            op_output.emit({"frame": array}, "out")
+            op_output.emit({"frame": array_of_sevens(stream)}, "out")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             tensor = op_input.receive("in")["frame"]
             tensor.__dlpack__(stream=1)  # the default stream of the device that is current, the second
-            memory = tensor.owner.memory
-            kernel = sim.Kernel("read", MS, lambda: seen.append(np.frombuffer(memory, np.int64, 1)[0]))
-            sim.launch(gpu.LEGACY_DEFAULT_STREAM, sim.LaunchConfig(grid=1, block=32), kernel)
-            gpu.LEGACY_DEFAULT_STREAM.sync()
+            read_array(gpu.LEGACY_DEFAULT_STREAM, tensor.owner, seen)
 
         pool = CudaStreamPool(app, 0, max_size=1)
         sender = Step(app, pool, inputs=("in",), outputs=("out",), body=send, name="send")
