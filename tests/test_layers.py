@@ -22,7 +22,7 @@ MAY_IMPORT = {
 
 
 def imported(file: Path) -> Iterator[str]:
-    """Give the penstock subpackages a module imports when it is imported; not for types, not in functions."""
+    """Yield the subpackages of penstock that a module imports at run time, outside functions."""
     for statement in ast.parse(file.read_text()).body:
         if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("penstock."):
             yield (statement.module or "").split(".")[1]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("machine")
 
 
 def done_when_run(*conditions: Any, scheduler: MakeScheduler, **step: Any) -> list[bool]:
-    """Run a slow producer into a step and give, for each compute, whether the device was done with its input."""
+    """Run a slow producer into a step and return, for each compute, whether the device was done with its input."""
     found: list[bool] = []
 
     def compose(app: Any) -> None:

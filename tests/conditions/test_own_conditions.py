@@ -21,7 +21,7 @@ WAIT_TIME, WAIT_EVENT = SchedulingStatusType.WAIT_TIME, SchedulingStatusType.WAI
 
 
 class Scripted(Condition):
-    """Gives the answers of a function, and notes when it was told that compute ran."""
+    """A condition that answers with a function, and notes when it was told that compute ran."""
 
     def __init__(self, fragment: Any, answer: Any, **kwargs: Any) -> None:
         self.answer = answer

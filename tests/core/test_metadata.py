@@ -164,7 +164,7 @@ class Model:
 
 
 def step(metadata: MetadataDictionary, name: str, *arguments: Any) -> MetadataDictionary:
-    """Take one step on the real thing; give what to go on with."""
+    """Take one step on the real thing; return what to go on with."""
     if name == "set":
         metadata.set(*arguments)
     elif name == "item":

@@ -35,7 +35,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """Give the python blocks of a page that are to be run."""
+    """Return the python blocks of a page that are to be run."""
     found: list[Block] = []
     shown = False  # whether the last python block was one that is only shown
     for match in FENCE.finditer(text):
@@ -56,7 +56,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def needs_of(page: Path) -> dict[str, int]:
-    """Give what the blocks of a page need, and how many of them do."""
+    """Return what the blocks of a page need, and how many of them do."""
     counted: dict[str, int] = {}
     for block in blocks(page.read_text()):
         for need in block.needs:

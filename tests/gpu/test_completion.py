@@ -1,4 +1,4 @@
-"""Being told that a stream has passed a point, and calling the host from a stream."""
+"""Completion callbacks of streams, and host functions on a stream."""
 
 from __future__ import annotations
 

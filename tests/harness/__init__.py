@@ -16,13 +16,13 @@ Time is virtual: it jumps to the next moment at which something happens, so that
 the fixture `machine` has a simulated device whose kernels take virtual time, too::
 
     def test_a_consumer_reads_what_a_producer_wrote(machine: sim.Machine) -> None:
-        def compose(app: App) -> None:
+        def compose(app: Any) -> None:
             app.consumer = Consumer(app, name="consumer")
             app.add_flow(Producer(app, CountCondition(app, 3), name="producer"), app.consumer)
 
         assert run(compose).consumer.seen == [0, 1, 2]
 
-`Step` is an operator whose compute is a function of the test.
+`Step` is an operator whose compute is a function of the test, which takes the context if it has a fourth parameter.
 
 The other modules are stand-ins that are imported by name: `producers` (arrays of libraries that are not installed),
 `gpumat` (OpenCV with CUDA), and `processes` (programs that run in a process of their own).

@@ -58,7 +58,7 @@ class GpuMat:
 
 
 def gpumat_over(array: Any, depth: str | None = None) -> GpuMat:
-    """Give a GpuMat over an array of NumPy or CuPy, which it keeps."""
+    """Return a GpuMat over an array of NumPy or CuPy, which it keeps alive."""
     rows, columns, channels = (*array.shape, 1)[:3]
     names = list(DEPTHS.values())
     number = names.index(array.dtype.name) if depth is None else list(DEPTHS).index(depth)
@@ -67,7 +67,7 @@ def gpumat_over(array: Any, depth: str | None = None) -> GpuMat:
 
 
 def opencv(major: int, devices: int = 1) -> SimpleNamespace:
-    """Give a module like cv2, of a version, whose types are packed as that version does."""
+    """Return a module like cv2 that packs types as a version of OpenCV does."""
     shift, known = (3, 8) if major == 4 else (5, 13)
     module = SimpleNamespace(__version__=f"{major}.0.0")
     for number, depth in enumerate(list(DEPTHS)[:known]):

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 def outcome(name: str, package: str) -> Any:
-    """Run one program and give what it left in its log, as JSON has it."""
+    """Run one program and return what it left in its log, as JSON has it."""
     log: list[Any] = []
     try:
         programs.PROGRAMS[name](programs.load(package), log)

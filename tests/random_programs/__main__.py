@@ -50,11 +50,11 @@ ON_DEVICE = [
     lambda app: EventBasedScheduler(app, worker_thread_number=2),
     lambda app: EventBasedScheduler(app, worker_thread_number=5),
 ]
-MAKES: list[MakeScheduler] = [*SCHEDULERS, real_event_based, real_multi_thread]
+MAKERS: list[MakeScheduler] = [*SCHEDULERS, real_event_based, real_multi_thread]
 
 
 def one_round(seed: int) -> str:
-    """Run one round and give what kind it was; anything wrong raises."""
+    """Run one round and return what kind it was; anything wrong raises."""
     random = Random(seed)
     kind = random.choice(["orderly", "unruly", "faulty", "stopped", "frames"])
     if kind == "frames":
@@ -62,13 +62,13 @@ def one_round(seed: int) -> str:
         return kind
     if kind == "orderly":
         plan = orderly(random)
-        outcomes: list[Outcome] = [run_plan(plan, scheduler) for scheduler in MAKES]
+        outcomes: list[Outcome] = [run_plan(plan, scheduler) for scheduler in MAKERS]
         for outcome in outcomes:
             check_conserved(plan, outcome)
             check_nothing_ready(plan, outcome)
             assert outcome.received() == outcomes[0].received(), "two schedulers disagree"
         return kind
-    scheduler = random.choice(MAKES)
+    scheduler = random.choice(MAKERS)
     plan = unruly(random, faults=kind == "faulty")
     if kind == "stopped":
         after = random.random() * 0.002
@@ -91,7 +91,7 @@ def one_round(seed: int) -> str:
 
 
 def one_program(seed: int) -> int:
-    """Run a random program on frames and give how many were looked at; a wrong one raises."""
+    """Run a random program on frames and return how many were looked at; a wrong one raises."""
     scheduler = Random(seed).choice(ON_DEVICE)
     with sim.Machine("h200"):
         library = SimulatedFrames(seed)

@@ -28,7 +28,7 @@ class Library(Protocol):
         """Return a new frame that is being filled with a number on a stream."""
 
     def read(self, stream: Any, frame: Any, number: int) -> None:
-        """Have a frame looked at, a while later, on a stream, and compared with its number."""
+        """Read a frame on a stream, a while later, and compare it with its number."""
 
     def other_forms(self, frame: Any) -> list[Callable[[], Any]]:
         """Return what makes other objects that share the memory of a frame: views, exports."""

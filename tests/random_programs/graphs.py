@@ -134,7 +134,7 @@ def _emits(stage: StagePlan) -> int:
 
 
 class Moody(Condition):
-    """Says WAIT every other time it is asked; nothing announces that it changed its mind."""
+    """A condition that says WAIT every other time it is asked; nothing announces that it changed its mind."""
 
     asked = 0
 
@@ -231,7 +231,7 @@ class Outcome:
 
 
 def run_plan(plan: Plan, scheduler: MakeScheduler) -> Outcome:
-    """Run a plan to its end and give what was seen."""
+    """Run a plan to its end and return what was seen."""
     stages: list[Stage] = []
 
     def compose(app: App) -> None:

@@ -51,7 +51,7 @@ def test_a_condition_that_says_wait_is_polled_until_the_deadlock_timeout_ends_th
 
 def test_the_deadlock_timeout_begins_anew_when_something_ran(scheduler: MakeScheduler) -> None:
     class NowAndThen(Condition):
-        """Says READY four times, every 60 ms, and WAIT in between."""
+        """A condition that says READY four times, every 60 ms, and WAIT in between."""
 
         def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
             node = self._node

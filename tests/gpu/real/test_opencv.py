@@ -32,7 +32,7 @@ def cv2(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def pitched(dtype: str, channels: int) -> Any:
-    """Give an image whose rows have something between them: a part of a wider one."""
+    """Return an image whose rows have something between them: a part of a wider one."""
     wide = cupy.arange(4 * 16 * channels).reshape(4, 16, channels).astype(dtype)
     return wide[:, 2:12] if channels > 1 else wide[:, 2:12, 0]
 

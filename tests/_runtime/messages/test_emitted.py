@@ -14,6 +14,8 @@ from penstock.tensor import TensorError
 from tests.harness import MS, MakeScheduler, Step, greedy, launch, run
 from tests.harness.producers import Library
 
+pytestmark = pytest.mark.usefixtures("machine")
+
 FRAMES = 5
 
 
@@ -107,7 +109,7 @@ def test_an_array_made_on_the_senders_stream_is_waited_for_once(monkeypatch: pyt
 def passing(
     sent: list[Any], stages: int = 0, receivers: int = 1, scheduler: MakeScheduler = greedy
 ) -> list[list[Any]]:
-    """Emit objects one by one through so many operators; give what each receiver got."""
+    """Emit objects one by one through so many operators; return what each receiver got."""
     got: list[list[Any]] = [[] for _ in range(receivers)]
 
     def compose(app: Any) -> None:
