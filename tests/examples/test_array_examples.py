@@ -64,7 +64,7 @@ runpy.run_path({str(path)!r}, run_name="__main__")
     assert done.stderr.count("\n") == 1
 
 
-def test_they_are_all_here_and_short_enough_to_be_read_at_once() -> None:
+def test_the_examples_are_all_here_and_short_enough_to_be_read_at_once() -> None:
     found = sorted(path.name for path in EXAMPLES.glob("[gs]*_*.py"))
     assert [name for name in found if name.startswith(("gain_", "stage_"))] == [*GAINS, *STAGES]
     for name in (*GAINS, *STAGES):

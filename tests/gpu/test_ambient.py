@@ -60,7 +60,7 @@ def test_both_libraries_are_on_the_stream_inside_and_back_afterwards(current: di
         assert gpu.current_stream() is None
 
 
-def test_it_can_be_entered_inside_itself(current: dict[str, Any]) -> None:
+def test_a_current_stream_can_be_entered_inside_itself(current: dict[str, Any]) -> None:
     ambient = gpu.use_stream(Foreign())
     with ambient:
         with ambient:

@@ -254,7 +254,7 @@ def test_a_producer_that_has_ended_keeps_nobody_out(scheduler: MakeScheduler) ->
     assert 0 < counts["large"] < 150
 
 
-def test_one_that_waits_for_much_room_keeps_nobody_out_of_a_queue_that_is_not_emptied(
+def test_a_producer_that_waits_for_much_room_keeps_nobody_out_of_a_queue_that_is_not_emptied(
     scheduler: MakeScheduler,
 ) -> None:
     """The consumer also waits for a message that the producer of little emits only with its last."""
@@ -296,7 +296,7 @@ def test_one_that_waits_for_much_room_keeps_nobody_out_of_a_queue_that_is_not_em
     assert app.dropped() == {}
 
 
-def test_one_that_has_nothing_to_emit_keeps_nobody_out() -> None:
+def test_a_producer_that_has_nothing_to_emit_keeps_nobody_out() -> None:
     """It needs much room, but first of all a message that never comes."""
     filled = threading.Event()
     in_time: list[bool] = []

@@ -46,7 +46,7 @@ def test_a_timestamp_passes_through_operators_that_do_not_know_of_it(
     assert seen == [500, None, 502, None]
 
 
-def test_it_passes_through_functions(scheduler: MakeScheduler) -> None:
+def test_a_timestamp_passes_through_functions(scheduler: MakeScheduler) -> None:
     seen: list[Any] = []
 
     @op
@@ -155,7 +155,7 @@ def test_a_timestamp_does_not_outlive_its_compute() -> None:
     assert sorted(seen, key=str) == [500, None, None]
 
 
-def test_one_that_emits_before_it_receives_sends_none() -> None:
+def test_an_operator_that_emits_before_it_receives_sends_no_timestamp() -> None:
     seen: list[Any] = []
 
     def compose(app: App) -> None:

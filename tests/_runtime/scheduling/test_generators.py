@@ -101,7 +101,7 @@ def test_a_message_is_not_taken_before_the_last_is_done(scheduler: MakeScheduler
     assert log == [f"{what} {n}" for n in range(4) for what in ("begin", "end")]
 
 
-def test_a_slow_receiver_holds_it_back() -> None:
+def test_a_slow_receiver_holds_a_generator_back() -> None:
     """One value waits at most, and the generator is one ahead of it."""
     made: list[int] = []
     ahead: list[int] = []
@@ -126,7 +126,7 @@ def test_a_slow_receiver_holds_it_back() -> None:
     assert max(ahead) <= 2
 
 
-def test_the_slowest_of_several_receivers_holds_it_back(scheduler: MakeScheduler) -> None:
+def test_the_slowest_of_several_receivers_holds_a_generator_back(scheduler: MakeScheduler) -> None:
     fast: list[int] = []
     slow: list[int] = []
 
@@ -214,7 +214,9 @@ def test_an_exception_in_the_middle_comes_out_after_what_was_emitted(scheduler: 
     assert taken in ([0], [])
 
 
-def test_it_goes_on_with_the_next_message_where_an_exception_is_caught(scheduler: MakeScheduler) -> None:
+def test_a_generator_goes_on_with_the_next_message_where_an_exception_is_caught(
+    scheduler: MakeScheduler,
+) -> None:
     taken: list[int] = []
     caught: list[int] = []
 
@@ -352,7 +354,7 @@ def test_a_count_is_one_of_steps() -> None:
     assert taken == [3, 3, 3, 9]
 
 
-def test_a_switch_ends_it_in_the_middle() -> None:
+def test_a_switch_ends_a_generator_in_the_middle() -> None:
     taken: list[int] = []
 
     def compose(app: App) -> None:
@@ -486,7 +488,7 @@ def test_metadata_of_one_message_does_not_come_with_the_next() -> None:
     assert seen == [{"odd": 1}, {}, {"odd": 3}, {}]
 
 
-def test_it_runs_on_one_thread_at_a_time() -> None:
+def test_a_generator_runs_on_one_thread_at_a_time() -> None:
     inside = threading.Lock()
     total: list[int] = []
 

@@ -50,7 +50,7 @@ def test_an_operator_that_asks_for_no_stream_passes_the_order_on(scheduler: Make
     assert passed_through(body, scheduler) == list(range(8))
 
 
-def test_so_does_one_that_sends_it_later(scheduler: MakeScheduler) -> None:
+def test_an_operator_that_sends_a_frame_later_passes_the_order_on(scheduler: MakeScheduler) -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         previous = self.__dict__.get("previous")
         self.previous = op_input.receive("in")
@@ -60,7 +60,7 @@ def test_so_does_one_that_sends_it_later(scheduler: MakeScheduler) -> None:
     assert passed_through(body, scheduler) == list(range(7))
 
 
-def test_so_do_several_in_a_row_of_several_producers(scheduler: MakeScheduler) -> None:
+def test_several_operators_in_a_row_pass_on_the_order_of_several_producers(scheduler: MakeScheduler) -> None:
     def compose(app: Any) -> None:
         app.seen = []
 
@@ -327,7 +327,7 @@ def test_an_operator_that_sees_no_stream_is_left_alone() -> None:
         assert not any(outlet.stamp for outlet in node.output.outlets.values())
 
 
-def test_one_that_is_sent_a_stream_late_passes_the_order_on(scheduler: MakeScheduler) -> None:
+def test_an_operator_that_is_sent_a_stream_late_passes_the_order_on(scheduler: MakeScheduler) -> None:
     """It is left alone after its first compute, and then a message comes that carries work."""
 
     def compose(app: Any) -> None:
@@ -363,7 +363,9 @@ def test_one_that_is_sent_a_stream_late_passes_the_order_on(scheduler: MakeSched
     assert run(compose, scheduler).seen == [4, 5, 6, 7, 8, 9]
 
 
-def test_so_does_one_that_is_late_sent_work_on_the_default_stream(scheduler: MakeScheduler) -> None:
+def test_an_operator_that_is_late_sent_work_on_the_default_stream_passes_the_order_on(
+    scheduler: MakeScheduler,
+) -> None:
     """Such a message names no stream, and comes after work all the same."""
 
     def compose(app: Any) -> None:
@@ -405,7 +407,7 @@ def test_so_does_one_that_is_late_sent_work_on_the_default_stream(scheduler: Mak
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_one_that_is_sent_a_stream_late_knows_it_in_the_same_compute(size: int) -> None:
+def test_an_operator_that_is_sent_a_stream_late_knows_it_in_the_same_compute(size: int) -> None:
     def compose(app: Any) -> None:
         app.found = []
 

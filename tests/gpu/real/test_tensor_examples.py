@@ -58,7 +58,7 @@ def check(lines: list[str], out: Path, expected: Callable[[int], np.ndarray], de
         ("stage_numba.py", "numba", array_examples.inverted),
     ],
 )
-def test_it_shows_what_numpy_says(
+def test_an_example_shows_what_numpy_says(
     example: str, library: str, expected: Callable[[int], np.ndarray], tmp_path: Path
 ) -> None:
     need(library)

@@ -109,7 +109,9 @@ def test_a_program_may_wait_for_a_callback_in_its_own_way(machine: sim.Machine, 
     assert machine.now >= 3e-3
 
 
-def test_so_may_an_attached_thread(machine: sim.Machine, in_time: InTime) -> None:
+def test_an_attached_thread_may_wait_for_a_callback_in_its_own_way(
+    machine: sim.Machine, in_time: InTime
+) -> None:
     def work() -> None:
         with machine.attach():
             stream = sim.Device(0).create_stream()
