@@ -19,6 +19,7 @@ from tests.harness import (
     run,
     source,
 )
+from tests.harness.internals import input_queues
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -29,7 +30,7 @@ def done_when_run(*conditions: Any, scheduler: MakeScheduler, **step: Any) -> li
 
     def compose(app: Any) -> None:
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            waiting = [message for queue in self._node.inputs for message in queue]
+            waiting = [message for queue in input_queues(self) for message in queue]
             found.append(all(message.is_done for message in waiting))
             for port in self.spec.inputs:
                 op_input.receive(port)
@@ -132,14 +133,14 @@ def test_a_message_that_arrives_after_the_condition_looked_is_taken_when_it_is_d
         app.done: list[bool] = []
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            queue, late = (self._node.input_queues[port][-1] for port in ("in", "late"))
+            queue, late = (input_queues(self, port)[-1] for port in ("in", "late"))
             if late:
                 message = late.popleft()
                 assert not message.is_done
                 if size != 3:
                     queue.clear()  # a full queue drops its oldest; one for each connection may have been empty
                 queue.append(message)
-            waiting = {id(message.data): message for one in self._node.input_queues["in"] for message in one}
+            waiting = {id(message.data): message for one in input_queues(self, "in") for message in one}
             began = machine.now
             got = op_input.receive("in")
             if policy == "FAULT" or size == 3:

@@ -9,6 +9,7 @@ from penstock.conditions import (
     DownstreamMessageAffordableCondition,
 )
 from tests.harness import App, MakeScheduler, Step, run, sink, source
+from tests.harness.internals import free_places
 
 
 def test_a_producer_waits_for_the_room_it_asks_for(scheduler: MakeScheduler) -> None:
@@ -18,7 +19,7 @@ def test_a_producer_waits_for_the_room_it_asks_for(scheduler: MakeScheduler) -> 
         room = DownstreamMessageAffordableCondition(app, min_size=2, transmitter="out")
 
         def body(op: Step, i: Any, o: Any) -> None:
-            waiting.append(op._node.transmitter("out").free)  # type: ignore[union-attr]
+            waiting.append(free_places(op, "out"))
             o.emit(1)
             o.emit(2)
 

@@ -10,6 +10,7 @@ import pytest
 from penstock import CountCondition, IOSpec, PeriodicCondition
 from penstock.core import GraphError, QueueFullError
 from tests.harness import App, MakeScheduler, Step, run, sink, source
+from tests.harness.internals import input_queues
 
 POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
 
@@ -247,10 +248,9 @@ def test_random_sizes_and_policies_on_flows_are_what_the_queues_have() -> None:
                 app.add_flow(source(app, range(3), name=f"a{n}"), join, size=sizes[n], policy=policies[n])
 
         app = run(compose)
-        node = app.graph.find("join")._node
-        assert node is not None
-        held = [queue.undelivered for queue in node.inputs]
+        queues = input_queues(app.graph.find("join"))
+        held = [queue.undelivered for queue in queues]
         assert held == [min(3, size or 1) for size in sizes]
-        lost = [queue.dropped for queue in node.inputs]
+        lost = [queue.dropped for queue in queues]
         drops = [policy in (POP, REJECT) for policy in policies]
         assert lost == [3 - min(3, size or 1) if drop else 0 for size, drop in zip(sizes, drops, strict=True)]

@@ -25,6 +25,7 @@ from penstock import (
 from penstock.conditions import AsynchronousCondition, AsynchronousEventState
 from penstock.core import SchedulingStatusType
 from tests.harness import App, MakeScheduler
+from tests.harness.internals import input_queues, output_queues
 
 POLICIES = {name: getattr(IOSpec.QueuePolicy, name) for name in ("POP", "REJECT", "FAULT")}
 
@@ -276,18 +277,17 @@ def check_conserved(plan: Plan, outcome: Outcome) -> None:
 def check_nothing_ready(plan: Plan, outcome: Outcome) -> None:
     """The run of an orderly plan ended because nothing could go on: no stage had what it waits for."""
     for stage in outcome.stages:
-        declared, node = plan.stages[stage.number], stage._node
-        assert node is not None
+        declared = plan.stages[stage.number]
         if declared.kind != "middle" and stage.ticks == declared.count:
             continue
         fed = all(
             queue.undelivered >= (port.least or max(port.size, 1))
             for n, port in enumerate(declared.inputs)
-            for queue in node.input_queues[f"in{n}"]
+            for queue in input_queues(stage, f"in{n}")
         )
         room = all(
             queue.limit - queue.undelivered >= stage.spec.outputs["out"].size
-            for queue in node.output_queues["out"]
+            for queue in output_queues(stage, "out")
             if stage._outgoing
         )
         assert not (fed and room), f"{stage.name} could still run"

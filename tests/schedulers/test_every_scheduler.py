@@ -16,6 +16,7 @@ from tests.harness import (
     threaded,
     through,
 )
+from tests.harness.internals import input_queues
 
 
 def test_a_cycle_turns_from_a_seed_message(scheduler: MakeScheduler) -> None:
@@ -156,7 +157,7 @@ def test_shared_queues_never_hold_more_than_they_can(scheduler: MakeScheduler) -
 
     def compose(app: App) -> None:
         def body(op: Step, i: Any, o: Any) -> None:
-            longest.append(len(op._node.inputs[0]))  # type: ignore[union-attr]
+            longest.append(len(input_queues(op)[0]))
             i.receive()
 
         busy = Step(

@@ -17,6 +17,7 @@ from penstock.core import GraphError
 from penstock.resources import ManualClock
 from penstock.schedulers import EventBasedScheduler, MultiThreadScheduler
 from tests.harness import App, MakeScheduler, Step, greedy, run, sink, source
+from tests.harness.internals import free_places
 
 
 def burst(
@@ -364,7 +365,7 @@ def test_of_two_numbers_of_places_at_one_output_both_hold(
                 out.condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=places)
 
         def send(op: Step, i: Any, o: Any) -> None:
-            free.append(op._node.transmitter("out").free)  # type: ignore[union-attr]
+            free.append(free_places(op, "out"))
             o.emit(op.ticks)
 
         # Without a name it is about the only output.

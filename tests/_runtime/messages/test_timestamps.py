@@ -10,6 +10,7 @@ import pytest
 from penstock import ConditionType, CountCondition, IOSpec, op
 from penstock._runtime.messages.message import Message
 from tests.harness import App, MakeScheduler, Step, run, source, through
+from tests.harness.internals import input_queues
 
 
 def stamped(app: Any, times: list[Any], name: str = "stamped") -> Step:
@@ -260,7 +261,7 @@ def test_a_message_without_a_timestamp_or_metadata_is_the_object_itself() -> Non
 
     def compose(app: App) -> None:
         def take(op: Step, i: Any, o: Any) -> None:
-            kinds.append(type(op._node.inputs[0].peek()))  # type: ignore[union-attr]
+            kinds.append(type(input_queues(op)[0].peek()))
             i.receive()
 
         def change(op: Step, i: Any, o: Any) -> None:

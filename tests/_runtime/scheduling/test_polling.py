@@ -18,6 +18,7 @@ from penstock.core import Condition, SchedulingStatusType
 from penstock.resources import ManualClock, RealtimeClock
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
 from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink, source
+from tests.harness.internals import node_of
 
 
 class Asked(Condition):
@@ -54,9 +55,8 @@ def test_the_deadlock_timeout_begins_anew_when_something_ran(scheduler: MakeSche
         """A condition that says READY four times, every 60 ms, and WAIT in between."""
 
         def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            node = self._node
-            assert node is not None
-            is_time = node.operator.ticks < 4 and timestamp >= node.operator.ticks * 60 * MS  # type: ignore[attr-defined]
+            ticks = node_of(self).operator.ticks
+            is_time = ticks < 4 and timestamp >= ticks * 60 * MS
             return (SchedulingStatusType.READY if is_time else SchedulingStatusType.WAIT), None
 
     def compose(app: App) -> None:

@@ -17,6 +17,7 @@ from tests.harness import (
     switching_often,
     threaded,
 )
+from tests.harness.internals import has_standby
 
 
 @threaded
@@ -93,7 +94,7 @@ def test_what_gets_done_in_a_pool_is_not_taken_for_the_operator_that_was_to_be_q
 
     def compose(app: App) -> None:
         def sometimes_slow(op: Step, i: Any, o: Any) -> None:
-            stands_by = op._node.ready_queue.standby is not None  # type: ignore[union-attr]
+            stands_by = has_standby(op)
             if stands_by and not seen:
                 others.clear()
                 seen.append(others.wait(5))  # only the other operator ends this
@@ -129,7 +130,7 @@ def test_an_operator_that_was_quick_and_is_not_any_more_does_not_hold_up_its_pro
 
         def sometimes_slow(op: Step, i: Any, o: Any) -> None:
             made.clear()
-            stands_by = op._node.ready_queue.standby is not None  # type: ignore[union-attr]
+            stands_by = has_standby(op)
             i.receive()
             if stands_by and not seen:
                 seen.append(made.wait(10))  # only the producer ends this

@@ -12,6 +12,7 @@ from penstock._runtime.streams.fences import Trail
 from penstock._runtime.streams.managed_stream import ManagedStream
 from penstock.gpu import sim
 from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, launch, run, source
+from tests.harness.internals import node_of
 
 
 class Device:
@@ -171,7 +172,7 @@ def test_a_frame_that_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             if self.ticks == 2:
                 self.producer.stream.stream.sync()
-                (trail,) = self.producer._node.streams._readers
+                (trail,) = node_of(self.producer).streams._readers
                 trail._advance(trail.marked)
             op_input.receive("in")
             op_input.receive_cuda_stream("in")

@@ -26,6 +26,7 @@ from tests.harness import (
     write,
     write_frame,
 )
+from tests.harness.internals import node_of
 
 HELD: list[Any] = []  # by a module
 
@@ -333,7 +334,7 @@ def test_what_was_received_stays_when_a_compute_raises_and_the_run_goes_on(machi
     in_use: list[int] = []
 
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        node = self._node
+        node = node_of(self)
         if self.ticks == 1:
             around = node.compute
 

@@ -26,6 +26,7 @@ from tests.harness import (
     write,
     write_frame,
 )
+from tests.harness.internals import arrived_on, input_queues, node_of
 
 
 def passed_through(body: Callable[..., None], scheduler: MakeScheduler = greedy, **step: Any) -> list[int]:
@@ -144,7 +145,8 @@ def test_a_second_receive_is_ordered_too(scheduler: MakeScheduler) -> None:
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             first = op_input.receive("in")
             stream = op_input.receive_cuda_stream("in")
-            op_input._node.input_queues["in"][0].append(op_input._node.input_queues["more"][0].popleft())
+            (queue,), (more,) = input_queues(self, "in"), input_queues(self, "more")
+            queue.append(more.popleft())
             for data in (first, op_input.receive("in")):
                 read_frame(stream, MS / 100, data, app.seen)
             assert len(op_input.receive_cuda_streams("in")) == 2
@@ -289,8 +291,8 @@ def test_what_an_operator_without_a_stream_passes_on_carries_the_stream_that_cam
         def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             for port in ("b", "a") if self.ticks % 2 else ("a", "b"):
                 op_input.receive(port)
-                (stream,) = (self._node.input._named[port].item.trail.stream.handle,)
-            app.expected.append(stream)
+                last = arrived_on(self, port)
+            app.expected.append(last)
             op_output.emit(1, "out")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -322,7 +324,7 @@ def test_an_operator_that_sees_no_stream_is_left_alone() -> None:
 
     app = run(compose)
     for step in (app.middle, app.last):
-        node = step._node
+        node = node_of(step)
         assert node.compute == step.compute
         assert not any(outlet.stamp for outlet in node.output.outlets.values())
 

@@ -23,6 +23,7 @@ from tests.harness import (
     run,
     source,
 )
+from tests.harness.internals import input_queues
 
 
 def test_the_stream_is_the_operators_own_and_stays_the_same() -> None:
@@ -220,9 +221,9 @@ def test_the_streams_of_everything_received_at_a_port_are_given() -> None:
         app.found = []
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            queues = self._node.input_queues
+            (queue,), (more,) = input_queues(self, "in"), input_queues(self, "more")
             counts = [len(op_input.receive("in"))]
-            queues["in"][0].append(queues["more"][0].popleft())  # as another worker may, in the meantime
+            queue.append(more.popleft())  # as another worker may, in the meantime
             counts.append(len(op_input.receive("in")))
             assert op_input.receive("in") is None
             streams = op_input.receive_cuda_streams("in")
@@ -280,7 +281,7 @@ def test_everything_a_compute_received_counts_when_it_asks_for_its_first_stream_
             op_input.receive("in")
             if self.ticks == 3:
                 context.allocate_cuda_stream("mine")
-                self._node.input_queues["in"][0].append(1)  # as another worker may, in the meantime
+                input_queues(self, "in")[0].append(1)  # as another worker may, in the meantime
                 op_input.receive("in")
                 app.found += op_input.receive_cuda_streams("in")
 
