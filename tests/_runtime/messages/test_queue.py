@@ -14,7 +14,13 @@ from penstock._runtime.messages.input_port import Inlet
 from penstock._runtime.messages.queue import Queue
 from penstock._runtime.messages.receiver import Receiver, Transmitter
 from penstock.core import QueueFullError
-from tests.harness import App, Step, event_based, run, switching_often
+from tests.harness import (
+    App,
+    Step,
+    event_based,
+    run,
+    switching_often,
+)
 
 POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
 
@@ -267,3 +273,16 @@ def test_nothing_of_a_dropped_message_travels_with_another(size: int) -> None:
 
     run(compose)
     assert seen == [(4, [], {})] if size == 1 else [((2, 3, 4), [102], {"key3": 3})]
+
+
+def test_a_queue_that_others_add_to_can_be_looked_through() -> None:
+    class Changing(list[int]):
+        times = 0
+
+        def __iter__(self) -> Any:
+            self.times += 1
+            if self.times < 3:
+                raise RuntimeError("deque mutated during iteration")
+            return super().__iter__()
+
+    assert Queue.snapshot(Changing([1, 2])) == (1, 2)  # type: ignore[arg-type]
