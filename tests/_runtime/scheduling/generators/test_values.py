@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock import CountCondition, PeriodicCondition, op
-from tests._runtime.scheduling.generators.conftest import workers
 from tests._runtime.scheduling.generators.functions import repeat
+from tests._runtime.scheduling.generators.schedulers import workers
 from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink, source
 
 
