@@ -70,7 +70,7 @@ gpu-sanitize:  ## tensors on a real GPU under compute-sanitizer; PLANT=leak or u
 		$(PYTHON) -m tests.gpu.sanitize $(if $(PLANT),--plant $(PLANT))
 
 soak: $(READY)  ## minutes of random graphs with faults injected; not part of the checks
-	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),5)
+	$(BIN)/python -m tests.random_programs --minutes $(or $(MINUTES),5)
 
 bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holoscan SDK beside it
 	$(BIN)/python -m benchmarks.chain $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))

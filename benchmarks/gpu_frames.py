@@ -7,7 +7,7 @@ A producer fills a new array with the frame's number on its stream. A consumer r
 time later, and releases it in one of many ways: it drops it, keeps it for the next compute, takes it out of its
 container, keeps a view or an export, or passes it on. The allocator reuses the memory as soon as it is freed, for
 the producer's next frame. So a frame that is released too early or read too soon has wrong contents. Then follow
-random programs that do all of this at once (`tests/random_frames.py`).
+random programs that do all of this at once (`tests/random_programs/frames.py`).
 
 The version by hand uses a ring of buffers, ordered with events both ways, as an expert would write it.
 """
@@ -33,7 +33,7 @@ from penstock import (
     MultiThreadScheduler,
     Operator,
 )
-from tests.random_frames import RandomFrames
+from tests.random_programs.frames import RandomFrames
 
 SIZE = 1 << 20
 SLOTS = 1 << 20
@@ -167,7 +167,7 @@ class OnSimulatedDevice:
     """Buffers of the simulated device, which shows many of the errors that a GPU would show."""
 
     def __new__(cls, delay: int = LATE) -> Any:
-        from tests.sim_frames import SimulatedFrames
+        from tests.random_programs.simulated_frames import SimulatedFrames
 
         class Frames(SimulatedFrames):
             def __init__(self) -> None:

@@ -1,8 +1,11 @@
 """What the Makefile installs and runs."""
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +23,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
         ("Open Kernel Module for x86_64  590.1  Release Build  (somebody@somewhere)", "dev,cu13"),
     ],
 )
-def test_a_machine_with_a_driver_gets_cuda_core_to_match(tmp_path, module, extras):
+def test_a_machine_with_a_driver_gets_cuda_core_to_match(tmp_path: Path, module: Any, extras: Any) -> None:
     driver = tmp_path / "version"
     if module is not None:
         driver.write_text(f"NVRM version: NVIDIA UNIX x86_64 {module}\nGCC version:  gcc version 12.3.0\n")
@@ -35,7 +38,7 @@ def test_a_machine_with_a_driver_gets_cuda_core_to_match(tmp_path, module, extra
 
 
 @pytest.mark.parametrize("target", ["test-all", "sanitize"])
-def test_what_needs_every_array_library_installs_them(tmp_path, target):
+def test_what_needs_every_array_library_installs_them(tmp_path: Path, target: str) -> None:
     told = subprocess.run(
         ["make", "--dry-run", f"NVIDIA={tmp_path}/none", f"VENV={tmp_path}/venv", target],
         cwd=ROOT,
@@ -48,7 +51,9 @@ def test_what_needs_every_array_library_installs_them(tmp_path, target):
 
 
 @pytest.mark.parametrize("target", ["test", "test-all"])
-def test_the_tests_run_the_files_and_not_what_was_compiled_from_them_before(tmp_path, target):
+def test_the_tests_run_the_files_and_not_what_was_compiled_from_them_before(
+    tmp_path: Path, target: str
+) -> None:
     told = subprocess.run(
         ["make", "--dry-run", f"VENV={tmp_path}/venv", target],
         cwd=ROOT,

@@ -1,8 +1,12 @@
 """The penstock command."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any, Never
 
 import pytest
 
@@ -11,19 +15,19 @@ from penstock.gpu import sim
 
 
 @pytest.fixture(autouse=True)
-def machine():
+def machine() -> Iterator[None]:
     with sim.Machine("h200"):
         yield
 
 
-def test_partition_draws_what_the_device_would_give(capsys):
+def test_partition_draws_what_the_device_would_give(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["partition", "16,40"]) == 0
     drawn = capsys.readouterr().out
     for words in ("NVIDIA H200", "132 SMs", "16", "40", "leftover", "76", "█"):
         assert words in drawn
 
 
-def test_partition_takes_names(capsys):
+def test_partition_takes_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["partition", "control=16,vision=30"]) == 0
     drawn = capsys.readouterr().out
     assert "control" in drawn
@@ -42,24 +46,26 @@ def test_partition_takes_names(capsys):
         ("0", "at least 1 SM"),
     ],
 )
-def test_partition_says_what_is_wrong(capsys, counts, text):
+def test_partition_says_what_is_wrong(capsys: pytest.CaptureFixture[str], counts: Any, text: str) -> None:
     assert main(["partition", counts]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert text in captured.err
 
 
-def test_partition_exact_refuses_to_round(capsys):
+def test_partition_exact_refuses_to_round(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["partition", "30", "--exact"]) == 1
     assert "exactly" in capsys.readouterr().err
 
 
-def test_partition_of_a_device_that_is_not_there(capsys):
+def test_partition_of_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["partition", "16", "--device", "3"]) == 1
     assert "device_id must be within [0, 1)" in capsys.readouterr().err
 
 
-def test_info_tells_the_device_its_partitions_the_libraries_and_what_is_missing(capsys, monkeypatch):
+def test_info_tells_the_device_its_partitions_the_libraries_and_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PENSTOCK_DEVICE", "sim")
     assert main(["info"]) == 0
     told = capsys.readouterr().out
@@ -76,15 +82,19 @@ def test_info_tells_the_device_its_partitions_the_libraries_and_what_is_missing(
 @pytest.mark.parametrize(
     ("choice", "text"), [("none", "none, as PENSTOCK_DEVICE=none says"), ("gpu", "must be one of auto")]
 )
-def test_info_works_without_a_device(capsys, monkeypatch, choice, text):
+def test_info_works_without_a_device(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, choice: Any, text: str
+) -> None:
     monkeypatch.setenv("PENSTOCK_DEVICE", choice)
     assert main(["info"]) == 0
     assert text in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("choice", ["sim", "none"])
-def test_info_does_not_look_at_cuda_where_it_is_not_wanted(capsys, monkeypatch, choice):
-    def look():
+def test_info_does_not_look_at_cuda_where_it_is_not_wanted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, choice: Any
+) -> None:
+    def look() -> Never:
         raise AssertionError("looked at CUDA")
 
     monkeypatch.setenv("PENSTOCK_DEVICE", choice)
@@ -93,7 +103,9 @@ def test_info_does_not_look_at_cuda_where_it_is_not_wanted(capsys, monkeypatch, 
     assert "a real device" not in capsys.readouterr().out
 
 
-def test_info_tells_why_auto_simulates(capsys, monkeypatch):
+def test_info_tells_why_auto_simulates(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PENSTOCK_DEVICE", "auto")
     monkeypatch.setattr("penstock.gpu.backends.why_not_cuda", lambda: "there is no GPU")
     assert main(["info"]) == 0
@@ -103,7 +115,9 @@ def test_info_tells_why_auto_simulates(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("file", "words"), [("engine.py", "pure Python"), ("engine.so", "compiled")])
-def test_info_tells_whether_the_hot_path_is_compiled(capsys, monkeypatch, file, words):
+def test_info_tells_whether_the_hot_path_is_compiled(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, file: Any, words: Any
+) -> None:
     monkeypatch.setattr(
         "penstock._runtime.scheduling.engine.__file__", f"/lib/penstock/_runtime/scheduling/{file}"
     )
@@ -111,13 +125,15 @@ def test_info_tells_whether_the_hot_path_is_compiled(capsys, monkeypatch, file, 
     assert f"Hot path   {words}\n" in capsys.readouterr().out
 
 
-def test_the_version(capsys):
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out.startswith("penstock 0.")
 
 
-def test_info_tells_which_time_figures_are_in(capsys, monkeypatch):
+def test_info_tells_which_time_figures_are_in(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PENSTOCK_DEVICE", "sim")
     for kind, words in (("virtual", "the wall clock shows less"), ("paced", "shows no less")):
         with sim.Machine("h200", time=kind):
@@ -136,7 +152,13 @@ def test_info_tells_which_time_figures_are_in(capsys, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("command", [["info"], ["partition", "16"]], ids=["info", "partition"])
-def test_a_simulated_device_that_cannot_be_made_is_one_line(capsys, monkeypatch, command, variable, text):
+def test_a_simulated_device_that_cannot_be_made_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: Any,
+    variable: Any,
+    text: str,
+) -> None:
     monkeypatch.setenv("PENSTOCK_DEVICE", "sim")
     monkeypatch.setenv(f"PENSTOCK_SIM_{variable}", "h999")
     monkeypatch.setattr("penstock.gpu.sim.machine._current", None)

@@ -4,10 +4,10 @@ import threading
 from typing import Any
 
 import pytest
-from pipelines import App, Body, run, sink, source, through
 
 from penstock import Application, CountCondition, GreedyScheduler
 from penstock.core import Fragment, GraphError
+from tests.harness import App, Step, run, sink, source, through
 
 
 def test_messages_flow_from_the_source_to_the_sink_in_order() -> None:
@@ -36,7 +36,7 @@ def test_a_fragment_runs_like_an_application() -> None:
     class Small(Fragment):
         def compose(self) -> None:
             self.add_operator(
-                Body(self, CountCondition(self, 2), body=lambda op, i, o: ticks.append(op.ticks))
+                Step(self, CountCondition(self, 2), body=lambda op, i, o: ticks.append(op.ticks))
             )
 
     Small().run()
@@ -55,17 +55,17 @@ def test_run_async_gives_a_future_that_ends_with_the_run() -> None:
 
 
 def test_run_async_gives_the_exception_of_an_operator() -> None:
-    def fail(op: Body, i: Any, o: Any) -> None:
+    def fail(op: Step, i: Any, o: Any) -> None:
         raise ZeroDivisionError("on purpose")
 
-    future = App(lambda app: app.add_operator(Body(app, body=fail))).run_async()
+    future = App(lambda app: app.add_operator(Step(app, body=fail))).run_async()
     with pytest.raises(ZeroDivisionError):
         future.result(timeout=10)
 
 
 def test_stop_execution_from_another_thread_ends_a_run_that_would_not_end() -> None:
     running = threading.Event()
-    app = App(lambda app: app.add_operator(Body(app, body=lambda op, i, o: running.set())))
+    app = App(lambda app: app.add_operator(Step(app, body=lambda op, i, o: running.set())))
     future = app.run_async()
     assert running.wait(10)
     app.stop_execution()
@@ -73,11 +73,11 @@ def test_stop_execution_from_another_thread_ends_a_run_that_would_not_end() -> N
 
 
 def test_a_stop_that_comes_before_the_run_exists_is_not_lost() -> None:
-    app = App(lambda app: app.add_operator(Body(app)))
+    app = App(lambda app: app.add_operator(Step(app)))
     future = app.run_async()
     app.stop_execution()
     future.result(timeout=10)
-    app = App(lambda app: app.add_operator(Body(app, CountCondition(app, 2), name="a")))
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 2), name="a")))
     app.stop_execution()
     app.run()
     assert app.graph.find("a").ticks == 2  # type: ignore[attr-defined]
@@ -86,31 +86,31 @@ def test_a_stop_that_comes_before_the_run_exists_is_not_lost() -> None:
 def test_stop_execution_of_one_operator_by_name_leaves_the_others() -> None:
     ticks: dict[str, int] = {}
 
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         ticks[op.name] = op.ticks
         if op.name == "a" and op.ticks == 2:
             op.fragment.stop_execution("a")
 
     def compose(app: App) -> None:
-        app.add_operator(Body(app, body=body, name="a"))
-        app.add_operator(Body(app, CountCondition(app, 5), body=body, name="b"))
+        app.add_operator(Step(app, body=body, name="a"))
+        app.add_operator(Step(app, CountCondition(app, 5), body=body, name="b"))
 
     run(compose)
     assert ticks == {"a": 2, "b": 5}
 
 
 def test_stop_execution_of_an_unknown_operator_lists_the_names() -> None:
-    app = run(lambda app: app.add_operator(Body(app, CountCondition(app, 1), name="only")))
+    app = run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), name="only")))
     with pytest.raises(GraphError, match=r"no operator 'other'; there are 'only'"):
         app.stop_execution("other")
 
 
 def test_running_while_running_is_refused() -> None:
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         with pytest.raises(RuntimeError, match="is running already"):
             op.fragment.run()
 
-    run(lambda app: app.add_operator(Body(app, CountCondition(app, 1), body=body)))
+    run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body)))
 
 
 def test_an_application_without_operators_says_what_compose_must_do() -> None:
@@ -129,7 +129,7 @@ def test_an_exception_in_compose_comes_out_as_itself() -> None:
 def test_operators_start_in_the_order_they_were_added_and_stop_in_reverse() -> None:
     log: list[str] = []
 
-    class Loud(Body):
+    class Loud(Step):
         def initialize(self) -> None:
             log.append(f"initialize {self.name}")
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipelines import App
 
 from penstock import Application, CountCondition, Operator, OperatorSpec
 from penstock.core import Fragment, ParameterError
 from penstock.core.errors import ConfigError
+from tests.harness import App
 
 
 class Scale(Operator):

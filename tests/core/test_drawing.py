@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from pipelines import App, sink, source, through
+
+from tests.harness import App, sink, source, through
 
 
 @pytest.fixture
@@ -16,11 +17,11 @@ def app() -> App:
 
 def test_a_graph_is_drawn_as_text(app: App) -> None:
     assert app.draw().splitlines() == [
-        "a (Body)",
+        "a (Step)",
         '  out -> the "middle".in',
-        'the "middle" (Body)',
+        'the "middle" (Step)',
         "  out -> b.in",
-        "b (Body)",
+        "b (Step)",
     ]
 
 

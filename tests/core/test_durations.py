@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipelines import App, Body, run
 
 from penstock import Application, CountCondition, GreedyScheduler, PeriodicCondition
 from penstock.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableTimeoutCondition
 from penstock.resources import ManualClock, SyntheticClock
+from tests.harness import App, Step, run
 
 MS = 1_000_000
 
@@ -125,11 +125,11 @@ def test_a_run_keeps_to_a_duration_written_as_text() -> None:
 
     def compose(app: App) -> None:
         app.add_operator(
-            Body(
+            Step(
                 app,
                 PeriodicCondition(app, "40ms"),
                 CountCondition(app, 100),
-                body=lambda op, i, o: times.append(op.fragment.scheduler().clock.timestamp() // MS),
+                body=lambda op, i, o: times.append(op.fragment.now // MS),
             )
         )
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pipelines import App, Body, run, sink, source
 
 from penstock import Application, CountCondition, IOSpec
 from penstock.core import GraphError
+from tests.harness import App, Step, run, sink, source
 
 
-def pair(app: Any) -> tuple[Body, Body]:
-    a = Body(
+def pair(app: Any) -> tuple[Step, Step]:
+    a = Step(
         app,
         CountCondition(app, 1),
         outputs=["x", "y"],
@@ -20,8 +20,8 @@ def pair(app: Any) -> tuple[Body, Body]:
     return a, second(app)
 
 
-def second(app: Any) -> Body:
-    return Body(
+def second(app: Any) -> Step:
+    return Step(
         app,
         inputs=["p", "q"],
         body=lambda op, i, o: app.taken.append((i.receive("p"), i.receive("q"))),
@@ -87,7 +87,7 @@ def test_producers_that_share_a_queue_take_turns() -> None:
         collect = sink(app, taken, CountCondition(app, 9))
         for name in "abc":
             app.add_flow(
-                Body(app, outputs=["out"], body=lambda op, i, o: o.emit(op.name), name=name), collect
+                Step(app, outputs=["out"], body=lambda op, i, o: o.emit(op.name), name=name), collect
             )
 
     run(compose)
@@ -98,14 +98,14 @@ def test_two_outputs_of_one_operator_into_one_queue_wait_for_room_for_both() -> 
     taken: list[Any] = []
 
     def compose(app: App) -> None:
-        a = Body(
+        a = Step(
             app,
             CountCondition(app, 2),
             outputs=["x", "y"],
             body=lambda op, i, o: (o.emit(op.ticks, "x"), o.emit(-op.ticks, "y")),
             name="a",
         )
-        b = Body(app, inputs=[("in", {"size": 2})], body=lambda op, i, o: taken.append(i.receive()), name="b")
+        b = Step(app, inputs=[("in", {"size": 2})], body=lambda op, i, o: taken.append(i.receive()), name="b")
         app.add_flow(a, b, {"x": "in", "y": "in"})
 
     run(compose)
@@ -114,8 +114,8 @@ def test_two_outputs_of_one_operator_into_one_queue_wait_for_room_for_both() -> 
 
 def test_an_operator_does_not_run_for_half_the_room_it_needs() -> None:
     def compose(app: App) -> None:
-        a = Body(app, outputs=["x", "y"], body=lambda op, i, o: (o.emit(1, "x"), o.emit(2, "y")), name="a")
-        app.add_flow(a, Body(app, inputs=[("in", {"size": 3})], name="b"), {"x": "in", "y": "in"})
+        a = Step(app, outputs=["x", "y"], body=lambda op, i, o: (o.emit(1, "x"), o.emit(2, "y")), name="a")
+        app.add_flow(a, Step(app, inputs=[("in", {"size": 3})], name="b"), {"x": "in", "y": "in"})
 
     app = run(compose)
     assert app.undelivered() == {"b.in": 2}
@@ -166,8 +166,8 @@ def test_two_operators_with_one_name_are_refused() -> None:
 
 
 def test_an_operator_class_in_place_of_an_operator_says_to_make_one() -> None:
-    with pytest.raises(GraphError, match=r"make one first: Body\(self, name=...\)"):
-        build(lambda app: app.add_flow(Body, sink(app, [])))
+    with pytest.raises(GraphError, match=r"make one first: Step\(self, name=...\)"):
+        build(lambda app: app.add_flow(Step, sink(app, [])))
 
 
 def test_an_operator_of_another_application_is_refused() -> None:
@@ -194,7 +194,7 @@ def test_an_unconnected_input_that_may_stay_empty_is_allowed() -> None:
             spec.input("p")
             spec.input("q").condition(ConditionType.NONE)
 
-        both = Body(app, setup=setup, body=lambda op, i, o: taken.append((i.receive("p"), i.receive("q"))))
+        both = Step(app, setup=setup, body=lambda op, i, o: taken.append((i.receive("p"), i.receive("q"))))
         app.add_flow(source(app, [1, 2]), both, {("out", "p")})
 
     run(compose)
@@ -213,7 +213,7 @@ def test_a_queue_shorter_than_what_its_condition_waits_for_is_refused() -> None:
         def setup(spec: Any) -> None:
             spec.input("in", size=2).condition(ConditionType.MESSAGE_AVAILABLE, min_size=3)
 
-        app.add_flow(source(app, range(3)), Body(app, setup=setup, name="b"))
+        app.add_flow(source(app, range(3)), Step(app, setup=setup, name="b"))
 
     with pytest.raises(GraphError, match=r"input 'in' of operator 'b' waits for 3 messages"):
         build(compose)
@@ -221,7 +221,7 @@ def test_a_queue_shorter_than_what_its_condition_waits_for_is_refused() -> None:
 
 def test_an_output_that_emits_more_at_once_than_the_queue_behind_holds_is_refused() -> None:
     def compose(app: App) -> None:
-        burst = Body(app, CountCondition(app, 1), outputs=[("out", {"size": 3})], name="burst")
+        burst = Step(app, CountCondition(app, 1), outputs=[("out", {"size": 3})], name="burst")
         app.add_flow(burst, sink(app, []))
 
     with pytest.raises(GraphError, match=r"emits up to 3 messages at once.*declare that input with size=3"):
@@ -230,10 +230,10 @@ def test_an_output_that_emits_more_at_once_than_the_queue_behind_holds_is_refuse
 
 def test_port_sizes_and_policies_are_checked() -> None:
     with pytest.raises(GraphError, match="size must be a positive int"):
-        build(lambda app: Body(app, inputs=[("in", {"size": "many"})]))
+        build(lambda app: Step(app, inputs=[("in", {"size": "many"})]))
     with pytest.raises(GraphError, match=r"output 'out': size must be a positive int"):
-        build(lambda app: Body(app, outputs=[("out", {"size": IOSpec.ANY_SIZE})]))
+        build(lambda app: Step(app, outputs=[("out", {"size": IOSpec.ANY_SIZE})]))
     with pytest.raises(GraphError, match=r"policy must be an IOSpec.QueuePolicy"):
-        build(lambda app: Body(app, inputs=[("in", {"policy": "pop"})]))
+        build(lambda app: Step(app, inputs=[("in", {"policy": "pop"})]))
     with pytest.raises(GraphError, match="declares the input 'in' twice"):
-        build(lambda app: Body(app, inputs=["in", "in"]))
+        build(lambda app: Step(app, inputs=["in", "in"]))

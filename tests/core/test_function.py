@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pipelines import App, run, sink, source
 
 from penstock import ConditionType, CountCondition, Input, IOSpec, Output, op
 from penstock.core import GraphError, ParameterError
+from tests.harness import App, run, sink, source
 
 
 @op
@@ -206,9 +206,9 @@ POP = IOSpec.QueuePolicy.POP
 
 
 def burst_of(app: App, *values: Any) -> Any:
-    from pipelines import Body
+    from tests.harness import Step
 
-    return Body(
+    return Step(
         app,
         CountCondition(app, 1),
         outputs=["out"],
@@ -278,15 +278,15 @@ def test_an_output_of_a_function_takes_a_size_a_policy_and_conditions() -> None:
         yield {"pair": -value, "other": value}
 
     def compose(app: App) -> None:
-        from pipelines import Body
+        from tests.harness import Step
 
         parts = split(app)
-        pairs = Body(
+        pairs = Step(
             app, inputs=[("in", {"size": 2})], body=lambda op, i, o: taken.append(i.receive()), name="pairs"
         )
         app.add_flow(source(app, [1, 2, 3]), parts)
         app.add_flow(parts, pairs, {"pair": "in"})
-        app.add_flow(parts, Body(app, CountCondition(app, 0), inputs=["in"], name="dead"), {"other": "in"})
+        app.add_flow(parts, Step(app, CountCondition(app, 0), inputs=["in"], name="dead"), {"other": "in"})
 
     app = run(compose)
     assert taken == [(1, -1), (2, -2), (3, -3)]

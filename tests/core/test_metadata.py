@@ -7,33 +7,32 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelines import SCHEDULERS, App, Body, Make, run
 
 from penstock import CountCondition
 from penstock.core import MetadataDictionary, MetadataPolicy
+from tests.harness import App, MakeScheduler, Step, run
 
 
-def chain(app: App, seen: list[Any], ticks: int = 1, **settings: Any) -> tuple[Body, Body, Body]:
-    def first(op: Body, i: Any, o: Any) -> None:
+def chain(app: App, seen: list[Any], ticks: int = 1, **settings: Any) -> tuple[Step, Step, Step]:
+    def first(op: Step, i: Any, o: Any) -> None:
         op.metadata.set("frame", op.ticks)
         o.emit(op.ticks)
 
-    def last(op: Body, i: Any, o: Any) -> None:
+    def last(op: Step, i: Any, o: Any) -> None:
         i.receive()
         seen.append(dict(op.metadata))
 
-    a = Body(app, CountCondition(app, ticks), outputs=["out"], body=first, name="a")
-    b = Body(app, inputs=["in"], outputs=["out"], body=lambda op, i, o: o.emit(i.receive()), name="b")
-    c = Body(app, inputs=["in"], body=last, name="c")
+    a = Step(app, CountCondition(app, ticks), outputs=["out"], body=first, name="a")
+    b = Step(app, inputs=["in"], outputs=["out"], body=lambda op, i, o: o.emit(i.receive()), name="b")
+    c = Step(app, inputs=["in"], body=last, name="c")
     app.add_flow(a, b)
     app.add_flow(b, c)
     return a, b, c
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_metadata_travels_through_operators_that_do_not_know_of_it(make: Make) -> None:
+def test_metadata_travels_through_operators_that_do_not_know_of_it(scheduler: MakeScheduler) -> None:
     seen: list[Any] = []
-    run(lambda app: chain(app, seen, 3), make)
+    run(lambda app: chain(app, seen, 3), scheduler)
     assert seen == [{"frame": 1}, {"frame": 2}, {"frame": 3}]
 
 
@@ -60,10 +59,10 @@ def test_one_operator_can_leave_it_out() -> None:
 
 
 def test_what_is_set_and_not_emitted_is_gone_at_the_next_compute() -> None:
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         op.metadata.set("key", op.ticks)
 
-    run(lambda app: app.add_operator(Body(app, CountCondition(app, 3), body=body)))
+    run(lambda app: app.add_operator(Step(app, CountCondition(app, 3), body=body)))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_a_policy_can_refuse_a_second_value(policy: MetadataPolicy) -> None:
 def test_the_policy_of_the_fragment_is_the_default_of_its_operators() -> None:
     app = App(lambda app: None)
     app.metadata_policy = MetadataPolicy.REJECT
-    operator = Body(app)
+    operator = Step(app)
     assert operator.metadata_policy is operator.metadata.policy is MetadataPolicy.REJECT
 
 
@@ -165,7 +164,7 @@ class Model:
 
 
 def step(metadata: MetadataDictionary, name: str, *arguments: Any) -> MetadataDictionary:
-    """Take one step on the real thing; give what to go on with."""
+    """Take one step on the real thing; return what to go on with."""
     if name == "set":
         metadata.set(*arguments)
     elif name == "item":
@@ -242,25 +241,26 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
 @pytest.mark.parametrize("way", WAYS)
-def test_whatever_puts_something_in_it_travels_once_and_not_with_later_messages(make: Make, way: str) -> None:
+def test_whatever_puts_something_in_it_travels_once_and_not_with_later_messages(
+    scheduler: MakeScheduler, way: str
+) -> None:
     seen: list[Any] = []
 
     def compose(app: App) -> None:
-        def send(op: Body, i: Any, o: Any) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
             assert op.metadata == {}
             if op.ticks == 2:
                 WAYS[way](op.metadata)
             o.emit(op.ticks)
 
-        def take(op: Body, i: Any, o: Any) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
             seen.append((i.receive(), dict(op.metadata)))
 
-        a = Body(app, CountCondition(app, 4), outputs=["out"], body=send, name="a")
-        app.add_flow(a, Body(app, inputs=["in"], body=take, name="b"))
+        a = Step(app, CountCondition(app, 4), outputs=["out"], body=send, name="a")
+        app.add_flow(a, Step(app, inputs=["in"], body=take, name="b"))
 
-    run(compose, make)
+    run(compose, scheduler)
     assert seen == [(1, {}), (2, {"key": 1}), (3, {}), (4, {})]
 
 
@@ -269,7 +269,7 @@ def test_what_is_made_from_it_stands_by_itself() -> None:
     seen: list[Any] = []
 
     def compose(app: App) -> None:
-        def send(op: Body, i: Any, o: Any) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
             for other in (op.metadata.copy(), op.metadata | {"x": 1}, copy.deepcopy(op.metadata)):
                 assert type(other) is MetadataDictionary
                 assert other.node is None
@@ -277,11 +277,11 @@ def test_what_is_made_from_it_stands_by_itself() -> None:
             assert type({"y": 2} | op.metadata) is dict
             o.emit(op.ticks)
 
-        def take(op: Body, i: Any, o: Any) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
             seen.append((i.receive(), dict(op.metadata)))
 
-        a = Body(app, CountCondition(app, 2), outputs=["out"], body=send, name="a")
-        app.add_flow(a, Body(app, inputs=["in"], body=take, name="b"))
+        a = Step(app, CountCondition(app, 2), outputs=["out"], body=send, name="a")
+        app.add_flow(a, Step(app, inputs=["in"], body=take, name="b"))
 
     run(compose)
     assert seen == [(1, {}), (2, {})]
@@ -302,16 +302,16 @@ def test_metadata_that_was_taken_out_again_does_not_travel() -> None:
     seen: list[Any] = []
 
     def compose(app: App) -> None:
-        def send(op: Body, i: Any, o: Any) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
             op.metadata["key"] = 1
             assert op.metadata.pop("key") == 1
             o.emit("data")
 
-        def take(op: Body, i: Any, o: Any) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
             seen.append((i.receive(), dict(op.metadata)))
 
-        a = Body(app, CountCondition(app, 1), outputs=["out"], body=send, name="a")
-        app.add_flow(a, Body(app, inputs=["in"], body=take, name="b"))
+        a = Step(app, CountCondition(app, 1), outputs=["out"], body=send, name="a")
+        app.add_flow(a, Step(app, inputs=["in"], body=take, name="b"))
 
     run(compose)
     assert seen == [("data", {})]

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipelines import App, Body, run, sink, source
 
 from penstock import Application, Condition, CountCondition, GreedyScheduler, Operator, op
 from penstock.conditions import BooleanCondition
 from penstock.core import GraphError, ParameterError, PortError
 from penstock.resources import RealtimeClock, ThreadPool
+from tests.harness import App, Step, run, sink, source
 
 
 @op
@@ -63,7 +63,7 @@ def forgotten_return(app: App) -> None:
 
 
 def misspelled_port(app: App) -> None:
-    join = Body(
+    join = Step(
         app,
         inputs=["frame", "mask"],
         body=lambda op, i, o: i.receive("fram"),
@@ -167,7 +167,7 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         "operator 'plain' has no output (setup declares one by spec.output('name'))",
     ),
     "an ambiguous input": (
-        lambda app: app.add_flow(Body(app, outputs=["frame"], name="camera"), add(app)),
+        lambda app: app.add_flow(Step(app, outputs=["frame"], name="camera"), add(app)),
         GraphError,
         (
             "operator 'add' has several inputs ('left', 'right'), so the port map must name one, such "
@@ -175,7 +175,7 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         ),
     ),
     "an ambiguous output": (
-        lambda app: app.add_flow(Body(app, outputs=["low", "high"], name="split"), show(app)),
+        lambda app: app.add_flow(Step(app, outputs=["low", "high"], name="split"), show(app)),
         GraphError,
         (
             "operator 'split' has several outputs ('low', 'high'), so the port map must name one, such "
@@ -207,7 +207,7 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
     ),
     "a misspelled output in a flow": (
         lambda app: app.add_flow(
-            Body(app, outputs=["low", "high"], name="split"), show(app), {("hihg", "value")}
+            Step(app, outputs=["low", "high"], name="split"), show(app), {("hihg", "value")}
         ),
         GraphError,
         "operator 'split' has no output 'hihg'; it has 'low', 'high'; did you mean 'high'?",
@@ -285,7 +285,7 @@ def test_methods_may_be_written_freely() -> None:
 
 
 def test_operators_made_outside_compose_may_be_left_out() -> None:
-    app = App(lambda app: app.add_operator(Body(app, CountCondition(app, 1))))
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1))))
     show(app)
     app.run()
     show(app)

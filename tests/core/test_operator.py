@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipelines import App, Body, run
 
 from penstock import Application, CountCondition, Operator, OperatorSpec, PeriodicCondition
 from penstock.core import Arg, GraphError, ParameterError, ParameterFlag
 from penstock.resources import ManualClock
+from tests.harness import App, Step, run
 
 
 class Scale(Operator):
@@ -92,8 +92,8 @@ def test_the_same_condition_twice_is_refused(app: Application) -> None:
 def test_a_condition_of_two_operators_is_refused() -> None:
     def compose(app: App) -> None:
         count = CountCondition(app, 3)
-        app.add_operator(Body(app, count, name="a"))
-        app.add_operator(Body(app, count, name="b"))
+        app.add_operator(Step(app, count, name="a"))
+        app.add_operator(Step(app, count, name="b"))
 
     with pytest.raises(GraphError, match="was given to the operators 'a' and 'b'"):
         run(compose)
@@ -153,7 +153,7 @@ def test_compute_can_find_other_operators_and_their_status() -> None:
             seen.append(context.get_operator_status("other").name)
 
     def compose(app: App) -> None:
-        app.add_operator(Body(app, CountCondition(app, 0), name="other"))
+        app.add_operator(Step(app, CountCondition(app, 0), name="other"))
         app.add_operator(Curious(app, CountCondition(app, 1), name="me"))
 
     run(compose)

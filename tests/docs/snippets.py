@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.libraries import numba_works
+from tests.harness.libraries import numba_works
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -1,73 +1,62 @@
-"""Every test here states behaviour that a real and a simulated device share, and runs on both.
+"""The tests in this folder state behaviour that a real and a simulated device share, and run on both.
 
-The real one is skipped where there is none. ``make gpu-test`` runs with ``PENSTOCK_DEVICE=cuda``: there a
-device that is missing is an error, not a skip.
+The real device is skipped where there is none. ``make gpu-test`` runs the folder with
+``PENSTOCK_DEVICE=cuda``: then a missing device is an error, and what needs no device is left out.
 """
 
-import os
-import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
+from __future__ import annotations
 
-import numpy as np
+import os
+from collections.abc import Iterator
+
 import pytest
 
 from penstock import gpu
 from penstock.gpu import sim
-from penstock.gpu.backends import DeviceUnavailable, why_not_cuda
+from tests.gpu.bench import Bench, cuda, spin_host
 
-
-@dataclass
-class Bench:
-    """A device on the test bench, the names that go with it, and its host clock."""
-
-    names: Any
-    device: Any
-    is_simulated: bool
-    sleep: Callable[[float], None]
-    wait_for: Callable[[threading.Event], bool]
-
-    def launch(self, stream: Any, kernel: gpu.kernel, *args: Any, grid: int = 1, block: int = 32) -> None:
-        self.names.launch(
-            stream, self.names.LaunchConfig(grid=grid, block=block), kernel.on(self.device), *args
-        )
-
-    def timed_event(self) -> Any:
-        return self.device.create_event(self.names.EventOptions(timing_enabled=True))
-
-    def zeros(self, count: int, stream: Any) -> Any:
-        """Return a device buffer of that many int32, all zero."""
-        buffer = self.device.allocate(4 * count, stream=stream)
-        buffer.fill(0, stream=stream)
-        return buffer
-
-    def read(self, buffer: Any, stream: Any) -> np.ndarray:
-        """Return what a buffer of int32 holds once the stream has got there."""
-        host = self.names.LegacyPinnedMemoryResource().allocate(buffer.size)
-        buffer.copy_to(host, stream=stream)
-        stream.sync()
-        return np.from_dlpack(host).view(np.int32).copy()
-
-    def partitions(self, *counts: int) -> gpu.Partitions:
-        return gpu.partition(self.device, list(counts))
+# What is about the simulator, about stand-ins of libraries, or about choosing a device.
+NEEDS_NO_DEVICE = ["sim", "test_ambient.py", "test_backends.py"]
+collect_ignore = NEEDS_NO_DEVICE if os.environ.get("PENSTOCK_DEVICE") == "cuda" else []
 
 
 @pytest.fixture(params=["sim", "cuda"])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """A simulated device, and then a real one."""
     if request.param == "sim":
         with sim.Machine("h200", driver=(13, 0)) as machine:
             device = sim.Device(0)
             device.set_current()
             yield Bench(sim, device, True, machine.sleep, lambda event: machine.wait(event.is_set))
         return
-    names = _cuda()
+    names = cuda()
     device = names.Device(0)
     device.set_current()
-    yield Bench(names, device, False, _spin, lambda event: event.wait(10))
+    yield Bench(names, device, False, spin_host, lambda event: event.wait(10))
     device.sync()
+
+
+@pytest.fixture(params=["sim", "cuda"])
+def two(request: pytest.FixtureRequest) -> Iterator[list[Bench]]:
+    """Two devices of one kind, of which the first is current."""
+    if request.param == "sim":
+        with sim.Machine("h200", devices=2) as machine:
+            benches = [
+                Bench(sim, sim.Device(n), True, machine.sleep, lambda event: machine.wait(event.is_set))
+                for n in (0, 1)
+            ]
+            benches[0].device.set_current()
+            yield benches
+        return
+    names = cuda()
+    if len(names.Device.get_all_devices()) < 2:
+        pytest.skip("needs two devices")
+    benches = [Bench(names, names.Device(n), False, spin_host, lambda event: event.wait(10)) for n in (0, 1)]
+    benches[0].device.set_current()
+    yield benches
+    for bench in reversed(benches):
+        bench.device.set_current()
+        bench.device.sync()
 
 
 @pytest.fixture
@@ -76,23 +65,3 @@ def real(bench: Bench) -> Bench:
     if bench.is_simulated or gpu.backend() != "cuda":
         pytest.skip("needs a real device and PENSTOCK_DEVICE=cuda")
     return bench
-
-
-def _cuda() -> ModuleType:
-    try:
-        lack = why_not_cuda()
-    except DeviceUnavailable as error:
-        lack = str(error)
-    if lack is not None:
-        if os.environ.get("PENSTOCK_DEVICE") == "cuda":
-            pytest.fail(lack)
-        pytest.skip(lack)
-    from penstock.gpu import cuda
-
-    return cuda
-
-
-def _spin(seconds: float) -> None:
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass

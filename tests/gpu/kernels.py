@@ -1,5 +1,7 @@
 """Kernels for the tests, each with its source and its model."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from penstock import gpu

@@ -6,6 +6,8 @@ With ``--plant leak`` or ``--plant use-after-free`` there is something to find, 
 pool is not used: what it frees is freed, so that the checker sees it.
 """
 
+from __future__ import annotations
+
 import gc
 import sys
 from typing import Any

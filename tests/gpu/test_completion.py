@@ -1,12 +1,16 @@
-"""Being told that a stream has passed a point, and calling the host from a stream."""
+"""Completion callbacks of streams, and host functions on a stream."""
+
+from __future__ import annotations
 
 import threading
+from typing import Any, Never
 
 import numpy as np
 import pytest
 
 from penstock import gpu
 from penstock.gpu import completion
+from tests.gpu.bench import Bench
 from tests.gpu.kernels import slow_write, spin
 
 MS = 1_000_000
@@ -15,20 +19,20 @@ MS = 1_000_000
 class Told:
     """A callback that can be waited for, on either kind of device."""
 
-    def __init__(self, bench):
+    def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self._event = threading.Event()
         self.calls = []
 
-    def __call__(self, error=None):
+    def __call__(self, error: Any = None) -> None:
         self.calls.append(error)
         self._event.set()
 
-    def wait(self):
+    def wait(self) -> None:
         assert self._bench.wait_for(self._event)
 
 
-def test_the_callback_comes_after_the_work(bench):
+def test_the_callback_comes_after_the_work(bench: Bench) -> None:
     stream = bench.device.create_stream()
     data = bench.zeros(16, stream)
     bench.launch(stream, slow_write, data, np.int32(16), np.int32(5), np.int64(3 * MS))
@@ -42,7 +46,7 @@ def test_the_callback_comes_after_the_work(bench):
     assert told.calls == [None]
 
 
-def test_a_stream_stands_for_what_was_submitted_to_it_so_far(bench):
+def test_a_stream_stands_for_what_was_submitted_to_it_so_far(bench: Bench) -> None:
     stream = bench.device.create_stream()
     bench.launch(stream, spin, np.int64(MS))
     first = Told(bench)
@@ -54,7 +58,7 @@ def test_a_stream_stands_for_what_was_submitted_to_it_so_far(bench):
     second.wait()
 
 
-def test_callbacks_of_one_stream_come_in_order(bench):
+def test_callbacks_of_one_stream_come_in_order(bench: Bench) -> None:
     stream = bench.device.create_stream()
     order = []
     last = Told(bench)
@@ -66,7 +70,7 @@ def test_callbacks_of_one_stream_come_in_order(bench):
     assert order == list(range(20))
 
 
-def test_a_slow_stream_does_not_hold_up_the_news_of_a_fast_one(bench):
+def test_a_slow_stream_does_not_hold_up_the_news_of_a_fast_one(bench: Bench) -> None:
     slow, fast = bench.device.create_stream(), bench.device.create_stream()
     bench.launch(slow, spin, np.int64(50 * MS))
     slow_event = slow.record()
@@ -80,7 +84,7 @@ def test_a_slow_stream_does_not_hold_up_the_news_of_a_fast_one(bench):
     assert order == ["fast", "slow"]
 
 
-def test_an_event_that_is_done_already_is_told_too(bench):
+def test_an_event_that_is_done_already_is_told_too(bench: Bench) -> None:
     stream = bench.device.create_stream()
     event = stream.record()
     event.sync()
@@ -89,12 +93,12 @@ def test_an_event_that_is_done_already_is_told_too(bench):
     told.wait()
 
 
-def test_a_callback_may_submit_work(bench):
+def test_a_callback_may_submit_work(bench: Bench) -> None:
     stream = bench.device.create_stream()
     told = Told(bench)
     bench.launch(stream, spin, np.int64(MS))
 
-    def go_on(error):
+    def go_on(error: Any) -> None:
         bench.launch(stream, spin, np.int64(MS))
         gpu.when_done(stream, told)
 
@@ -102,13 +106,15 @@ def test_a_callback_may_submit_work(bench):
     told.wait()
 
 
-def test_a_callback_that_raises_is_reported_and_the_next_one_still_comes(bench, monkeypatch):
+def test_a_callback_that_raises_is_reported_and_the_next_one_still_comes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reported = []
     monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_value))
     stream = bench.device.create_stream()
     told = Told(bench)
 
-    def fail(error):
+    def fail(error: Any) -> Never:
         raise ZeroDivisionError("in a callback")
 
     gpu.when_done(stream, fail)
@@ -117,12 +123,12 @@ def test_a_callback_that_raises_is_reported_and_the_next_one_still_comes(bench, 
     assert [type(error) for error in reported] == [ZeroDivisionError]
 
 
-def test_a_callback_finds_its_device_current_whatever_was_made_current_before(bench):
+def test_a_callback_finds_its_device_current_whatever_was_made_current_before(bench: Bench) -> None:
     with bench.partitions(16) as (part, _):
         stream = bench.device.create_stream()
         green, told = [], Told(bench)
 
-        def look(error):
+        def look(error: Any) -> None:
             device = bench.names.Device(0)  # as this thread knows it
             green.append(device.create_stream().context.is_green)
             device.set_current(part.context)
@@ -135,7 +141,7 @@ def test_a_callback_finds_its_device_current_whatever_was_made_current_before(be
         assert not bench.device.create_stream().context.is_green
 
 
-def test_a_callback_may_hold_the_last_reference_to_a_buffer(bench):
+def test_a_callback_may_hold_the_last_reference_to_a_buffer(bench: Bench) -> None:
     stream = bench.device.create_stream()
     data, told = bench.zeros(16, stream), Told(bench)
     gpu.when_done(stream, lambda error, data=data: told(error))
@@ -145,7 +151,7 @@ def test_a_callback_may_hold_the_last_reference_to_a_buffer(bench):
 
 
 @pytest.mark.parametrize("ask", [gpu.when_done, gpu.launch_host], ids=["when_done", "launch_host"])
-def test_a_handle_of_a_handle_is_of_the_same_stream(bench, ask):
+def test_a_handle_of_a_handle_is_of_the_same_stream(bench: Bench, ask: Any) -> None:
     stream, told = bench.device.create_stream(), Told(bench)
     handle = gpu.StreamHandle(gpu.StreamHandle(stream))
     assert handle.stream is stream
@@ -153,7 +159,7 @@ def test_a_handle_of_a_handle_is_of_the_same_stream(bench, ask):
     told.wait()
 
 
-def test_another_librarys_stream_can_be_asked_about(bench):
+def test_another_librarys_stream_can_be_asked_about(bench: Bench) -> None:
     if bench.is_simulated:
         pytest.skip("needs a real device")
     cupy = pytest.importorskip("cupy")
@@ -170,15 +176,15 @@ class PassedEvent:
 
     device = type("Device", (), {"set_current": lambda self: None})()
 
-    def sync(self):
+    def sync(self) -> None:
         pass
 
 
-def test_a_callback_that_exits_ends_no_thread_that_others_wait_for(monkeypatch):
+def test_a_callback_that_exits_ends_no_thread_that_others_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
     reported, told = [], threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_type))
 
-    def leave(error):
+    def leave(error: Any) -> Never:
         raise SystemExit
 
     waiters = completion._WaiterThreads()
@@ -188,8 +194,10 @@ def test_a_callback_that_exits_ends_no_thread_that_others_wait_for(monkeypatch):
     assert reported == [SystemExit]
 
 
-def test_a_thread_that_does_not_start_leaves_no_queue_that_nobody_serves(monkeypatch):
-    def refuse(thread):
+def test_a_thread_that_does_not_start_leaves_no_queue_that_nobody_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: Any) -> Never:
         raise RuntimeError("can't start new thread")
 
     waiters = completion._WaiterThreads()
@@ -202,7 +210,7 @@ def test_a_thread_that_does_not_start_leaves_no_queue_that_nobody_serves(monkeyp
     assert told.wait(10)
 
 
-def test_what_is_no_stream_leaves_no_host_function_behind(monkeypatch):
+def test_what_is_no_stream_leaves_no_host_function_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
     import types
 
@@ -217,7 +225,7 @@ def test_what_is_no_stream_leaves_no_host_function_behind(monkeypatch):
     assert host_function._pending == before
 
 
-def test_a_host_function_holds_up_its_stream_until_it_returns(bench):
+def test_a_host_function_holds_up_its_stream_until_it_returns(bench: Bench) -> None:
     stream, other = bench.device.create_stream(), bench.device.create_stream()
     order = []
     bench.launch(stream, spin, np.int64(MS))
@@ -231,7 +239,7 @@ def test_a_host_function_holds_up_its_stream_until_it_returns(bench):
     assert order == ["host", "other"]
 
 
-def test_host_functions_take_a_handle_too(bench):
+def test_host_functions_take_a_handle_too(bench: Bench) -> None:
     stream = bench.device.create_stream()
     called = []
     gpu.launch_host(gpu.StreamHandle(stream), lambda: called.append(True))
@@ -239,14 +247,16 @@ def test_host_functions_take_a_handle_too(bench):
     assert called == [True]
 
 
-def test_a_host_function_that_raises_is_reported_and_the_stream_goes_on(bench, monkeypatch):
+def test_a_host_function_that_raises_is_reported_and_the_stream_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     reported = []
     monkeypatch.setattr(sys, "unraisablehook", lambda args: reported.append(args.exc_type))
     stream = bench.device.create_stream()
 
-    def fail():
+    def fail() -> Never:
         raise ZeroDivisionError
 
     gpu.launch_host(stream, fail)

@@ -1,8 +1,12 @@
 """Splitting SMs, making contexts of them, and what a context, its streams and its events know."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
-from tests.gpu.conftest import Bench
+from tests.gpu.bench import Bench
 
 
 def smallest(bench: Bench, count: int = 1) -> list:
@@ -12,7 +16,7 @@ def smallest(bench: Bench, count: int = 1) -> list:
     return groups
 
 
-def green(bench: Bench, *resources):
+def green(bench: Bench, *resources: Any) -> Any:
     return bench.device.create_context(bench.names.ContextOptions(resources=list(resources)))
 
 
@@ -22,12 +26,12 @@ def green(bench: Bench, *resources):
 @pytest.mark.parametrize(
     "name", ["DeviceResources", "SMResource", "WorkqueueResource", "Context", "Stream", "Event"]
 )
-def test_what_the_driver_makes_cannot_be_made_by_hand(bench, name):
+def test_what_the_driver_makes_cannot_be_made_by_hand(bench: Bench, name: Any) -> None:
     with pytest.raises(RuntimeError, match="cannot be"):
         getattr(bench.names, name)()
 
 
-def test_a_context_needs_resources(bench):
+def test_a_context_needs_resources(bench: Bench) -> None:
     with pytest.raises(ValueError, match="must be provided"):
         bench.device.create_context()
     with pytest.raises(ValueError, match="resources must be provided"):
@@ -40,7 +44,7 @@ def test_a_context_needs_resources(bench):
         bench.device.create_context(object())
 
 
-def test_a_device_that_is_not_there_is_refused(bench):
+def test_a_device_that_is_not_there_is_refused(bench: Bench) -> None:
     with pytest.raises(ValueError, match="device_id must be within"):
         bench.names.Device(99)
     with pytest.raises(ValueError, match="device_id must be >= 0"):
@@ -51,7 +55,7 @@ def test_a_device_that_is_not_there_is_refused(bench):
 # -- splitting ---------------------------------------------------------------------------------------
 
 
-def test_an_h200_has_132_sms_in_groups_of_8(bench):
+def test_an_h200_has_132_sms_in_groups_of_8(bench: Bench) -> None:
     if "H200" not in bench.device.name:
         pytest.skip("another device")
     sm = bench.device.resources.sm
@@ -74,19 +78,21 @@ def test_an_h200_has_132_sms_in_groups_of_8(bench):
         ({"count": 1.5}, TypeError, "count must be int"),
     ],
 )
-def test_a_split_that_makes_no_sense_is_refused(bench, options, error, text):
+def test_a_split_that_makes_no_sense_is_refused(bench: Bench, options: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         bench.device.resources.sm.split(bench.names.SMResourceOptions(**options))
 
 
-def test_split_takes_its_options_object_only(bench):
+def test_split_takes_its_options_object_only(bench: Bench) -> None:
     for wrong in (None, {"count": 8}, object()):
         with pytest.raises(TypeError, match="SMResourceOptions"):
             bench.device.resources.sm.split(wrong)
 
 
 @pytest.mark.parametrize("count", [None, 0, 1, 7, 8, 9, 16, 17, 100, 128, 129, 132])
-def test_a_group_has_at_least_what_was_asked_for_and_the_rest_is_the_remainder(bench, count):
+def test_a_group_has_at_least_what_was_asked_for_and_the_rest_is_the_remainder(
+    bench: Bench, count: Any
+) -> None:
     sm = bench.device.resources.sm
     (group,), rest = sm.split(bench.names.SMResourceOptions(count=count))
     assert group.sm_count >= max(count or 0, sm.min_partition_size)
@@ -110,19 +116,19 @@ H200_SPLITS = {  # the counts asked for -> groups given, remainder; driver 13.0
 
 
 @pytest.mark.parametrize("counts", H200_SPLITS, ids=lambda counts: f"{len(counts)}x{counts[0]}")
-def test_an_h200_splits_as_its_driver_does(bench, counts):
+def test_an_h200_splits_as_its_driver_does(bench: Bench, counts: Any) -> None:
     if "H200" not in bench.device.name or not _splits_equally_only(bench):
         pytest.skip("another device or driver")
     groups, rest = bench.device.resources.sm.split(bench.names.SMResourceOptions(count=counts))
     assert ([group.sm_count for group in groups], rest.sm_count) == H200_SPLITS[counts]
 
 
-def test_more_than_the_device_has_is_refused_by_the_driver(bench):
+def test_more_than_the_device_has_is_refused_by_the_driver(bench: Bench) -> None:
     with pytest.raises(bench.names.CUDAError, match="CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"):
         bench.device.resources.sm.split(bench.names.SMResourceOptions(count=10_000))
 
 
-def test_a_dry_run_tells_what_a_split_would_give_but_gives_nothing(bench):
+def test_a_dry_run_tells_what_a_split_would_give_but_gives_nothing(bench: Bench) -> None:
     sm = bench.device.resources.sm
     options = bench.names.SMResourceOptions(count=(16, 16))
     told, told_rest = sm.split(options, dry_run=True)
@@ -141,7 +147,7 @@ def _splits_equally_only(bench: Bench) -> bool:
     return False
 
 
-def test_before_13_1_groups_have_one_size_and_are_not_split_again(bench):
+def test_before_13_1_groups_have_one_size_and_are_not_split_again(bench: Bench) -> None:
     if not _splits_equally_only(bench):
         pytest.skip("a newer driver")
     options = bench.names.SMResourceOptions
@@ -160,7 +166,7 @@ def test_before_13_1_groups_have_one_size_and_are_not_split_again(bench):
             part.split(options(count=8))
 
 
-def test_the_sms_of_a_context_can_be_split_further(bench):
+def test_the_sms_of_a_context_can_be_split_further(bench: Bench) -> None:
     context = green(bench, *smallest(bench, 3))
     groups, _ = context.resources.sm.split(bench.names.SMResourceOptions(count=8))
     assert groups[0].sm_count == 8
@@ -170,7 +176,7 @@ def test_the_sms_of_a_context_can_be_split_further(bench):
 # -- contexts ----------------------------------------------------------------------------------------
 
 
-def test_a_green_context_has_the_sms_it_was_made_of(bench):
+def test_a_green_context_has_the_sms_it_was_made_of(bench: Bench) -> None:
     groups = smallest(bench, 3)
     context = green(bench, *groups)
     assert context.is_green
@@ -179,13 +185,13 @@ def test_a_green_context_has_the_sms_it_was_made_of(bench):
     context.close()
 
 
-def test_a_context_can_be_described_by_a_dict(bench):
+def test_a_context_can_be_described_by_a_dict(bench: Bench) -> None:
     context = bench.device.create_context({"resources": smallest(bench)})
     assert context.is_green
     context.close()
 
 
-def test_the_primary_context_has_every_sm_and_makes_no_streams_itself(bench):
+def test_the_primary_context_has_every_sm_and_makes_no_streams_itself(bench: Bench) -> None:
     primary = bench.device.create_stream().context
     assert not primary.is_green
     assert primary.resources.sm.sm_count == bench.device.resources.sm.sm_count
@@ -193,7 +199,7 @@ def test_the_primary_context_has_every_sm_and_makes_no_streams_itself(bench):
         primary.create_stream()
 
 
-def test_a_green_contexts_streams_are_non_blocking(bench):
+def test_a_green_contexts_streams_are_non_blocking(bench: Bench) -> None:
     context = green(bench, *smallest(bench))
     with pytest.raises(ValueError, match="must be non-blocking"):
         context.create_stream(bench.names.StreamOptions(nonblocking=False))
@@ -201,7 +207,7 @@ def test_a_green_contexts_streams_are_non_blocking(bench):
     context.close()
 
 
-def test_contexts_are_equal_by_what_they_stand_for(bench):
+def test_contexts_are_equal_by_what_they_stand_for(bench: Bench) -> None:
     first, second = (green(bench, group) for group in smallest(bench, 2))
     stream = first.create_stream()
     assert stream.context == first
@@ -213,7 +219,7 @@ def test_contexts_are_equal_by_what_they_stand_for(bench):
     second.close()
 
 
-def test_streams_and_events_know_their_context_whichever_is_current(bench):
+def test_streams_and_events_know_their_context_whichever_is_current(bench: Bench) -> None:
     context = green(bench, *smallest(bench))
     stream = context.create_stream()
     event = stream.record()
@@ -235,7 +241,7 @@ def test_streams_and_events_know_their_context_whichever_is_current(bench):
     context.close()
 
 
-def test_making_the_primary_context_current_again_returns_nothing(bench):
+def test_making_the_primary_context_current_again_returns_nothing(bench: Bench) -> None:
     context = green(bench, *smallest(bench))
     bench.device.set_current(context)
     assert bench.device.set_current() is None
@@ -243,7 +249,7 @@ def test_making_the_primary_context_current_again_returns_nothing(bench):
     context.close()
 
 
-def test_a_context_is_not_closed_while_current(bench):
+def test_a_context_is_not_closed_while_current(bench: Bench) -> None:
     context = green(bench, *smallest(bench))
     previous = bench.device.set_current(context)
     try:
@@ -256,7 +262,7 @@ def test_a_context_is_not_closed_while_current(bench):
     assert context.is_closed
 
 
-def test_a_closed_context_says_so(bench):
+def test_a_closed_context_says_so(bench: Bench) -> None:
     context = green(bench, *smallest(bench))
     stream = context.create_stream()
     context.close()
@@ -271,6 +277,6 @@ def test_a_closed_context_says_so(bench):
     assert stream.context.is_green
 
 
-def test_only_a_context_can_be_made_current(bench):
+def test_only_a_context_can_be_made_current(bench: Bench) -> None:
     with pytest.raises(TypeError, match="Context"):
         bench.device.set_current(object())

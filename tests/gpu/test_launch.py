@@ -1,12 +1,15 @@
 """Launching kernels: configurations, compiled programs, memory."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 
+from tests.gpu.bench import Bench
 from tests.gpu.kernels import slow_write, spin
 
 
-def test_a_program_compiles_to_the_declared_kernel(bench):
+def test_a_program_compiles_to_the_declared_kernel(bench: Bench) -> None:
     options = bench.names.ProgramOptions(std="c++17", arch=f"sm_{bench.device.arch}")
     code = bench.names.Program(slow_write.source, "c++", options).compile("cubin")
     stream = bench.device.create_stream()
@@ -20,7 +23,7 @@ def test_a_program_compiles_to_the_declared_kernel(bench):
         code.get_kernel("another")
 
 
-def test_options_of_a_program_are_those_there_are(bench):
+def test_options_of_a_program_are_those_there_are(bench: Bench) -> None:
     assert bench.names.ProgramOptions(std="c++17", use_fast_math=True).use_fast_math
     with pytest.raises(TypeError, match="bogus"):
         bench.names.ProgramOptions(bogus=1)
@@ -28,7 +31,7 @@ def test_options_of_a_program_are_those_there_are(bench):
         bench.names.ObjectCode()
 
 
-def test_memory_can_be_had_from_a_device_by_number_or_object(bench):
+def test_memory_can_be_had_from_a_device_by_number_or_object(bench: Bench) -> None:
     stream = bench.device.create_stream()
     for which in (0, bench.device):
         resource = bench.names.DeviceMemoryResource(which)
@@ -36,7 +39,7 @@ def test_memory_can_be_had_from_a_device_by_number_or_object(bench):
         assert resource.allocate(64, stream=stream).size == 64
 
 
-def test_launch_dimensions_are_filled_up_and_checked(bench):
+def test_launch_dimensions_are_filled_up_and_checked(bench: Bench) -> None:
     assert bench.names.LaunchConfig(grid=(), block=()).grid == (1, 1, 1)
     config = bench.names.LaunchConfig(grid=(2, 3), block=64)
     assert config.grid == (2, 3, 1)
@@ -47,12 +50,12 @@ def test_launch_dimensions_are_filled_up_and_checked(bench):
             bench.names.LaunchConfig(**wrong)
 
 
-def test_a_block_of_too_many_threads_is_refused(bench):
+def test_a_block_of_too_many_threads_is_refused(bench: Bench) -> None:
     with pytest.raises(bench.names.CUDAError):
         bench.launch(bench.device.create_stream(), spin, np.int64(0), block=2048)
 
 
-def test_memory_is_copied_and_filled_in_stream_order(bench):
+def test_memory_is_copied_and_filled_in_stream_order(bench: Bench) -> None:
     stream = bench.device.create_stream()
     data = bench.device.allocate(1024, stream=stream)
     bench.launch(stream, slow_write, data, np.int32(256), np.int32(1), np.int64(2_000_000))
@@ -64,7 +67,7 @@ def test_memory_is_copied_and_filled_in_stream_order(bench):
     assert (bench.read(data, stream) == -1).all()
 
 
-def test_a_fill_that_makes_no_sense_is_refused(bench):
+def test_a_fill_that_makes_no_sense_is_refused(bench: Bench) -> None:
     stream = bench.device.create_stream()
     data = bench.device.allocate(10, stream=stream)
     with pytest.raises(OverflowError):
@@ -75,14 +78,14 @@ def test_a_fill_that_makes_no_sense_is_refused(bench):
         data.fill(b"abcd", stream=stream)
 
 
-def test_copies_are_between_buffers_of_one_size(bench):
+def test_copies_are_between_buffers_of_one_size(bench: Bench) -> None:
     stream = bench.device.create_stream()
     host = bench.names.LegacyPinnedMemoryResource().allocate(100)
     with pytest.raises(ValueError, match="size"):
         bench.device.allocate(1024, stream=stream).copy_to(host, stream=stream)
 
 
-def test_device_memory_says_that_it_is_not_the_hosts(bench):
+def test_device_memory_says_that_it_is_not_the_hosts(bench: Bench) -> None:
     stream = bench.device.create_stream()
     data = bench.device.allocate(1024, stream=stream)
     assert data.size == 1024
@@ -96,7 +99,7 @@ def test_device_memory_says_that_it_is_not_the_hosts(bench):
     assert np.from_dlpack(host).nbytes == 16
 
 
-def test_freed_memory_goes_to_the_stream_it_was_freed_on(bench):
+def test_freed_memory_goes_to_the_stream_it_was_freed_on(bench: Bench) -> None:
     # What makes a buffer that is dropped too early dangerous, on a real device and on a simulated one.
     stream = bench.device.create_stream()
     first = bench.device.allocate(1 << 20, stream=stream)

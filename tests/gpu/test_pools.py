@@ -1,16 +1,21 @@
 """Pools of streams and slices in pipelines, on the device that the process uses."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
 from penstock import Application, CountCondition, Operator, gpu
 from penstock.core.errors import GraphError
 from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from tests.gpu.bench import Bench
 
 NAMED = {"control": 16, "vision": 40}
 
 
 @pytest.fixture(autouse=True)
-def _of_this_process(bench):
+def _of_this_process(bench: Bench) -> None:
     if bench.is_simulated != (gpu.backend() == "sim"):
         pytest.skip("pipelines run on the kind of device that the process uses")
 
@@ -18,44 +23,44 @@ def _of_this_process(bench):
 class Where(Operator):
     """Notes the SMs that its stream may use, and does something when it starts."""
 
-    def __init__(self, fragment, *args, then=lambda: None, **kwargs):
+    def __init__(self, fragment: Any, *args: Any, then: Any = lambda: None, **kwargs: Any) -> None:
         self.then, self.found = then, []
         super().__init__(fragment, CountCondition(fragment, 2), *args, **kwargs)
 
-    def start(self):
+    def start(self) -> None:
         self.then()
 
-    def compute(self, op_input, op_output, context):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         stream = context.allocate_cuda_stream("s")
         stream.stream.record().sync()
         self.found.append(stream.stream.resources.sm.sm_count)
 
 
 class App(Application):
-    def __init__(self, *pools, **kwargs):
+    def __init__(self, *pools: Any, **kwargs: Any) -> None:
         super().__init__()
         self.pools, self.kwargs_ = pools, kwargs
 
-    def compose(self):
+    def compose(self) -> None:
         self.steps = [Where(self, pool, name=f"step{n}", **self.kwargs_) for n, pool in enumerate(self.pools)]
         for step in self.steps:
             self.add_operator(step)
 
 
-def sms(*pools, **kwargs):
+def sms(*pools: Any, **kwargs: Any) -> list[Any]:
     app = App(*pools, **kwargs)
     app.run()
     return [step.found for step in app.steps]
 
 
-def test_slices_are_chosen_by_name():
+def test_slices_are_chosen_by_name() -> None:
     slices = CudaGreenContextPool(None, sms_per_partition=NAMED, default_context_index="vision")
     contexts = [CudaGreenContext(None, slices, name) for name in ("control", "leftover", -1)]
     streams = CudaStreamPool(None, cuda_green_context=contexts[0])
     assert sms(*contexts, streams) == [[16, 16], [76, 76], [40, 40], [16, 16]]
 
 
-def test_a_pool_outlives_the_first_of_two_runs_that_share_it():
+def test_a_pool_outlives_the_first_of_two_runs_that_share_it() -> None:
     slices = CudaGreenContextPool(None, sms_per_partition=NAMED)
     pool = CudaStreamPool(None, cuda_green_context=CudaGreenContext(None, slices, "control"))
     first = App(pool, slices)
@@ -65,7 +70,7 @@ def test_a_pool_outlives_the_first_of_two_runs_that_share_it():
         slices.partition(0)
 
 
-def test_impossible_slices_are_found_when_the_graph_is_composed():
+def test_impossible_slices_are_found_when_the_graph_is_composed() -> None:
     slices = CudaGreenContextPool(None, sms_per_partition=NAMED, name="slices")
     with pytest.raises(gpu.PartitionError, match=r"'step0': 'slices' has 3 partitions of \[16, 40, 76\]"):
         App(CudaGreenContext(None, slices, 5)).compose_graph()
@@ -75,7 +80,7 @@ def test_impossible_slices_are_found_when_the_graph_is_composed():
         App(*(CudaGreenContextPool(None, num_partitions=2, name=name) for name in "ab")).compose_graph()
 
 
-def test_the_callers_thread_is_left_as_it_was(bench):
+def test_the_callers_thread_is_left_as_it_was(bench: Bench) -> None:
     with gpu.partition(bench.device, [16]) as (part, _):
         previous = bench.device.set_current(part.context)
         try:
@@ -88,11 +93,11 @@ def test_the_callers_thread_is_left_as_it_was(bench):
 class OnDefault(Operator):
     """Has the default stream, since its pool has no other left."""
 
-    def setup(self, spec):
+    def setup(self, spec: Any) -> None:
         spec.input("in")
         spec.output("out")
 
-    def compute(self, op_input, op_output, context):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         op_input.receive("in")
         context.allocate_cuda_stream("the only one")
         stream = op_input.receive_cuda_stream("in")
@@ -106,26 +111,26 @@ class OnDefault(Operator):
 
 
 class Once(Operator):
-    def setup(self, spec):
+    def setup(self, spec: Any) -> None:
         spec.output("out")
 
-    def compute(self, op_input, op_output, context):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         op_output.emit(1, "out")
 
 
 class Last(Operator):
-    def setup(self, spec):
+    def setup(self, spec: Any) -> None:
         spec.input("in")
 
-    def compute(self, op_input, op_output, context):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         op_input.receive("in")
         (self.theirs,) = op_input.receive_cuda_streams("in")
         op_input.receive_cuda_stream("in")
 
 
-def test_the_default_stream_is_used_and_ordered_as_any_other():
+def test_the_default_stream_is_used_and_ordered_as_any_other() -> None:
     class Defaults(Application):
-        def compose(self):
+        def compose(self) -> None:
             middle = OnDefault(self, CudaStreamPool(self, max_size=1), name="middle")
             self.last = Last(self, name="last")
             self.add_flow(Once(self, CountCondition(self, 20), name="once"), middle)

@@ -1,17 +1,21 @@
 """Streams are in order; events order streams with each other and tell time."""
 
+from __future__ import annotations
+
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 
 from penstock import gpu
+from tests.gpu.bench import Bench
 from tests.gpu.kernels import add, mark_sms, slow_write, spin
 
 MS = 1_000_000  # nanoseconds
 
 
-def test_work_on_one_stream_is_done_in_order(bench):
+def test_work_on_one_stream_is_done_in_order(bench: Bench) -> None:
     stream = bench.device.create_stream()
     data = bench.zeros(256, stream)
     for value in range(1, 6):
@@ -22,7 +26,7 @@ def test_work_on_one_stream_is_done_in_order(bench):
     assert (bench.read(data, stream) == 5).all()
 
 
-def test_an_event_orders_one_stream_after_another(bench):
+def test_an_event_orders_one_stream_after_another(bench: Bench) -> None:
     producer, consumer = bench.device.create_stream(), bench.device.create_stream()
     data, total = bench.zeros(256, producer), bench.zeros(256, consumer)
     producer.sync()
@@ -32,7 +36,7 @@ def test_an_event_orders_one_stream_after_another(bench):
     assert (bench.read(total, consumer) == 7).all()
 
 
-def test_without_an_event_the_other_stream_does_not_wait(bench):
+def test_without_an_event_the_other_stream_does_not_wait(bench: Bench) -> None:
     producer, consumer = bench.device.create_stream(), bench.device.create_stream()
     data, total = bench.zeros(256, producer), bench.zeros(256, consumer)
     producer.sync()
@@ -42,7 +46,7 @@ def test_without_an_event_the_other_stream_does_not_wait(bench):
     producer.sync()
 
 
-def test_a_stream_can_wait_for_a_stream(bench):
+def test_a_stream_can_wait_for_a_stream(bench: Bench) -> None:
     producer, consumer = bench.device.create_stream(), bench.device.create_stream()
     data, total = bench.zeros(256, producer), bench.zeros(256, consumer)
     bench.launch(producer, slow_write, data, np.int32(256), np.int32(3), np.int64(2 * MS))
@@ -52,7 +56,7 @@ def test_a_stream_can_wait_for_a_stream(bench):
     assert (bench.read(total, consumer) == 3).all()
 
 
-def test_a_wait_is_for_the_record_made_before_it(bench):
+def test_a_wait_is_for_the_record_made_before_it(bench: Bench) -> None:
     producer, consumer = bench.device.create_stream(), bench.device.create_stream()
     event = producer.record()
     consumer.wait(event)
@@ -64,12 +68,12 @@ def test_a_wait_is_for_the_record_made_before_it(bench):
     assert event.is_done
 
 
-def test_only_events_and_streams_can_be_waited_for(bench):
+def test_only_events_and_streams_can_be_waited_for(bench: Bench) -> None:
     with pytest.raises(ValueError, match="__cuda_stream__"):
         bench.device.create_stream().wait(5)
 
 
-def test_an_event_is_done_when_its_stream_has_passed_it(bench):
+def test_an_event_is_done_when_its_stream_has_passed_it(bench: Bench) -> None:
     stream = bench.device.create_stream()
     before = stream.record()
     bench.launch(stream, spin, np.int64(10 * MS))
@@ -80,14 +84,14 @@ def test_an_event_is_done_when_its_stream_has_passed_it(bench):
     assert after.is_done
 
 
-def test_an_event_that_was_never_recorded_is_done(bench):
+def test_an_event_that_was_never_recorded_is_done(bench: Bench) -> None:
     event = bench.device.create_event()
     assert event.is_done
     event.sync()
     bench.device.create_stream().wait(event)
 
 
-def test_the_difference_of_two_events_is_milliseconds(bench):
+def test_the_difference_of_two_events_is_milliseconds(bench: Bench) -> None:
     stream = bench.device.create_stream()
     first, second = bench.timed_event(), bench.timed_event()
     stream.record(first)
@@ -97,7 +101,7 @@ def test_the_difference_of_two_events_is_milliseconds(bench):
     assert 3.0 <= second - first < 3.5
 
 
-def test_events_that_cannot_be_subtracted_say_why(bench):
+def test_events_that_cannot_be_subtracted_say_why(bench: Bench) -> None:
     stream = bench.device.create_stream()
     timed, other, untimed = bench.timed_event(), bench.timed_event(), bench.device.create_event()
     with pytest.raises(RuntimeError, match="recorded"):
@@ -115,14 +119,14 @@ def test_events_that_cannot_be_subtracted_say_why(bench):
         _ = timed - 5
 
 
-def test_options_can_be_given_as_a_dict_and_wrong_ones_are_refused(bench):
+def test_options_can_be_given_as_a_dict_and_wrong_ones_are_refused(bench: Bench) -> None:
     assert bench.device.create_stream(options={"priority": -1}).priority == -1
     assert bench.device.create_event({"timing_enabled": True}).is_timing_enabled
     with pytest.raises(TypeError, match="options must be"):
         bench.device.create_stream(options=5)
 
 
-def test_priorities_run_from_0_the_lowest_down_to_the_devices_highest(bench):
+def test_priorities_run_from_0_the_lowest_down_to_the_devices_highest(bench: Bench) -> None:
     options = bench.names.StreamOptions
     assert bench.device.create_stream().priority == 0
     assert bench.device.create_stream(options=options(priority=-5)).priority == -5
@@ -131,7 +135,7 @@ def test_priorities_run_from_0_the_lowest_down_to_the_devices_highest(bench):
             bench.device.create_stream(options=options(priority=wrong))
 
 
-def waiting_time(bench, load, critical) -> float:
+def waiting_time(bench: Bench, load: Any, critical: Any) -> float:
     """Milliseconds a small kernel takes that comes 0.7 ms after a load of four waves of 0.5 ms each."""
     first, second = bench.timed_event(), bench.timed_event()
     sms = bench.device.resources.sm.sm_count
@@ -144,24 +148,24 @@ def waiting_time(bench, load, critical) -> float:
     return second - first
 
 
-def test_equal_priorities_are_served_in_order_of_arrival_to_the_last_block(bench):
+def test_equal_priorities_are_served_in_order_of_arrival_to_the_last_block(bench: Bench) -> None:
     load, critical = bench.device.create_stream(), bench.device.create_stream()
     assert waiting_time(bench, load, critical) > 1.2
 
 
-def test_a_higher_priority_goes_first_when_blocks_end(bench):
+def test_a_higher_priority_goes_first_when_blocks_end(bench: Bench) -> None:
     load = bench.device.create_stream()
     critical = bench.device.create_stream(options=bench.names.StreamOptions(priority=-5))
     assert 0.2 < waiting_time(bench, load, critical) < 0.7
 
 
-def test_partitions_do_not_wait_for_each_other(bench):
+def test_partitions_do_not_wait_for_each_other(bench: Bench) -> None:
     with bench.partitions(16) as (small, rest):
         load, critical = rest.create_stream(), small.create_stream()
         assert waiting_time(bench, load, critical) < 0.4  # not even one wave of the load
 
 
-def test_a_kernel_uses_the_sms_of_its_context_only(bench):
+def test_a_kernel_uses_the_sms_of_its_context_only(bench: Bench) -> None:
     with bench.partitions(16, 40) as partitions:
         seen = []
         for partition in partitions:
@@ -173,7 +177,7 @@ def test_a_kernel_uses_the_sms_of_its_context_only(bench):
         assert len(set.union(*seen)) == sum(map(len, seen))  # none in common
 
 
-def test_the_device_waits_for_all_streams(bench):
+def test_the_device_waits_for_all_streams(bench: Bench) -> None:
     streams = [bench.device.create_stream() for _ in range(3)]
     for stream in streams:
         bench.launch(stream, spin, np.int64(3 * MS))
@@ -182,7 +186,7 @@ def test_the_device_waits_for_all_streams(bench):
     assert all(event.is_done for event in events)
 
 
-def test_streams_are_equal_by_handle_and_can_be_wrapped(bench):
+def test_streams_are_equal_by_handle_and_can_be_wrapped(bench: Bench) -> None:
     stream = bench.device.create_stream()
     handle = gpu.StreamHandle(stream)
     for again in (bench.device.create_stream(stream), bench.names.Stream.from_handle(int(handle))):
@@ -196,7 +200,7 @@ def test_streams_are_equal_by_handle_and_can_be_wrapped(bench):
         bench.device.create_stream(5)
 
 
-def test_the_work_of_a_closed_stream_is_still_done(bench):
+def test_the_work_of_a_closed_stream_is_still_done(bench: Bench) -> None:
     stream = bench.device.create_stream()
     bench.launch(stream, spin, np.int64(5 * MS))
     event = stream.record()
@@ -206,10 +210,10 @@ def test_the_work_of_a_closed_stream_is_still_done(bench):
     event.sync()
 
 
-def test_a_device_must_be_made_current_on_a_thread_before_it_makes_streams(bench):
+def test_a_device_must_be_made_current_on_a_thread_before_it_makes_streams(bench: Bench) -> None:
     outcome = []
 
-    def on_another_thread():
+    def on_another_thread() -> None:
         try:
             bench.names.Device(0).create_stream()
         except bench.names.CUDAError as error:
@@ -224,11 +228,11 @@ def test_a_device_must_be_made_current_on_a_thread_before_it_makes_streams(bench
     assert outcome[1].context == bench.device.create_stream().context
 
 
-def test_a_thread_may_use_streams_that_another_made(bench):
+def test_a_thread_may_use_streams_that_another_made(bench: Bench) -> None:
     stream = bench.device.create_stream()
     outcome = []
 
-    def on_another_thread():
+    def on_another_thread() -> None:
         with pytest.raises(RuntimeError):  # an event cannot be made before a context is current
             stream.record()
         bench.names.Device(0).set_current()
@@ -243,7 +247,7 @@ def test_a_thread_may_use_streams_that_another_made(bench):
     assert outcome == [True]
 
 
-def test_a_blocking_stream_is_ordered_with_the_default_stream(bench):
+def test_a_blocking_stream_is_ordered_with_the_default_stream(bench: Bench) -> None:
     default = bench.device.default_stream
     blocking = bench.device.create_stream(options=bench.names.StreamOptions(nonblocking=False))
     bench.launch(default, spin, np.int64(5 * MS))
@@ -260,7 +264,7 @@ def test_a_blocking_stream_is_ordered_with_the_default_stream(bench):
     assert on_blocking.is_done
 
 
-def test_waiting_for_the_default_stream_waits_for_what_it_waits_for(bench):
+def test_waiting_for_the_default_stream_waits_for_what_it_waits_for(bench: Bench) -> None:
     default = bench.device.default_stream
     blocking = bench.device.create_stream(options=bench.names.StreamOptions(nonblocking=False))
     bench.launch(blocking, spin, np.int64(5 * MS))
@@ -271,7 +275,7 @@ def test_waiting_for_the_default_stream_waits_for_what_it_waits_for(bench):
     assert on_blocking.is_done
 
 
-def test_the_default_stream_has_a_handle_like_any_other(bench):
+def test_the_default_stream_has_a_handle_like_any_other(bench: Bench) -> None:
     default = bench.device.default_stream
     handle = gpu.StreamHandle(default)
     assert handle == int(default.handle) == 1

@@ -1,68 +1,93 @@
-"""Two devices in one computer: what belongs to one, and what orders both."""
+"""Two devices in one computer: which is current, what belongs to one, and what orders both."""
+
+from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.gpu import sim
-from tests.gpu.conftest import _cuda
+from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin
 
-MS = 1_000_000
+MS = 1_000_000  # nanoseconds
 
 
-@pytest.fixture(params=["sim", "cuda"])
-def two(request):
-    """The names of a kind of device, and two of that kind, the first of them current."""
-    if request.param == "sim":
-        with sim.Machine("h200", devices=2):
-            first, second = sim.Device.get_all_devices()
-            first.set_current()
-            yield sim, first, second
-        return
-    names = _cuda()
-    devices = names.Device.get_all_devices()
-    if len(devices) < 2:
-        pytest.skip("needs two devices")
-    devices[0].set_current()
-    yield names, devices[0], devices[1]
-    devices[0].set_current()
-
-
-def stream_of(device):
+def stream_of(device: Any) -> Any:
     device.set_current()
     return device.create_stream()
 
 
-def test_an_event_is_recorded_on_streams_of_its_own_device_only(two):
-    names, first, second = two
-    other = stream_of(second)
-    own = stream_of(first)
-    event = first.create_event()
-    own.record(event)
-    second.set_current()
-    with pytest.raises(names.CUDAError, match="CUDA_ERROR_INVALID_HANDLE"):
-        other.record(event)
-    event.sync()
+def stream_and_event(bench: Bench) -> tuple[Any, Any]:
+    bench.device.set_current()
+    return bench.device.create_stream(), bench.device.create_event()
 
 
-def test_a_stream_may_wait_for_an_event_of_another_device(two):
-    names, first, second = two
-    other, own = stream_of(second), stream_of(first)
-    config = names.LaunchConfig(grid=1, block=32)
-    names.launch(own, config, spin.on(first), np.int64(20 * MS))
-    before = own.record()
-    second.set_current()
-    other.wait(before)
-    after = other.record()
+def test_an_event_is_recorded_on_streams_of_its_own_device_only(two: list[Bench]) -> None:
+    (first, event), (second, other) = stream_and_event(two[0]), stream_and_event(two[1])
+    for stream, wrong, right in ((first, other, event), (second, event, other)):
+        with pytest.raises(two[0].names.CUDAError, match="CUDA_ERROR_INVALID_HANDLE"):
+            stream.record(wrong)
+        stream.record(right)
+
+
+def test_a_stream_may_wait_for_an_event_of_another_device(two: list[Bench]) -> None:
+    (first, event), (second, after) = stream_and_event(two[0]), stream_and_event(two[1])
+    two[0].launch(first, spin, np.int64(5 * MS))
+    first.record(event)
+    second.wait(event)
+    second.record(after)
     assert not after.is_done
+    after.sync()
+    assert event.is_done
+
+
+def test_a_stream_is_waited_for_as_such_while_its_device_is_current(two: list[Bench]) -> None:
+    (first, _), (second, after) = stream_and_event(two[0]), stream_and_event(two[1])
+    with pytest.raises(two[0].names.CUDAError, match="CUDA_ERROR_INVALID_HANDLE"):
+        second.wait(first)
+    two[0].launch(first, spin, np.int64(5 * MS))
+    before = first.record()
+    two[0].device.set_current()
+    second.wait(first)
+    second.record(after)
     after.sync()
     assert before.is_done
 
 
-def test_events_of_two_devices_cannot_be_subtracted(two):
-    names, first, second = two
+def test_the_default_stream_is_that_of_the_current_device(two: list[Bench]) -> None:
+    default = two[0].names.LEGACY_DEFAULT_STREAM
+    events = []
+    for bench, kernels in zip(two, (1, 0), strict=True):
+        _, event = stream_and_event(bench)
+        for _ in range(kernels):
+            bench.launch(default, spin, np.int64(20 * MS))
+        default.record(event)
+        events.append(event)
+    default.sync()  # of the second device, which has nothing to do
+    assert [event.is_done for event in events] == [False, True]
+    two[0].device.set_current()
+    default.sync()
+    assert events[0].is_done
+
+
+def test_each_thread_has_its_current_device(two: list[Bench]) -> None:
+    found = []
+
+    def on_another_thread() -> None:
+        two[1].names.Device(1).set_current()
+        found.append(two[1].names.Device().device_id)
+
+    thread = threading.Thread(target=on_another_thread)
+    thread.start()
+    thread.join()
+    assert found == [1]
+    assert two[0].names.Device().device_id == 0
+
+
+def test_events_of_two_devices_cannot_be_subtracted(two: list[Bench]) -> None:
+    names, (first, second) = two[0].names, (bench.device for bench in two)
     events = []
     for device in (first, second):
         stream = stream_of(device)
@@ -74,11 +99,11 @@ def test_events_of_two_devices_cannot_be_subtracted(two):
         _ = events[1] - events[0]
 
 
-def test_each_device_has_a_default_stream(two):
-    names, first, second = two
+def test_each_device_has_a_default_stream(two: list[Bench]) -> None:
+    first, second = (bench.device for bench in two)
     first.set_current()
     default = first.default_stream
-    names.launch(default, names.LaunchConfig(grid=1, block=32), spin.on(first), np.int64(20 * MS))
+    two[0].launch(default, spin, np.int64(20 * MS))
     busy = default.record()
     second.set_current()
     second.default_stream.record().sync()  # it does not wait for the first device's
@@ -90,14 +115,12 @@ def test_each_device_has_a_default_stream(two):
     assert busy.is_done
 
 
-def test_a_blocking_stream_is_ordered_with_the_default_stream_of_its_own_device(two):
-    names, first, second = two
+def test_a_blocking_stream_is_ordered_with_the_default_stream_of_its_own_device(two: list[Bench]) -> None:
+    names, (first, second) = two[0].names, (bench.device for bench in two)
     second.set_current()
     blocking = second.create_stream(options=names.StreamOptions(nonblocking=False))
     first.set_current()
-    names.launch(
-        first.default_stream, names.LaunchConfig(grid=1, block=32), spin.on(first), np.int64(20 * MS)
-    )
+    two[0].launch(first.default_stream, spin, np.int64(20 * MS))
     busy = first.default_stream.record()
     second.set_current()
     blocking.record().sync()
@@ -106,26 +129,10 @@ def test_a_blocking_stream_is_ordered_with_the_default_stream_of_its_own_device(
     busy.sync()
 
 
-def test_which_device_is_current_is_each_threads_own(two):
-    names, first, second = two
-    first.set_current()
-    seen = []
-
-    def work():
-        second.set_current()
-        seen.append(names.Device())
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [second]
-    assert names.Device() == first
-
-
-def test_the_device_waits_for_its_own_streams(two):
-    names, first, second = two
+def test_the_device_waits_for_its_own_streams(two: list[Bench]) -> None:
+    first, second = (bench.device for bench in two)
     other, own = stream_of(second), stream_of(first)
-    names.launch(own, names.LaunchConfig(grid=1, block=32), spin.on(first), np.int64(20 * MS))
+    two[0].launch(own, spin, np.int64(20 * MS))
     busy = own.record()
     second.set_current()
     other.record()

@@ -1,5 +1,7 @@
 """The compiled modules have no lines to switch at."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock._runtime.compiled import is_compiled

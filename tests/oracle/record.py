@@ -1,6 +1,6 @@
-"""Record what the Holoscan SDK does with `programs.py` into `recorded.json`.
+"""Record what the Holoscan SDK does with `programs` into `recorded.json`.
 
-Run it with an interpreter that has the SDK: ``python tests/oracle/record.py``. Each program runs in a
+Run it with an interpreter that has the SDK: ``python -m tests.oracle.record``. Each program runs in a
 process of its own, because a failed run leaves that system in a state that the next one would see.
 Where the SDK needs a wrapper around the interpreter, name it in ``ORACLE_PYTHON``.
 """
@@ -14,14 +14,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+from tests.oracle import programs
 
-import programs  # noqa: E402
+HERE = Path(__file__).parent
 
 
 def outcome(name: str, package: str) -> Any:
-    """Run one program and give what it left in its log, as JSON has it."""
+    """Run one program and return what it left in its log, as JSON has it."""
     log: list[Any] = []
     try:
         programs.PROGRAMS[name](programs.load(package), log)
@@ -40,9 +39,9 @@ def main() -> None:
     interpreter = os.environ.get("ORACLE_PYTHON", sys.executable)
     recorded = {}
     for name in programs.PROGRAMS:
-        command = [interpreter, __file__, name, "holoscan"]
+        command = [interpreter, "-m", "tests.oracle.record", name, "holoscan"]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+            done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=20)
         except subprocess.TimeoutExpired:
             recorded[name] = "never ends"
             continue

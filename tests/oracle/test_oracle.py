@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle.programs import PROGRAMS
-from oracle.record import outcome
+
+from tests.oracle.programs import PROGRAMS
+from tests.oracle.record import outcome
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "recorded.json").read_text())
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pipelines import SCHEDULERS, App, Body, Make, run
 
 from penstock import CountCondition, PeriodicCondition
 from penstock._runtime.scheduling.engine import Engine
 from penstock.resources import ManualClock, RealtimeClock, SyntheticClock
+from tests.harness import App, MakeScheduler, Step, run
 
 
 def test_a_manual_clock_moves_when_someone_sleeps() -> None:
@@ -24,8 +24,7 @@ def test_a_manual_clock_moves_when_someone_sleeps() -> None:
     assert clock.time() == 2_015 / 1e9
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_ten_virtual_hours_take_no_time_and_are_the_same_every_time(make: Make) -> None:
+def test_ten_virtual_hours_take_no_time_and_are_the_same_every_time(scheduler: MakeScheduler) -> None:
     def times() -> list[tuple[str, float]]:
         seen: list[tuple[str, float]] = []
 
@@ -33,7 +32,7 @@ def test_ten_virtual_hours_take_no_time_and_are_the_same_every_time(make: Make) 
             clock = app.scheduler().clock
             for name, minutes in (("fast", 60), ("slow", 150)):
                 app.add_operator(
-                    Body(
+                    Step(
                         app,
                         PeriodicCondition(app, timedelta(minutes=minutes)),
                         CountCondition(app, 600 // minutes + 1),
@@ -42,7 +41,7 @@ def test_ten_virtual_hours_take_no_time_and_are_the_same_every_time(make: Make) 
                     )
                 )
 
-        run(compose, make)
+        run(compose, scheduler)
         return sorted(seen)
 
     first = times()
@@ -51,8 +50,7 @@ def test_ten_virtual_hours_take_no_time_and_are_the_same_every_time(make: Make) 
     assert [hour for name, hour in first if name == "slow"] == [0, 2.5, 5, 7.5, 10]
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_time_does_not_jump_while_an_operator_is_running(make: Make) -> None:
+def test_time_does_not_jump_while_an_operator_is_running(scheduler: MakeScheduler) -> None:
     """A long compute on one worker must not let another jump to the next tick."""
     seen: list[int] = []
     entered = threading.Event()
@@ -61,35 +59,34 @@ def test_time_does_not_jump_while_an_operator_is_running(make: Make) -> None:
     def compose(app: App) -> None:
         clock = app.scheduler().clock
 
-        def long(op: Body, i: Any, o: Any) -> None:
+        def long(op: Step, i: Any, o: Any) -> None:
             entered.set()
             assert leave.wait(10)
             seen.append(clock.timestamp())
 
-        app.add_operator(Body(app, CountCondition(app, 1), body=long, name="long"))
-        app.add_operator(Body(app, PeriodicCondition(app, 1_000), CountCondition(app, 3), name="tick"))
+        app.add_operator(Step(app, CountCondition(app, 1), body=long, name="long"))
+        app.add_operator(Step(app, PeriodicCondition(app, 1_000), CountCondition(app, 3), name="tick"))
 
-    future = App(compose, make).run_async()
+    future = App(compose, scheduler).run_async()
     assert entered.wait(10)
     leave.set()
     future.result(timeout=10)
     assert seen == [0]
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_a_synthetic_clock_is_moved_by_others_and_the_run_waits_for_it(make: Make) -> None:
+def test_a_synthetic_clock_is_moved_by_others_and_the_run_waits_for_it(scheduler: MakeScheduler) -> None:
     clock = SyntheticClock()
     ticked = threading.Semaphore(0)
     times: list[int] = []
 
-    def body(op: Body, i: Any, o: Any) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
         times.append(clock.timestamp())
         ticked.release()
 
     def compose(app: App) -> None:
-        app.add_operator(Body(app, PeriodicCondition(app, 100), CountCondition(app, 3), body=body))
+        app.add_operator(Step(app, PeriodicCondition(app, 100), CountCondition(app, 3), body=body))
 
-    future = App(compose, make, clock=clock).run_async()
+    future = App(compose, scheduler, clock=clock).run_async()
     assert ticked.acquire(timeout=10)
     clock.advance_by(99)
     clock.advance_by(1)
@@ -105,7 +102,7 @@ def test_a_clock_tells_a_run_that_is_over_nothing(monkeypatch: pytest.MonkeyPatc
     clock = SyntheticClock()
 
     def compose(app: App) -> None:
-        app.add_operator(Body(app, CountCondition(app, 1), body=lambda op, i, o: clock.advance_by(1)))
+        app.add_operator(Step(app, CountCondition(app, 1), body=lambda op, i, o: clock.advance_by(1)))
 
     run(compose, clock=clock)
     clock.advance_by(1)
@@ -119,10 +116,10 @@ def test_a_synthetic_clock_moved_by_an_operator() -> None:
         clock = app.scheduler().clock
         assert isinstance(clock, SyntheticClock)
         app.add_operator(
-            Body(app, CountCondition(app, 40), body=lambda op, i, o: clock.advance_by(10), name="a")
+            Step(app, CountCondition(app, 40), body=lambda op, i, o: clock.advance_by(10), name="a")
         )
         app.add_operator(
-            Body(
+            Step(
                 app,
                 PeriodicCondition(app, 100),
                 CountCondition(app, 4),
@@ -170,15 +167,14 @@ def test_a_realtime_clock_can_show_the_time_since_the_epoch() -> None:
     assert RealtimeClock(use_time_since_epoch=True).time() == pytest.approx(time.time(), abs=5)
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_a_scaled_realtime_clock_waits_really(make: Make) -> None:
+def test_a_scaled_realtime_clock_waits_really(scheduler: MakeScheduler) -> None:
     """A thousandth of a second stands for a second, so that the waits are real and short."""
     times: list[float] = []
 
     def compose(app: App) -> None:
         clock = app.scheduler().clock
         app.add_operator(
-            Body(
+            Step(
                 app,
                 PeriodicCondition(app, 1.0),
                 CountCondition(app, 4),
@@ -186,7 +182,7 @@ def test_a_scaled_realtime_clock_waits_really(make: Make) -> None:
             )
         )
 
-    run(compose, make, clock=RealtimeClock(initial_time_scale=1000.0))
+    run(compose, scheduler, clock=RealtimeClock(initial_time_scale=1000.0))
     assert all(time >= n for n, time in enumerate(times))
     assert len(times) == 4
 
@@ -232,16 +228,15 @@ def test_a_realtime_clock_never_goes_back_while_its_scale_is_changed(monkeypatch
         assert before <= during <= after
 
 
-@pytest.mark.parametrize("make", SCHEDULERS)
-def test_changing_the_scale_of_a_clock_wakes_whoever_waits_for_it(make: Make) -> None:
+def test_changing_the_scale_of_a_clock_wakes_whoever_waits_for_it(scheduler: MakeScheduler) -> None:
     """At a millionth of its pace the next tick is a day away; the thread that changes it does not wait for it."""
     clocks: list[RealtimeClock] = []
 
     def compose(app: App) -> None:
         clocks[:] = [app.scheduler().clock]  # type: ignore[list-item]
-        app.add_operator(Body(app, CountCondition(app, 2), PeriodicCondition(app, 100_000_000), name="ticks"))
+        app.add_operator(Step(app, CountCondition(app, 2), PeriodicCondition(app, 100_000_000), name="ticks"))
 
-    app = App(compose, lambda app: make(app, clock=RealtimeClock(app, initial_time_scale=1e-6)))
+    app = App(compose, lambda app: scheduler(app, clock=RealtimeClock(app, initial_time_scale=1e-6)))
 
     def speed_up() -> None:
         while app._engine is None or not any(

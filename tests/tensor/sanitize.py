@@ -26,7 +26,7 @@ from typing import Any
 
 from penstock import as_tensor
 from penstock.tensor import DLDataType, TensorError
-from tests.tensor.producers import BF16, CPU, F32, DLTensor, Managed, ManagedVersioned, new_capsule
+from tests.harness.producers import BF16, CPU, F32, DLTensor, Managed, ManagedVersioned, new_capsule
 
 FAULTS = ("double-free", "leak", "use-after-free")
 ROUNDS = 2000
@@ -55,7 +55,7 @@ class Heap:
     def capsule(
         self, dtype: DLDataType, version: tuple[int, int] | None = (1, 0), is_faulty: bool = False
     ) -> tuple[Any, int]:
-        """Make a capsule of two rows of three elements that are all ones; give it and its block."""
+        """Make a capsule of two rows of three elements that are all ones; return it and its block."""
         self._is_faulty = is_faulty
         size = ctypes.sizeof(Managed if version is None else ManagedVersioned)
         block = self._allocate(size + 16 + 6 * dtype.itemsize)
@@ -203,7 +203,7 @@ class Checker:
 
 
 def checkers() -> list[Checker]:
-    """Give the checkers, with the reason for each that is not here."""
+    """Return the checkers, with the reason for each that is not installed."""
     counted, gone = {"leak": "blocks were never freed"}, "the elements are not what they were"
     asan = _of_gcc("libasan.so")
     valgrind = shutil.which("valgrind")

@@ -13,7 +13,7 @@ import pytest
 from penstock import Tensor, as_tensor, gpu
 from penstock.gpu import sim
 from penstock.tensor import TensorError, export
-from tests.tensor.producers import CPU, CUDA, Interface, Library, Made, OldLibrary
+from tests.harness.producers import CPU, CUDA, Interface, Library, Made, OldLibrary
 
 
 def test_an_array_is_described_not_copied() -> None:

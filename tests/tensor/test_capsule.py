@@ -16,7 +16,7 @@ import pytest
 from penstock import Tensor, as_tensor
 from penstock.tensor import DLDataType, TensorError
 from penstock.tensor import capsule as capsules
-from tests.tensor.producers import (
+from tests.harness.producers import (
     BF16,
     CUDA,
     CUDA_HOST,

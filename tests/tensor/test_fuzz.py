@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from penstock import Tensor, as_tensor
 from penstock.tensor import DLDataType, TensorError
-from tests.tensor.producers import Interface, Made
+from tests.harness.producers import Interface, Made
 
 # How many examples of each; set in the process of its own.
 EXAMPLES = os.environ.get("PENSTOCK_FUZZ")

@@ -16,8 +16,8 @@ import pytest
 
 from penstock import TensorMap, as_tensor
 from penstock.tensor import TensorError, as_message
+from tests.harness.producers import Interface, Made
 from tests.tensor.layouts import aligned
-from tests.tensor.producers import Interface, Made
 
 ROUNDS = 100_000
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import subprocess
-import sys
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -14,7 +12,8 @@ import pytest
 
 from penstock import as_tensor
 from penstock.tensor import DLDataType, TensorError
-from tests.tensor.producers import CPU, CUDA, F32, Interface, Library, Made, name_of
+from tests.harness.processes import run_python
+from tests.harness.producers import CPU, CUDA, F32, Interface, Library, Made, name_of
 
 HOST_KIND, CUDA_KIND = "__array_interface__", "__cuda_array_interface__"
 both_kinds = pytest.mark.parametrize("kind", [HOST_KIND, CUDA_KIND])
@@ -274,7 +273,7 @@ def test_a_capsule_without_a_shape_is_refused(version: Any) -> None:
     program = f"""if True:
         from penstock import as_tensor
         from penstock.tensor import TensorError
-        from tests.tensor.producers import Library, Made
+        from tests.harness.producers import Library, Made
         made = Made(version={version})
         made.managed.tensor.shape = None
         for strides in (None, made.managed.tensor.data):
@@ -284,13 +283,7 @@ def test_a_capsule_without_a_shape_is_refused(version: Any) -> None:
             except TensorError as error:
                 print(error)
     """
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        env={"PENSTOCK_DEVICE": "sim", "PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run_python("-c", program)
     told = "the capsule has 2 dimensions but no shape: its pointer to the shape is NULL\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, 2 * told, "")
 

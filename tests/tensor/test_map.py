@@ -10,7 +10,7 @@ import pytest
 
 from penstock import Tensor, TensorMap, as_tensor
 from penstock.tensor import TensorError, as_message, pending_work
-from tests.tensor.producers import CUDA, Interface, Library, Work
+from tests.harness.producers import CUDA, Interface, Library, Work
 
 a, b, c = np.zeros(1), np.zeros((2, 2)), np.arange(3)
 

@@ -9,8 +9,8 @@ import pytest
 
 from penstock import CountCondition, TensorMap, as_tensor
 from penstock.tensor import TensorError, tensor_to_gpumat
-from tests.streams.frames import Step, run
-from tests.tensor.producers import CPU, CUDA, Library
+from tests.harness import Step, run
+from tests.harness.producers import CPU, CUDA, Library
 
 
 def sending(

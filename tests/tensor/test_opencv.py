@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 import weakref
 from typing import Any
@@ -13,7 +12,8 @@ import pytest
 
 from penstock import Tensor, as_tensor, gpu
 from penstock.tensor import TensorError, gpumat_to_tensor, tensor_to_gpumat
-from tests.tensor.gpumat import DEPTHS, GpuMat, gpumat_over, opencv
+from tests.harness.gpumat import DEPTHS, GpuMat, gpumat_over, opencv
+from tests.harness.processes import output_of
 
 
 class OnGpu:
@@ -233,5 +233,4 @@ def test_the_real_mats_tensor_lives_and_dies_with_it(monkeypatch: pytest.MonkeyP
 
 def test_opencv_is_imported_by_nothing_but_use() -> None:
     seen = "import sys, penstock, penstock.tensor; print('cv2' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert output_of("-c", seen) == "False\n"

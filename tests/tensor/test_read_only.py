@@ -13,7 +13,7 @@ import pytest
 
 from penstock import as_tensor
 from penstock.tensor import DLDataType, libraries
-from tests.tensor.producers import (
+from tests.harness.producers import (
     BF16,
     CPU,
     CUDA,
@@ -164,7 +164,9 @@ def test_libraries_whose_arrays_never_change_and_whose_capsules_cannot_say_so(mo
 @pytest.mark.parametrize(
     "dtype", [F32, BF16, DLDataType(6, 8), DLDataType(10, 8), DLDataType(0, 64), DLDataType(5, 128)], ids=str
 )
-def test_it_describes_the_same_memory_whatever_it_holds_and_wherever_it_is(device: Any, dtype: Any) -> None:
+def test_a_read_only_capsule_describes_the_same_memory_whatever_it_holds_and_wherever_it_is(
+    device: Any, dtype: Any
+) -> None:
     tensor = as_tensor(Library(device, flags=READ_ONLY, dtype=dtype, shape=(2, 3), strides=(4, 1)))
     capsule = tensor.__dlpack__(max_version=(1, 1), stream=-1 if tensor.device.is_cuda else None)
     assert name_of(capsule) == "dltensor_versioned"
@@ -174,13 +176,13 @@ def test_it_describes_the_same_memory_whatever_it_holds_and_wherever_it_is(devic
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1, 1)])
-def test_it_may_have_no_dimensions_or_no_elements(shape: Any) -> None:
+def test_a_read_only_capsule_may_have_no_dimensions_or_no_elements(shape: Any) -> None:
     tensor = as_tensor(fixed(np.zeros(shape)))
     again = as_tensor(tensor.__dlpack__(max_version=(1, 0)))
     assert (again.shape, again.is_readonly) == (shape, True)
 
 
-def test_it_keeps_the_owner_alive_and_lets_go_of_it() -> None:
+def test_a_read_only_capsule_keeps_the_owner_alive_and_lets_go_of_it() -> None:
     array = fixed(np.arange(4.0))
     start = sys.getrefcount(array)
     capsule = as_tensor(array).__dlpack__(max_version=(1, 0))
@@ -195,7 +197,7 @@ def test_it_keeps_the_owner_alive_and_lets_go_of_it() -> None:
 
 
 @pytest.mark.parametrize("module", ["pyarrow.lib", "jaxlib._jax"])
-def test_it_keeps_an_owner_alive_that_does_not_export_it_itself(module: str) -> None:
+def test_a_read_only_capsule_keeps_an_owner_alive_that_does_not_export_it_itself(module: str) -> None:
     owner = type("Array", (OldLibrary,), {"__module__": module})(CPU, None)
     gone = weakref.ref(owner)
     tensor = as_tensor(owner)
@@ -212,7 +214,7 @@ def test_it_keeps_an_owner_alive_that_does_not_export_it_itself(module: str) -> 
     assert gone() is None
 
 
-def test_it_orders_the_consumer_behind_the_work() -> None:
+def test_a_read_only_capsule_orders_the_consumer_behind_the_work() -> None:
     work = Work()
     tensor = as_tensor(Library(flags=READ_ONLY))._with_pending_work(work)
     tensor.__dlpack__(stream=0x77, max_version=(1, 0))

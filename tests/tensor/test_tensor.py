@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
 import sys
 import weakref
 from typing import Any
@@ -14,7 +13,8 @@ import pytest
 
 from penstock import Tensor, as_tensor, gpu
 from penstock.gpu import sim
-from tests.tensor.producers import (
+from tests.harness.processes import run_python
+from tests.harness.producers import (
     CPU,
     CUDA,
     CUDA_HOST,
@@ -251,7 +251,7 @@ def test_only_dlpack_orders(machine: Any) -> None:
 
 
 def test_the_default_stream_of_a_thread_is_the_default_stream_of_a_simulated_device(machine: Any) -> None:
-    from tests.streams.frames import MS, launch
+    from tests.harness import MS, launch
 
     theirs = sim.Device(0).create_stream()
     seen: list[str] = []
@@ -263,7 +263,7 @@ def test_the_default_stream_of_a_thread_is_the_default_stream_of_a_simulated_dev
 
 
 def test_a_stream_is_ordered_after_work_on_another(machine: Any) -> None:
-    from tests.streams.frames import MS, launch
+    from tests.harness import MS, launch
 
     theirs, ours = (sim.Device(0).create_stream() for _ in range(2))
     done: list[str] = []
@@ -400,7 +400,7 @@ HOSTILE = """if True:
     import numpy as np
     from penstock import as_tensor
     from penstock.tensor import DLDataType, TensorError
-    from tests.tensor.producers import Library
+    from tests.harness.producers import Library
 
     warnings.simplefilter("ignore")
     strided = np.lib.stride_tricks.as_strided
@@ -459,13 +459,7 @@ def test_no_tensor_ends_the_process_of_a_library_that_takes_it(library: str, tak
     module = pytest.importorskip(library)
     if library == "pyarrow" and not hasattr(module.Tensor, "from_dlpack"):
         pytest.skip("this PyArrow takes no DLPack")
-    ended = subprocess.run(
-        [sys.executable, "-c", HOSTILE.replace("TAKE", take)],
-        env={"PENSTOCK_DEVICE": "sim", "PYTHONPATH": ":".join(sys.path), "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run_python("-c", HOSTILE.replace("TAKE", take), JAX_PLATFORMS="cpu")
     assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "end"), (
         ended.stdout + ended.stderr[-2000:]
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,8 @@ import pytest
 from penstock import as_tensor
 from penstock.tensor import DLDataType, DLDevice, DLDeviceType, TensorError
 from penstock.tensor.types import element_from_name, element_from_typestr
-from tests.tensor.producers import Made
+from tests.harness.processes import run_python
+from tests.harness.producers import Made
 
 NARROW = {
     4: "bfloat16",
@@ -82,16 +81,13 @@ def test_without_ml_dtypes_a_narrow_tensor_can_still_be_passed_on() -> None:
     program = """if True:
         import sys; sys.modules["ml_dtypes"] = None
         from penstock import as_tensor
-        from tests.tensor.producers import BF16, Library
+        from tests.harness.producers import BF16, Library
         tensor = as_tensor(Library((1, 0), dtype=BF16))
         print(tensor.dl_dtype.name, tensor.itemsize, "dltensor" in repr(tensor.__dlpack__()))
         try: tensor.dtype
         except TypeError as error: print(error)
     """
-    environment = {"PENSTOCK_DEVICE": "sim", "PYTHONPATH": ":".join(sys.path)}
-    told = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    )
+    told = run_python("-c", program)
     assert told.stdout.splitlines() == [
         "bfloat16 2 True",
         (

@@ -26,8 +26,8 @@ every end of a cohort is a change. Two properties keep a change cheap:
   (:meth:`Processors._hand_over`).
 
 The model is exact: every grid ends at the same nanosecond as if each block were simulated by itself, as
-``tests/sim/block_by_block.py`` does. Decided against: treating blocks that end almost at the same time as ending
-together. That would make fewer cohorts, but a block that ends a nanosecond late can lose its slot to another
+``tests/gpu/sim/block_by_block.py`` does. Decided against: treating blocks that end almost at the same time as
+ending together. That would make fewer cohorts, but a block that ends a nanosecond late can lose its slot to another
 grid, and everything after it then differs.
 """
 

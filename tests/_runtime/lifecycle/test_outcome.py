@@ -1,0 +1,267 @@
+"""What a run says about its end: why it ended, what it counted, what was left; and a line of log."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+import threading
+from typing import Any
+
+import pytest
+
+from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition, op
+from penstock.core import EndedBy
+from tests._runtime.lifecycle.outcomes import doubling, join, outcome_of
+from tests.harness import App, MakeScheduler, Step, event_based, run, sink, source, through
+
+# The other ends.
+
+
+def test_a_run_that_is_stopped_says_so(scheduler: MakeScheduler) -> None:
+    outcome = outcome_of(
+        lambda app: app.add_operator(Step(app, body=lambda op, i, o: op.fragment.stop_execution())), scheduler
+    )
+    assert outcome.ended_by == "stopped"
+
+
+def test_a_run_that_reaches_its_longest_duration_says_so(scheduler: MakeScheduler) -> None:
+    outcome = outcome_of(
+        lambda app: app.add_operator(Step(app, PeriodicCondition(app, 300_000))), scheduler, max_duration_ms=1
+    )
+    assert outcome.ended_by is EndedBy.DURATION
+    assert outcome.seconds == pytest.approx(1e-3)
+    assert "'App' reached its duration after 0.001 s: 4 computes" in str(outcome)
+
+
+def test_a_run_that_fails_keeps_its_outcome(scheduler: MakeScheduler) -> None:
+    def fail(op: Step, i: Any, o: Any) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    app = App(lambda app: app.add_operator(Step(app, body=fail, name="bad")), scheduler)
+    with pytest.raises(ZeroDivisionError):
+        app.run()
+    assert app.outcome is not None
+    assert app.outcome.ended_by == "failed"
+    assert [str(error) for error in app.outcome.errors] == [
+        "ZeroDivisionError: on purpose (raised in compute of operator 'bad' (Step))"
+    ]
+
+
+def test_a_run_that_fails_while_it_stops_has_failed() -> None:
+    class Bad(Step):
+        def stop(self) -> None:
+            raise ZeroDivisionError("too late")
+
+    app = App(lambda app: app.add_operator(Bad(app, CountCondition(app, 1))))
+    with pytest.raises(ZeroDivisionError):
+        app.run()
+    assert app.outcome is not None
+    assert app.outcome.ended_by == "failed"
+
+
+def test_run_async_gives_the_outcome_too() -> None:
+    app = App(lambda app: app.add_flow(source(app, range(3)), sink(app, [])))
+    outcome = app.run_async().result(timeout=10)
+    assert outcome.computes == 6
+    assert app.outcome is outcome
+
+
+def test_the_outcome_is_of_the_last_run() -> None:
+    counts = [1, 5, 0]
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, counts.pop(0)), name="a")))
+    computes = []
+    while counts:
+        app.run()
+        assert app.outcome is not None
+        computes.append(app.outcome.operators["a"].computes)
+    assert computes == [1, 5, 0]
+
+
+def test_an_outcome_is_plain_data() -> None:
+    outcome = outcome_of(lambda app: app.add_flow(source(app, range(3)), sink(app, [])))
+    assert pickle.loads(pickle.dumps(outcome)) == copy.deepcopy(outcome) == outcome
+
+
+# What went through the ports.
+
+
+def test_what_was_dropped_and_left_is_in_the_outcome_by_port() -> None:
+    def compose(app: App) -> None:
+        burst = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=["out", "loose"],
+            body=lambda op, i, o: [o.emit(n, port) for n in range(5) for port in ("out", "loose")],
+            name="burst",
+        )
+        newest = Step(
+            app, inputs=[("in", {"policy": IOSpec.QueuePolicy.POP})], body=lambda op, i, o: i.receive()
+        )
+        app.add_flow(burst, newest, {("out", "in")})
+
+    app = App(compose)
+    outcome = app.run()
+    assert outcome.dropped == app.dropped() == {"burst.loose": 5, "step.in": 4}
+    assert outcome.operators["burst"].dropped == {"loose": 5}
+    assert outcome.operators["burst"].sent is None
+    assert "9 messages dropped" in str(outcome)
+
+
+def test_messages_are_counted_where_the_application_asks_for_it(scheduler: MakeScheduler) -> None:
+    def compose(app: App) -> None:
+        app.count_messages = True
+        twice = doubling(app)
+        many = Step(
+            app, inputs=[("in", {"size": IOSpec.ANY_SIZE})], body=lambda op, i, o: i.receive(), name="many"
+        )
+        pool = Step(app, inputs=[("in", {"size": 4})], body=lambda op, i, o: i.receive(), name="pool")
+        pool.spec.inputs["in"].condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
+        first = source(app, range(7), name="first")
+        app.add_flow(first, twice)
+        app.add_flow(twice, pool)
+        app.add_flow(source(app, range(3), name="second"), pool)
+        app.add_flow(first, many)
+
+    outcome = outcome_of(compose, scheduler)
+    ports = {name: (operator.received, operator.sent) for name, operator in outcome.operators.items()}
+    assert ports == {
+        "first": ({}, {"out": 7}),
+        "second": ({}, {"out": 3}),
+        "twice": ({"in": 7}, {"out": 14}),
+        "many": ({"in": 7}, {}),
+        "pool": ({"in": 17}, {}),
+    }
+
+
+@pytest.mark.parametrize("policy", IOSpec.QueuePolicy)
+def test_counted_messages_add_up_with_every_policy(policy: IOSpec.QueuePolicy) -> None:
+    def compose(app: App) -> None:
+        burst = Step(
+            app,
+            CountCondition(app, 3),
+            outputs=["out"],
+            body=lambda op, i, o: [o.emit(n) for n in range(5)],
+            name="a",
+        )
+        app.add_flow(
+            burst, Step(app, inputs=[("in", {"policy": policy})], body=lambda op, i, o: i.receive(), name="b")
+        )
+
+    app = App(compose)
+    app.count_messages = True
+    if policy is IOSpec.QueuePolicy.FAULT:
+        with pytest.raises(RuntimeError, match="full"):
+            app.run()
+    else:
+        app.run()
+    assert app.outcome is not None
+    a, b = app.outcome.operators["a"], app.outcome.operators["b"]
+    assert a.sent is not None
+    assert b.received is not None
+    assert b.received["in"] == b.computes
+    assert a.sent["out"] == b.received["in"] + b.dropped["in"] + b.undelivered.get("in", 0)
+
+
+# The log.
+
+
+def test_a_run_that_finished_is_one_line_of_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "penstock"):
+        run(lambda app: app.add_flow(source(app, range(3)), sink(app, [])))
+    assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("penstock.run", "INFO", "'App' finished after 0.000 s: 6 computes")
+    ]
+
+
+def test_a_run_that_starved_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    def compose(app: App) -> None:
+        both = join(app)
+        app.add_flow(source(app, range(1), name="short"), both, {("out", "left")})
+        app.add_flow(source(app, range(2), name="long"), both, {("out", "right")})
+
+    run(compose)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == (
+        "'App' starved after 0.000 s: 4 computes, 1 message undelivered; 'join' waits for a message at 'left' "
+        "from 'short' (ended after 1 compute), with 1 message left at 'right'"
+    )
+
+
+def test_a_run_that_failed_is_one_error_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    @op
+    def fail() -> None:
+        raise ZeroDivisionError("on purpose")
+
+    with pytest.raises(ZeroDivisionError):
+        run(lambda app: app.add_operator(fail(app)))
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.getMessage() == (
+        "'App' failed after 0.000 s: 0 computes; ZeroDivisionError: on purpose "
+        "(raised in compute of operator 'fail' (FunctionOperator))"
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+def test_computes_are_counted_whatever_the_number_of_workers(workers: int) -> None:
+    from penstock.resources import ManualClock
+    from penstock.schedulers import EventBasedScheduler
+
+    def compose(app: App) -> None:
+        last = source(app, range(200))
+        for n in range(4):
+            stage = through(app, name=f"stage{n}")
+            app.add_flow(last, stage)
+            last = stage
+        app.add_flow(last, sink(app, []))
+
+    def scheduler(app: Any, **settings: Any) -> Any:
+        return EventBasedScheduler(app, clock=ManualClock(app), worker_thread_number=workers, **settings)
+
+    outcome = outcome_of(compose, scheduler)
+    assert [operator.computes for operator in outcome.operators.values()] == [200] * 6
+
+
+def test_a_run_that_was_stopped_was_stopped_even_if_its_duration_is_over_by_then(
+    scheduler: MakeScheduler,
+) -> None:
+    def stop_and_sleep(op: Step, i: Any, o: Any) -> None:
+        op.fragment.stop_execution()
+        op.fragment.scheduler().clock.sleep_for("5ms")
+
+    outcome = outcome_of(
+        lambda app: app.add_operator(Step(app, body=stop_and_sleep)), scheduler, max_duration_ms=1
+    )
+    assert outcome.ended_by is EndedBy.STOPPED
+
+
+def test_a_run_that_could_not_be_composed_does_not_have_the_outcome_of_the_one_before() -> None:
+    runs: list[int] = []
+
+    def compose(app: App) -> None:
+        runs.append(1)
+        if len(runs) == 2:
+            raise ZeroDivisionError("on purpose")
+        app.add_operator(Step(app, CountCondition(app, 1)))
+
+    app = App(compose)
+    app.run()
+    assert app.outcome is not None
+    with pytest.raises(ZeroDivisionError):
+        app.run()
+    assert app.outcome is None
+
+
+def test_a_stop_after_the_end_does_not_change_the_outcome() -> None:
+    done = threading.Event()
+
+    class Late(Step):
+        def stop(self) -> None:
+            self.fragment.stop_execution()
+            done.set()
+
+    outcome = outcome_of(lambda app: app.add_operator(Late(app, CountCondition(app, 1))), event_based)
+    assert done.is_set()
+    assert outcome.ended_by == "finished"

@@ -1,0 +1,54 @@
+"""Ctrl-C and SIGTERM in a process of its own: every operator is stopped, and the process ends as it should."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.harness.processes import signal_python
+
+FOREVER = """
+import atexit, signal, sys, threading
+from penstock import Application, Operator, schedulers
+
+class Forever(Operator):
+    def compute(self, op_input, op_output, context):
+        if not ready.is_set():
+            ready.set()
+            print("running", flush=True)
+
+    def stop(self):
+        print("stopped", flush=True)
+
+class App(Application):
+    def compose(self):
+        self.scheduler(getattr(schedulers, sys.argv[1])(self))
+        self.add_operator(Forever(self))
+
+ready = threading.Event()
+# A parent that runs in the background may have left the signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+atexit.register(print, "exit")
+app = App()
+try:
+    app.run()
+except KeyboardInterrupt:
+    print("KeyboardInterrupt", flush=True)
+finally:
+    print(app.outcome.ended_by, threading.active_count(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["GreedyScheduler", "MultiThreadScheduler", "EventBasedScheduler"])
+def test_ctrl_c_stops_every_operator_and_comes_out_of_run(scheduler: str) -> None:
+    ended = signal_python(signal.SIGINT, "-c", FOREVER, scheduler)
+    printed = ["stopped", "KeyboardInterrupt", "interrupted 1", "exit"]
+    assert (ended.stdout.splitlines(), ended.returncode) == (printed, 0), ended.stderr
+
+
+@pytest.mark.parametrize("scheduler", ["GreedyScheduler", "EventBasedScheduler"])
+def test_sigterm_stops_every_operator_and_ends_the_process_with_143(scheduler: str) -> None:
+    ended = signal_python(signal.SIGTERM, "-c", FOREVER, scheduler)
+    printed = ["stopped", "interrupted 1", "exit"]
+    assert (ended.stdout.splitlines(), ended.returncode) == (printed, 143), ended.stderr

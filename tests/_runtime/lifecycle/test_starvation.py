@@ -1,0 +1,318 @@
+"""Who waits for what will never come, and of what that is said."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from penstock import ConditionType, CountCondition
+from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
+from penstock.core import EndedBy
+from tests._runtime.lifecycle.outcomes import doubling, join, outcome_of
+from tests.harness import App, MakeScheduler, Step, sink, source, through
+
+# Finished.
+
+
+def test_a_chain_whose_source_has_ended_is_finished(scheduler: MakeScheduler) -> None:
+    def compose(app: App) -> None:
+        middle = through(app, name="middle")
+        app.add_flow(source(app, range(5)), middle)
+        app.add_flow(middle, sink(app, []))
+
+    outcome = outcome_of(compose, scheduler)
+    assert outcome.ended_by is EndedBy.FINISHED
+    assert {name: op.computes for name, op in outcome.operators.items()} == {
+        "source": 5,
+        "middle": 5,
+        "sink": 5,
+    }
+    assert outcome.computes == 15
+    assert (outcome.starved, outcome.errors, outcome.dropped, outcome.undelivered) == ((), (), {}, {})
+
+
+def test_a_filter_that_lets_nothing_through_is_finished() -> None:
+    def compose(app: App) -> None:
+        keep = Step(app, inputs=["in"], outputs=["out"], body=lambda op, i, o: i.receive(), name="keep")
+        app.add_flow(source(app, range(5)), keep)
+        app.add_flow(keep, sink(app, []))
+
+    outcome = outcome_of(compose)
+    assert outcome.ended_by == "finished"
+    assert outcome.operators["sink"].computes == 0
+
+
+def test_a_consumer_that_ends_by_its_own_count_finishes_the_run() -> None:
+    def compose(app: App) -> None:
+        middle = through(app, name="middle")
+        app.add_flow(source(app, range(9)), middle)
+        app.add_flow(middle, sink(app, [], CountCondition(app, 1)))
+
+    outcome = outcome_of(compose)
+    assert outcome.ended_by == "finished"
+    assert outcome.undelivered == {"middle.in": 1, "sink.in": 1}
+
+
+def test_a_join_whose_sources_end_together_is_finished() -> None:
+    def compose(app: App) -> None:
+        both = join(app)
+        app.add_flow(source(app, range(3), name="a"), both, {("out", "left")})
+        app.add_flow(source(app, range(3), name="b"), both, {("out", "right")})
+
+    assert outcome_of(compose).ended_by == "finished"
+
+
+def test_a_loop_that_carries_a_state_from_frame_to_frame_is_finished(scheduler: MakeScheduler) -> None:
+    """After the last frame its state still waits; it came from the loop itself."""
+
+    def compose(app: App) -> None:
+        def step(op: Step, i: Any, o: Any) -> None:
+            o.emit(i.receive("state") + i.receive("frame"), "out")
+
+        add = Step(app, inputs=["state", "frame"], outputs=["out"], body=step, name="add")
+        delay = through(app, name="delay")
+        app.add_flow(source(app, range(4), name="frames"), add, {("out", "frame")})
+        app.add_flow(source(app, [0], name="seed"), add, {("out", "state")})
+        app.add_flow(add, delay)
+        app.add_flow(delay, add, {("out", "state")})
+
+    outcome = outcome_of(compose, scheduler)
+    assert outcome.ended_by == "finished", str(outcome)
+    assert outcome.operators["add"].computes == 4
+
+
+def test_a_loop_that_was_never_needed_is_finished() -> None:
+    """The operator that would send work back never ran, and the one it would go to did."""
+
+    def compose(app: App) -> None:
+        work = Step(
+            app,
+            inputs=["in"],
+            outputs=["done", "again"],
+            body=lambda op, i, o: o.emit(i.receive(), "done"),
+            name="work",
+        )
+        retry = through(app, name="retry")
+        app.add_flow(source(app, range(3)), work)
+        app.add_flow(work, sink(app, []), {("done", "in")})
+        app.add_flow(work, retry, {("again", "in")})
+        app.add_flow(retry, work)
+
+    assert outcome_of(compose).ended_by == "finished"
+
+
+def test_what_is_left_at_an_input_that_may_be_left_is_no_starvation() -> None:
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.input("frame")
+            spec.input("setting").condition(ConditionType.NONE)
+
+        main = Step(app, setup=setup, body=lambda op, i, o: i.receive("frame"), name="main")
+        app.add_flow(source(app, range(2), name="frames"), main, {("out", "frame")})
+        app.add_flow(source(app, [1], name="settings"), main, {("out", "setting")})
+
+    outcome = outcome_of(compose)
+    assert outcome.ended_by == "finished"
+    assert outcome.undelivered == {"main.setting": 1}
+
+
+def test_a_source_that_ends_by_a_switch_is_finished() -> None:
+    def compose(app: App) -> None:
+        switch = BooleanCondition(app)
+        a = Step(app, switch, outputs=["out"], body=lambda op, i, o: switch.disable_tick(), name="a")
+        app.add_flow(a, sink(app, []))
+
+    assert outcome_of(compose).ended_by == "finished"
+
+
+# Starved.
+
+
+@pytest.mark.parametrize("longer", [4, 9])
+def test_a_join_of_which_one_source_ended_early_is_starved_and_says_of_what(
+    scheduler: MakeScheduler, longer: int
+) -> None:
+    def compose(app: App) -> None:
+        both = join(app)
+        app.add_flow(source(app, range(3), name="short"), both, {("out", "left")})
+        app.add_flow(source(app, range(longer), name="long"), both, {("out", "right")})
+
+    outcome = outcome_of(compose, scheduler)
+    assert outcome.ended_by is EndedBy.STARVED
+    (starved,) = outcome.starved
+    assert (starved.operator, starved.computes, starved.left) == ("join", 3, {"right": 1})
+    assert str(starved) == (
+        "'join' waits for a message at 'left' from 'short' (ended after 3 computes), with 1 message left at 'right'"
+    )
+
+
+def test_a_feedback_loop_without_a_first_message_is_starved(scheduler: MakeScheduler) -> None:
+    def compose(app: App) -> None:
+        def step(op: Step, i: Any, o: Any) -> None:
+            o.emit(i.receive("state") + i.receive("frame"), "out")
+
+        add = Step(app, inputs=["state", "frame"], outputs=["out"], body=step, name="add")
+        app.add_flow(source(app, range(4), name="frames"), add, {("out", "frame")})
+        app.add_flow(add, add, {("out", "state")})
+
+    outcome = outcome_of(compose, scheduler)
+    assert outcome.ended_by == "starved"
+    (starved,) = outcome.starved
+    assert str(starved) == (
+        "'add' waits for a message at 'state' from 'add' (waits for it in turn, after 0 computes), "
+        "with 1 message left at 'frame'"
+    )
+
+
+def test_a_loop_that_nothing_ever_enters_is_starved() -> None:
+    def compose(app: App) -> None:
+        a, b = through(app, name="a"), through(app, name="b")
+        app.add_flow(a, b)
+        app.add_flow(b, a)
+
+    outcome = outcome_of(compose)
+    assert outcome.ended_by == "starved"
+    assert str(outcome.starved[0]) == (
+        "'a' waits for a message at 'in' from 'b' (waits for it in turn, after 0 computes), and never ran"
+    )
+
+
+def test_a_batch_that_never_fills_is_starved() -> None:
+    def compose(app: App) -> None:
+        batch = Step(app, inputs=[("in", {"size": 4})], body=lambda op, i, o: i.receive(), name="batch")
+        app.add_flow(source(app, range(10)), batch)
+
+    outcome = outcome_of(compose)
+    assert [(s.operator, s.computes, s.left) for s in outcome.starved] == [("batch", 2, {"in": 2})]
+
+
+def test_a_join_over_several_ports_by_one_condition_is_starved() -> None:
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.input("p", size=4)
+            spec.input("q", size=4)
+            spec.multi_port_condition(
+                ConditionType.MULTI_MESSAGE_AVAILABLE, ["p", "q"], sampling_mode="SumOfAll", min_sum=4
+            )
+
+        both = Step(app, setup=setup, body=lambda op, i, o: (i.receive("p"), i.receive("q")), name="both")
+        app.add_flow(source(app, range(3)), both, {("out", "p")})
+
+    outcome = outcome_of(compose)
+    assert outcome.ended_by == "starved"
+    assert outcome.starved[0].left == {"p": 3}
+    assert [waiting.port for waiting in outcome.starved[0].waits_for] == ["q"]
+
+
+def test_an_operator_that_a_condition_never_let_run_is_starved() -> None:
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app, name="signal")
+        event.event_state = AsynchronousEventState.WAIT
+        app.add_flow(Step(app, event, outputs=["out"], name="camera"), sink(app, []))
+
+    outcome = outcome_of(compose)
+    assert [str(starved) for starved in outcome.starved] == [
+        "'camera' waits for condition 'signal', and never ran"
+    ]
+
+
+def test_a_circle_of_full_queues_is_starved() -> None:
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.input("in").condition(ConditionType.NONE)
+            spec.output("out")
+
+        a = Step(app, setup=setup, body=lambda op, i, o: o.emit(1), name="a")  # never receives
+        b = through(app, name="b")
+        app.add_flow(a, b)
+        app.add_flow(b, a)
+
+    outcome = outcome_of(compose)
+    assert outcome.ended_by == "starved", str(outcome)
+    assert {starved.operator for starved in outcome.starved} == {"a", "b"}
+    assert "waits for room at 'in' of 'b', which waits for it in turn" in str(outcome)
+
+
+def test_a_circle_in_which_one_has_ended_by_its_own_count_is_finished() -> None:
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.input("in").condition(ConditionType.NONE)
+            spec.output("out")
+
+        a = Step(app, setup=setup, body=lambda op, i, o: o.emit(1), name="a")
+        b = through(app, CountCondition(app, 1), name="b")
+        app.add_flow(a, b)
+        app.add_flow(b, a)
+
+    outcome = outcome_of(compose)
+    assert outcome.ended_by == "finished"
+    assert outcome.undelivered == {"a.in": 1, "b.in": 1}
+
+
+def test_an_operator_behind_a_starved_one_is_not_reported_for_it() -> None:
+    def compose(app: App) -> None:
+        both = Step(
+            app,
+            inputs=["left", "right"],
+            outputs=["out"],
+            body=lambda op, i, o: (i.receive("left"), i.receive("right")),
+        )
+        app.add_flow(source(app, [], name="none"), both, {("out", "left")})
+        app.add_flow(source(app, [1], name="one"), both, {("out", "right")})
+        app.add_flow(both, sink(app, []))
+
+    outcome = outcome_of(compose)
+    assert [starved.operator for starved in outcome.starved] == ["step"]
+
+
+def test_a_shared_queue_with_too_little_room_is_starved_and_says_so() -> None:
+    """Three of four places are taken, and one of its producers wants two."""
+
+    def compose(app: App) -> None:
+        twice = doubling(app)
+        four = Step(app, inputs=[("in", {"size": 4})], body=lambda op, i, o: i.receive(), name="four")
+        app.add_flow(source(app, range(7)), twice)
+        app.add_flow(twice, four)
+        app.add_flow(source(app, range(3), name="second"), four)
+
+    outcome = outcome_of(compose)
+    assert outcome.ended_by == "starved"
+    assert "'twice' (waits for room for 2 messages there, after 2 computes)" in str(outcome)
+
+
+def test_a_seed_that_no_frame_ever_joined_is_starved() -> None:
+    def compose(app: App) -> None:
+        def step(op: Step, i: Any, o: Any) -> None:
+            o.emit(i.receive("state") + i.receive("frame"), "out")
+
+        add = Step(app, inputs=["state", "frame"], outputs=["out"], body=step, name="add")
+        app.add_flow(source(app, [], name="frames"), add, {("out", "frame")})
+        app.add_flow(source(app, [0], name="seed"), add, {("out", "state")})
+        app.add_flow(add, add, {("out", "state")})
+
+    outcome = outcome_of(compose)
+    assert [(starved.operator, starved.left) for starved in outcome.starved] == [("add", {"state": 1})]
+
+
+@pytest.mark.parametrize("end", ["stopped", "failed"])
+def test_only_a_run_that_ended_by_itself_is_searched_for_who_starves(end: str) -> None:
+    def compose(app: App) -> None:
+        def body(op: Step, i: Any, o: Any) -> None:
+            if op.ticks == 20:
+                if end == "failed":
+                    raise ZeroDivisionError
+                app.stop_execution()
+
+        both = join(app)
+        app.add_flow(source(app, range(1), name="short"), both, {("out", "left")})
+        app.add_flow(source(app, range(2), name="long"), both, {("out", "right")})
+        app.add_operator(Step(app, body=body, name="last"))
+
+    app = App(compose)
+    with contextlib.suppress(ZeroDivisionError):
+        app.run()
+    assert app.outcome is not None
+    assert (app.outcome.ended_by, app.outcome.starved) == (end, ())
+    assert app.outcome.undelivered == {"join.right": 1}

@@ -1,0 +1,283 @@
+"""Arrays that are emitted arrive as tensors, ordered after the work behind them whoever made them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition, IOSpec, TensorMap, as_tensor, gpu
+from penstock.core import PortError
+from penstock.gpu import sim
+from penstock.tensor import TensorError
+from tests.harness import MS, MakeScheduler, Step, greedy, launch, run
+from tests.harness.producers import Library
+
+pytestmark = pytest.mark.usefixtures("machine")
+
+FRAMES = 5
+
+
+class ByInterface:
+    """An array whose library says on which stream it makes it, as Numba's do."""
+
+    def __init__(self, memory: np.ndarray, stream: Any) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": memory.shape,
+            "typestr": memory.dtype.str,
+            "data": (memory.ctypes.data, False),
+            "strides": None,
+            "version": 3,
+            "stream": int(stream),
+        }
+        self.memory = memory
+
+
+class ByHandshake:
+    """An array whose library has streams of its own and orders whichever it is told, as JAX does."""
+
+    def __init__(self, memory: np.ndarray, stream: Any) -> None:
+        self.memory, self.stream = memory, stream
+        self.told: list[int | None] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+    def __dlpack__(self, *, stream: int | None = None, max_version: Any = None) -> Any:
+        self.told.append(stream)
+        gpu.Stream.from_handle(stream).wait(self.stream.stream)
+        return self.memory.__dlpack__(max_version=max_version)
+
+
+def as_a_tensor(memory: np.ndarray, stream: Any) -> Any:
+    return as_tensor(ByInterface(memory, stream))
+
+
+@pytest.mark.parametrize("array", [ByInterface, ByHandshake, as_a_tensor])
+def test_what_another_library_makes_on_its_own_stream_arrives_right(
+    scheduler: MakeScheduler, array: Any
+) -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
+            library = context.allocate_cuda_stream("the library's")
+            memory = np.zeros(1, np.int64)
+            launch(library, 2 * MS, lambda: memory.fill(7))
+            op_output.emit({"frame": array(memory, library)}, "out")
+
+        def read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")["frame"]
+            memory = frame.owner.memory
+            launch(op_input.receive_cuda_stream("in"), MS / 10, lambda: app.seen.append(int(memory[0])))
+
+        app.add_flow(
+            Step(app, CountCondition(app, FRAMES), outputs=("out",), body=make, name="make"),
+            Step(app, inputs=("in",), body=read, name="read"),
+        )
+
+    assert run(compose, scheduler).seen == [7] * FRAMES
+
+
+def test_an_array_made_on_the_senders_stream_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[Any] = []
+    wait = sim.Stream.wait
+    monkeypatch.setattr(sim.Stream, "wait", lambda self, other: waits.append(other) or wait(self, other))
+
+    def compose(app: Any) -> None:
+        def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("own")
+            op_output.set_cuda_stream(stream, "out")
+            launch(stream, MS, lambda: None)
+            op_output.emit({"frame": ByInterface(np.zeros(1), stream)}, "out")
+
+        def read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            op_input.receive_cuda_stream("in")
+
+        app.add_flow(
+            Step(app, CountCondition(app, 1), outputs=("out",), body=make, name="make"),
+            Step(app, inputs=("in",), body=read, name="read"),
+        )
+
+    run(compose)
+    assert len(waits) == 1
+
+
+def passing(
+    sent: list[Any], stages: int = 0, receivers: int = 1, scheduler: MakeScheduler = greedy
+) -> list[list[Any]]:
+    """Emit objects one by one through so many operators; return what each receiver got."""
+    got: list[list[Any]] = [[] for _ in range(receivers)]
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit(sent[self.ticks - 1], "out")
+
+        last = Step(app, CountCondition(app, len(sent)), outputs=("out",), body=send, name="send")
+        for n in range(stages):
+            stage = Step(
+                app,
+                inputs=("in",),
+                outputs=("out",),
+                body=lambda self, op_input, op_output, context: op_output.emit(op_input.receive("in"), "out"),
+                name=f"stage{n}",
+            )
+            app.add_flow(last, stage)
+            last = stage
+        for n in range(receivers):
+            keep = Step(
+                app,
+                inputs=("in",),
+                body=lambda self, op_input, *_, n=n: got[n].append(op_input.receive("in")),
+                name=f"keep{n}",
+            )
+            app.add_flow(last, keep)
+
+    run(compose, scheduler)
+    return got
+
+
+def test_a_dict_of_arrays_arrives_as_tensors_by_name(scheduler: MakeScheduler) -> None:
+    left, right = np.arange(6.0).reshape(2, 3), np.ones(4, np.uint8)
+    [[message]] = passing([{"left": left, "right": right}], scheduler=scheduler)
+    assert type(message) is TensorMap
+    assert list(message) == ["left", "right"]
+    assert message["left"].owner is left
+    assert np.array_equal(np.asarray(message["right"]), right)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"frame": np.zeros(3), "number": 4},
+        {0: np.zeros(3)},
+        {"mean": np.float32(1), "n": np.int64(2)},
+        np.zeros(3),
+        [np.zeros(3)],
+        (np.zeros(3), np.zeros(3)),
+        np.float32(3),
+        {"x"},
+    ],
+    ids=repr,
+)
+def test_everything_else_arrives_as_the_object_it_is(data: Any) -> None:
+    [[got]] = passing([data], stages=2)
+    assert got is data
+
+
+def test_a_tensor_and_a_map_of_tensors_can_be_emitted() -> None:
+    tensor, library = as_tensor(np.zeros(3)), as_tensor(Library())
+    [[first, second, third]] = passing([tensor, TensorMap(a=tensor, b=library), library])
+    assert first is tensor
+    assert type(second) is TensorMap
+    assert second["a"] is tensor
+    assert second["b"] is library  # without a stream of the sender it says itself what it comes after
+    assert third is library
+
+
+def test_through_five_operators_it_is_the_same_memory(scheduler: MakeScheduler) -> None:
+    arrays = [np.full((4, 4), n, np.float32) for n in range(FRAMES)]
+    [got] = passing([{"frame": array} for array in arrays], stages=5, scheduler=scheduler)
+    assert [message["frame"].data for message in got] == [array.ctypes.data for array in arrays]
+    assert all(message["frame"].owner is array for message, array in zip(got, arrays, strict=True))
+    for message, array in zip(got, arrays, strict=True):
+        np.asarray(message["frame"])[0, 0] = -1
+        assert array[0, 0] == -1
+
+
+def test_every_receiver_gets_the_same_memory(scheduler: MakeScheduler) -> None:
+    array = np.arange(3)
+    got = passing([{"frame": array}], receivers=3, scheduler=scheduler)
+    assert [message["frame"].data for [message] in got] == 3 * [array.ctypes.data]
+
+
+@pytest.mark.parametrize("stamp", [-1, 5])
+@pytest.mark.parametrize("size", [1, 2, IOSpec.ANY_SIZE])
+def test_what_a_receiver_does_to_its_map_is_its_own_business(
+    size: Any, stamp: int, scheduler: MakeScheduler
+) -> None:
+    left: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit({"a": np.zeros(1), "b": np.ones(1)}, "out", acq_timestamp=stamp)
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            message = op_input.receive("in")
+            for one in message if isinstance(message, tuple) else [message]:
+                left.append(sorted(one))
+                one.clear()
+
+        source = Step(app, CountCondition(app, 2), outputs=("out",), body=send, name="send")
+        for n in range(3):
+            app.add_flow(source, Step(app, inputs=(("in", {"size": size}),), body=take, name=f"take{n}"))
+
+    run(compose, scheduler)
+    assert left == 6 * [["a", "b"]]
+
+
+def test_an_array_that_cannot_be_a_tensor_is_refused_by_operator_port_and_entry() -> None:
+    with pytest.raises(TensorError) as caught:
+        passing([{"frame": np.zeros(3), "labels": np.array(["a", "b"])}])
+    assert str(caught.value).startswith(
+        "operator 'send', output 'out': 'labels': numpy.ndarray cannot be a tensor (__dlpack__: "
+    )
+    assert "unsupported dtype '<U1'" in str(caught.value)
+    assert caught.value.__notes__ == ["raised in compute of operator 'send' (Step)"]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "port", "complaint"),
+    [
+        (("out",), "", "operator 'odd', output 'out': 'x': numpy"),
+        (("left", "right"), "right", "operator 'odd', output 'right': 'x': numpy"),
+        (("left", "right"), "", "operator 'odd' has the outputs 'left', 'right': name one"),
+        ((), "", "operator 'odd' has the outputs"),
+        (("out",), "nowhere", "operator 'odd' has no output 'nowhere'"),
+    ],
+)
+def test_the_port_of_what_is_refused_is_the_one_that_was_meant(
+    outputs: Any, port: str, complaint: str
+) -> None:
+    def compose(app: Any) -> None:
+        def odd(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit({"x": np.array(["a"])}, port)
+
+        app.add_operator(Step(app, CountCondition(app, 1), outputs=outputs, body=odd, name="odd"))
+
+    with pytest.raises((TensorError, PortError)) as caught:
+        run(compose)
+    assert str(caught.value).startswith(complaint)
+
+
+def test_the_first_and_the_last_of_several_are_by_name_on_every_kind_of_port() -> None:
+    got: list[Any] = []
+
+    def compose(app: Any) -> None:
+        for size, name in ((IOSpec.ANY_SIZE, "any"), (2, "two")):
+            sources = [
+                Step(
+                    app,
+                    CountCondition(app, 1),
+                    outputs=("out",),
+                    body=lambda self, i, o, c, n=n: o.emit({"x": np.full(1, n)}),
+                    name=f"{name}{n}",
+                )
+                for n in range(2)
+            ]
+            take = Step(
+                app,
+                inputs=(("in", {"size": size}),),
+                body=lambda self, op_input, *_: got.append(op_input.receive("in")),
+                name=name,
+            )
+            for source in sources:
+                app.add_flow(source, take)
+
+    run(compose)
+    for messages in got:
+        assert sorted(int(np.asarray(message["x"])[0]) for message in messages) == [0, 1]

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import ConditionType, CountCondition, IOSpec
+from penstock.core import PortError, QueueFullError
+from tests.harness import App, MakeScheduler, Step, run, sink, source
+
+POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
+
+
+def test_any_object_is_passed_on_as_it_is() -> None:
+    values = [{"image": np.arange(3), "count": 2}, (1, "x"), [1, 2], lambda: None, object()]
+    taken: list[Any] = []
+    run(lambda app: app.add_flow(source(app, values), sink(app, taken)))
+    assert len(taken) == len(values)
+    assert all(got is sent for got, sent in zip(taken, values, strict=True))
+
+
+def test_receive_on_an_empty_port_gives_none() -> None:
+    taken: list[Any] = []
+
+    def body(op: Step, i: Any, o: Any) -> None:
+        taken.append((i.receive("in"), i.receive("in")))
+
+    run(lambda app: app.add_flow(source(app, [1]), Step(app, inputs=["in"], body=body)))
+    assert taken == [(1, None)]
+
+
+def test_the_port_name_can_be_left_out_where_there_is_one() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        a = Step(app, CountCondition(app, 2), outputs=["out"], body=lambda op, i, o: o.emit(op.ticks))
+        app.add_flow(a, Step(app, inputs=["in"], body=lambda op, i, o: taken.append(i.receive()), name="b"))
+
+    run(compose)
+    assert taken == [1, 2]
+
+
+def test_an_unknown_port_lists_the_ports_and_the_note_names_the_operator() -> None:
+    def compose(app: App) -> None:
+        a = Step(app, CountCondition(app, 1), outputs=["x", "y"], body=lambda op, i, o: o.emit(1), name="a")
+        app.add_operator(a)
+
+    with pytest.raises(PortError, match=r"operator 'a' has the outputs 'x', 'y': name one") as caught:
+        run(compose)
+    assert caught.value.__notes__ == ["raised in compute of operator 'a' (Step)"]
+
+    def ask(op: Step, i: Any, o: Any) -> None:
+        i.receive("inn")
+
+    with pytest.raises(PortError, match=r"operator 'b' has no input 'inn'; it has 'in'"):
+        run(lambda app: app.add_flow(source(app, [1]), Step(app, inputs=["in"], body=ask, name="b")))
+
+
+def test_several_emits_in_one_compute_arrive_in_order() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def burst(op: Step, i: Any, o: Any) -> None:
+            for n in range(3):
+                o.emit((op.ticks, n))
+
+        a = Step(app, CountCondition(app, 2), outputs=[("out", {"size": 3})], body=burst, name="a")
+        b = Step(app, inputs=[("in", {"size": 3})], body=lambda op, i, o: taken.extend(i.receive()), name="b")
+        app.add_flow(a, b)
+
+    run(compose)
+    assert taken == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]
+
+
+def overflow(policy: Any, scheduler: MakeScheduler) -> tuple[App, list[Any]]:
+    """Five emits in one compute into a queue of two."""
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def burst(op: Step, i: Any, o: Any) -> None:
+            for n in range(5):
+                o.emit(n)
+
+        def setup(spec: Any) -> None:
+            spec.input("in", size=2, policy=policy).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
+
+        a = Step(app, CountCondition(app, 1), outputs=["out"], body=burst, name="a")
+        b = Step(app, setup=setup, body=lambda op, i, o: taken.extend(i.receive()), name="b")
+        app.add_flow(a, b)
+
+    return run(compose, scheduler), taken
+
+
+def test_a_full_queue_pops_the_oldest_and_counts_it(scheduler: MakeScheduler) -> None:
+    app, taken = overflow(POP, scheduler)
+    assert taken == [3, 4]
+    assert app.dropped() == {"b.in": 3}
+    assert app.graph.find("b").dropped("in") == 3
+
+
+def test_a_full_queue_rejects_the_newest_and_counts_it(scheduler: MakeScheduler) -> None:
+    app, taken = overflow(REJECT, scheduler)
+    assert taken == [0, 1]
+    assert app.dropped() == {"b.in": 3}
+
+
+@pytest.mark.parametrize("policy", [FAULT, None])
+def test_a_full_queue_faults_in_the_producer(scheduler: MakeScheduler, policy: Any) -> None:
+    with pytest.raises(QueueFullError, match=r"input 'in' of operator 'b' is full \(2 waiting\)") as caught:
+        overflow(policy, scheduler)
+    assert caught.value.__notes__ == ["raised in compute of operator 'a' (Step)"]
+
+
+def test_the_policy_of_an_output_holds_where_the_input_has_none() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        a = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=[("out", {"policy": POP})],
+            body=lambda op, i, o: (o.emit(1), o.emit(2)),
+        )
+        app.add_flow(a, sink(app, taken))
+
+    app = run(compose)
+    assert taken == [2]
+    assert app.dropped() == {"sink.in": 1}
+
+
+def test_a_policy_can_be_set_after_construction() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        a = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=["out"],
+            body=lambda op, i, o: (o.emit(1), o.emit(2)),
+            name="a",
+        )
+        b = sink(app, taken)
+        b.queue_policy("in", policy=REJECT)
+        app.add_flow(a, b)
+        with pytest.raises(PortError, match="has no input 'out'"):
+            b.queue_policy("out", policy=REJECT)
+
+    run(compose)
+    assert taken == [1]
+
+
+def test_what_still_waited_at_the_end_is_counted() -> None:
+    def compose(app: App) -> None:
+        b = Step(app, inputs=[("in", {"size": 4})], name="b")
+        app.add_flow(source(app, range(3)), b)
+
+    app = run(compose)
+    assert app.undelivered() == {"b.in": 3}
+    assert app.dropped() == {}
+
+
+def test_a_receivers_port_gives_a_tuple_with_one_message_of_each_connection() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        join = Step(
+            app,
+            inputs=[("all", {"size": IOSpec.ANY_SIZE})],
+            body=lambda op, i, o: taken.append(i.receive("all")),
+        )
+        for name in "abc":
+            app.add_flow(source(app, [f"{name}1", f"{name}2"], name=name), join)
+
+    run(compose)
+    assert taken == [("a1", "b1", "c1"), ("a2", "b2", "c2")]
+
+
+def test_a_preceding_count_port_waits_for_as_many_messages_as_connections() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        join = Step(
+            app,
+            inputs=[("all", {"size": IOSpec.PRECEDING_COUNT})],
+            body=lambda op, i, o: taken.append(tuple(sorted(i.receive("all")))),
+        )
+        for name in "abc":
+            app.add_flow(source(app, [f"{name}1", f"{name}2"], name=name), join)
+
+    run(compose)
+    assert [len(batch) for batch in taken] == [3, 3]
+
+
+def test_a_timestamp_travels_with_its_message_and_only_with_it() -> None:
+    seen: list[Any] = []
+
+    def compose(app: App) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
+            o.emit("data", "out", acq_timestamp=500) if op.ticks == 1 else o.emit("data", "out")
+
+        def take(op: Step, i: Any, o: Any) -> None:
+            seen.append((i.receive("in"), i.get_acquisition_timestamp("in"), i.get_acquisition_timestamps()))
+
+        app.add_flow(
+            Step(app, CountCondition(app, 2), outputs=["out"], body=send), Step(app, inputs=["in"], body=take)
+        )
+
+    run(compose)
+    assert seen == [("data", 500, [500]), ("data", None, [])]
+
+
+@pytest.mark.parametrize("timestamp", [500, np.int64(500), np.uint32(500)])
+def test_a_timestamp_of_any_library_comes_out_as_an_int(timestamp: Any) -> None:
+    seen: list[Any] = []
+
+    def compose(app: App) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
+            i.receive("in")
+            seen.append(i.get_acquisition_timestamp("in"))
+
+        app.add_flow(
+            Step(
+                app,
+                CountCondition(app, 1),
+                outputs=["out"],
+                body=lambda op, i, o: o.emit("data", "out", acq_timestamp=timestamp),
+            ),
+            Step(app, inputs=["in"], body=take),
+        )
+
+    run(compose)
+    assert seen == [500]
+    assert type(seen[0]) is int
+
+
+def test_timestamps_of_a_receivers_port_come_one_for_each_message() -> None:
+    seen: list[Any] = []
+
+    def compose(app: App) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
+            seen.append((i.receive("all"), i.get_acquisition_timestamps("all")))
+
+        join = Step(app, inputs=[("all", {"size": IOSpec.ANY_SIZE})], body=take, name="join")
+        for n, name in enumerate("ab"):
+            app.add_flow(
+                Step(
+                    app,
+                    CountCondition(app, 1),
+                    outputs=["out"],
+                    body=lambda op, i, o, n=n: o.emit(n, "out", acq_timestamp=100 + n),
+                    name=name,
+                ),
+                join,
+            )
+
+    run(compose)
+    assert seen == [((0, 1), [100, 101])]
+
+
+def test_nothing_that_was_received_is_kept_after_compute() -> None:
+    import gc
+    import weakref
+
+    class Data:
+        pass
+
+    kept: list[weakref.ref[Data]] = []
+    alive: list[int] = []
+
+    def compose(app: App) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
+            gc.collect()
+            alive.append(sum(reference() is not None for reference in kept))
+            data = Data()
+            kept.append(weakref.ref(data))
+            o.emit(data, "out", acq_timestamp=op.ticks if op.ticks > 2 else -1)
+
+        a = Step(app, CountCondition(app, 6), outputs=["out"], body=send, name="a")
+        app.add_flow(a, Step(app, inputs=["in"], body=lambda op, i, o: i.receive() and None, name="b"))
+
+    run(compose)
+    assert alive == [0] * 6

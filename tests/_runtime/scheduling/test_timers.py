@@ -1,0 +1,98 @@
+"""Timers: when operators are due, and who waits for that no longer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock._runtime.compiled import is_compiled
+from penstock._runtime.scheduling.timers import Timers
+from penstock.conditions import (
+    AsynchronousCondition,
+    AsynchronousEventState,
+    BooleanCondition,
+    CountCondition,
+    MultiMessageAvailableTimeoutCondition,
+    PeriodicCondition,
+)
+from tests._runtime.scheduling.counting_clock import MS
+from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink
+
+
+def test_an_operator_that_ran_before_its_time_no_longer_waits_for_it(scheduler: MakeScheduler) -> None:
+    lengths: list[int] = []
+
+    def compose(app: App) -> None:
+        taken: list[Any] = []
+        clock = app.scheduler().clock
+
+        def receive(body: Step, op_input: Any, op_output: Any) -> None:
+            taken.append(op_input.receive("in"))
+            assert app._engine is not None
+            lengths.append(len(app._engine.timers))
+
+        def emit(body: Step, op_input: Any, op_output: Any) -> None:
+            clock.sleep_for(1 * MS)  # so that each time waited for is another
+            op_output.emit(body.ticks, "out")
+
+        ticks = Step(app, CountCondition(app, 500), outputs=["out"], name="source", body=emit)
+        timeout = MultiMessageAvailableTimeoutCondition(app, "3s", min_sum=1, receivers=["in"])
+        app.add_flow(
+            ticks, Step(app, timeout, CountCondition(app, 500), inputs=["in"], name="in", body=receive)
+        )
+
+    app = run(compose, scheduler)
+    assert len(lengths) == 500
+    assert max(lengths) < 100  # the heap of timers does not grow with what has been waited for
+    assert app.now < 600 * MS  # and the run does not end 3 s late
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled, timers take nodes only")
+def test_a_timer_that_is_set_again_and_again_keeps_the_last_time() -> None:
+    class Waiter:
+        wake_at: int | None = None
+
+    timers = Timers()
+    often, once = Waiter(), Waiter()  # of those whose times are swept out, and beside them
+    for time in (50, 150):
+        timers.arm(once, time)  # type: ignore[arg-type]
+    for time in range(100, 200):
+        timers.arm(often, time)  # type: ignore[arg-type]
+    assert len(timers) <= 2 * 2 + 32 + 1
+    assert timers.next() == 150
+    assert timers.due(198) == [once]
+    assert timers.due(199) == [often]
+
+
+def test_an_operator_that_ended_keeps_no_timer_and_no_event_outstanding() -> None:
+    """Otherwise a run would go on until that time, or for ever."""
+
+    def compose(app: App) -> None:
+        switch = BooleanCondition(app)
+        late = Step(app, switch, PeriodicCondition(app, 3600 * 1000 * MS), name="late")
+        event = AsynchronousCondition(app)
+        event.event_state = AsynchronousEventState.EVENT_WAITING
+        off = BooleanCondition(app, name="off")
+        waits = Step(app, event, off, name="waits")
+
+        def end(body: Step, op_input: Any, op_output: Any) -> None:
+            if body.ticks == 3:
+                switch.disable_tick()
+                waits.stop_execution()
+
+        app.add_operator(late)
+        app.add_operator(waits)
+        ends = Step(
+            app,
+            CountCondition(app, 3),
+            PeriodicCondition(app, 1 * MS),
+            outputs=["out"],
+            name="end",
+            body=end,
+        )
+        app.add_flow(ends, sink(app, []))  # which never ends, and never runs
+
+    for scheduler in SCHEDULERS:
+        app = run(compose, scheduler)
+        assert app.now == 2 * MS

@@ -1,0 +1,248 @@
+"""Waiting and waking: nobody spins, nobody oversleeps, and a run ends when it should.
+
+What these tests show with one thread of events, `tests/interleavings` shows for every order of threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from penstock._runtime.scheduling.parker import Parker
+from penstock.conditions import (
+    AsynchronousCondition,
+    AsynchronousEventState,
+    CountCondition,
+    PeriodicCondition,
+)
+from penstock.core import Clock, Condition, SchedulingStatusType
+from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
+from tests.harness import App, MakeScheduler, Step, event_based, greedy, run, sink, source
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("limit", [-1, 60_000])
+def test_a_worker_wakes_once_for_a_tick_and_wakes_nobody_who_is_not_needed(
+    machine: Any, workers: int, limit: int
+) -> None:
+    def compose(app: App) -> None:
+        app.add_operator(Step(app, CountCondition(app, 100), PeriodicCondition(app, 500 * MS), name="ticks"))
+
+    app = run(compose, in_virtual_time(workers, max_duration_ms=limit))
+    clock: Any = app.scheduler().clock
+    assert app.graph.find("ticks").ticks == 100  # type: ignore[attr-defined]
+    assert clock.timestamp() == 99 * 500 * MS
+    # At the start and at the end each worker may be woken; in between one wakes up for each tick, by itself.
+    assert clock.parked <= 100 + 3 * workers
+    assert clock.unparked <= 3 * workers
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_run_that_only_waits_for_its_longest_duration_wakes_nobody(machine: Any, workers: int) -> None:
+    def compose(app: App) -> None:
+        waiting = AsynchronousCondition(app)
+        waiting.event_state = AsynchronousEventState.EVENT_WAITING
+        app.add_operator(Step(app, waiting, name="waits"))
+
+    app = run(compose, in_virtual_time(workers, max_duration_ms=1_000))
+    clock: Any = app.scheduler().clock
+    assert clock.timestamp() == 1_000 * MS
+    assert clock.parked <= 3 * workers
+    assert clock.unparked <= 3 * workers
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_two_periods_on_one_clock_cost_at_most_one_hand_over_for_each_tick(
+    machine: Any, workers: int
+) -> None:
+    def compose(app: App) -> None:
+        for name, period in (("a", 10 * MS), ("b", 15 * MS)):
+            app.add_operator(Step(app, CountCondition(app, 60), PeriodicCondition(app, period), name=name))
+
+    app = run(compose, in_virtual_time(workers))
+    clock: Any = app.scheduler().clock
+    assert clock.timestamp() == 59 * 15 * MS
+    assert clock.unparked <= 120 + 3 * workers
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5])
+def test_a_compute_that_takes_wall_time_does_not_keep_idle_workers_awake(machine: Any, workers: int) -> None:
+    """In virtual time it would take a worker that goes on waking others for ever: the clock stands still."""
+
+    def take_wall_time(body: Step, op_input: Any, op_output: Any) -> None:
+        threading.Event().wait(0.002)
+
+    def compose(app: App) -> None:
+        app.add_operator(
+            Step(
+                app,
+                CountCondition(app, 5),
+                PeriodicCondition(app, 500 * MS),
+                name="ticks",
+                body=take_wall_time,
+            )
+        )
+
+    app = run(compose, in_virtual_time(workers))
+    clock: Any = app.scheduler().clock
+    assert clock.timestamp() == 4 * 500 * MS
+    assert clock.unparked <= 5 + 3 * workers
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5])
+def test_a_periodic_operator_keeps_its_beat_beside_a_long_compute(machine: Any, workers: int) -> None:
+    beats: list[int] = []
+    slow = threading.Event()
+
+    def compose(app: App) -> None:
+        clock = app.scheduler().clock
+
+        def beat(body: Step, op_input: Any, op_output: Any) -> None:
+            beats.append(clock.timestamp())
+
+        def sleep(body: Step, op_input: Any, op_output: Any) -> None:
+            clock.sleep_for(1.0)
+            slow.set()
+
+        app.add_operator(
+            Step(app, CountCondition(app, 150), PeriodicCondition(app, 10 * MS), name="beat", body=beat)
+        )
+        app.add_operator(Step(app, CountCondition(app, 1), name="slow", body=sleep))
+
+    run(compose, in_virtual_time(workers))
+    assert slow.is_set()
+    assert beats == [number * 10 * MS for number in range(150)]
+
+
+def test_an_event_outstanding_since_the_start_of_an_operator_without_messages_is_no_deadlock(
+    scheduler: MakeScheduler,
+) -> None:
+    """The operator is blocked by its input from the first, and its condition is asked all the same."""
+    taken: list[Any] = []
+
+    class Late(Condition):
+        """Waits for an event until the operator beside it has been told to send something."""
+
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            return (SchedulingStatusType.READY if go.is_set() else SchedulingStatusType.WAIT_EVENT), None
+
+    go = threading.Event()
+
+    def compose(app: App) -> None:
+        gate = AsynchronousCondition(app)
+        gate.event_state = AsynchronousEventState.WAIT
+        late = Late(app)
+        feeding = source(app, [1], gate)
+        app.add_flow(feeding, sink(app, taken, late))
+
+        def open_gate() -> None:
+            while app._engine is None or not app._engine.ready_queues[0].parked:
+                pass
+            go.set()
+            gate.event_state = AsynchronousEventState.READY
+            late.notify_scheduler()
+
+        threading.Thread(target=open_gate).start()
+
+    run(compose, scheduler)
+    assert taken == [1]
+
+
+@pytest.mark.parametrize("state", [AsynchronousEventState.READY, AsynchronousEventState.EVENT_NEVER])
+def test_an_event_that_comes_for_an_operator_without_messages_is_outstanding_no_more(
+    scheduler: MakeScheduler, state: AsynchronousEventState
+) -> None:
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+        event.event_state = AsynchronousEventState.EVENT_WAITING
+
+        def tell(op: Step, i: Any, o: Any) -> None:
+            event.event_state = state
+
+        tells = Step(app, CountCondition(app, 1), outputs=["out"], body=tell, name="tells")
+        app.add_flow(tells, sink(app, [], event))
+
+    app = App(compose, scheduler)
+    future = app.run_async()
+    try:
+        future.result(timeout=10)
+    finally:
+        app.stop_execution()
+
+
+class Ticking(Clock):
+    """A clock that moves on by a millisecond each time it is asked."""
+
+    passes = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.now = 0
+
+    def timestamp(self) -> int:
+        self.now += MS
+        return self.now
+
+    def seconds_until(self, target_time_ns: int) -> float:
+        return 0.0
+
+    def park(self, parker: Parker, seconds: float | None) -> bool:
+        return parker.park(seconds)
+
+
+@pytest.mark.parametrize("scheduler", [greedy, event_based])
+def test_announcements_without_end_do_not_keep_a_run_from_ending_in_time(scheduler: MakeScheduler) -> None:
+    """Two conditions notify each other whenever they are asked."""
+
+    class Echo(Condition):
+        polled = False
+        other: Condition
+
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            self.other.notify_scheduler()
+            return SchedulingStatusType.WAIT_EVENT, None
+
+    def compose(app: App) -> None:
+        one, two = Echo(app, name="one"), Echo(app, name="two")
+        one.other, two.other = two, one
+        app.add_operator(Step(app, one, name="first"))
+        app.add_operator(Step(app, two, name="second"))
+
+    app = App(compose, lambda app: scheduler(app, clock=Ticking(app), max_duration_ms=1_000))
+    app.run()
+    assert app.scheduler().clock.now < 1_100 * MS  # type: ignore[attr-defined]
+
+
+def test_a_stop_that_was_wanted_before_the_first_compute_ends_the_run_without_one(
+    scheduler: MakeScheduler,
+) -> None:
+    class Starts(Step):
+        def start(self) -> None:
+            self.fragment.stop_execution()
+
+    def compose(app: App) -> None:
+        app.add_operator(Starts(app, name="starts"))
+
+    app = run(compose, scheduler)
+    assert app.graph.find("starts").ticks == 0  # type: ignore[attr-defined]
+
+
+def test_operators_run_side_by_side_from_their_first_compute(machine: Any) -> None:
+    """In virtual time a worker on standby has no patience to lose, so nothing else could open the queue."""
+    together = threading.Barrier(4)
+
+    def compose(app: App) -> None:
+        for number in range(4):
+            app.add_operator(
+                Step(
+                    app,
+                    CountCondition(app, 1),
+                    name=f"op{number}",
+                    body=lambda body, op_input, op_output: together.wait(10),
+                )
+            )
+
+    run(compose, in_virtual_time(4))
+    assert not together.broken

@@ -1,0 +1,278 @@
+"""Workers: operators run side by side, and none waits for one that takes long."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
+from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
+from tests.harness import (
+    App,
+    MakeScheduler,
+    Step,
+    event_based,
+    run,
+    source,
+    switching_often,
+    threaded,
+)
+from tests.harness.internals import has_standby
+
+
+@threaded
+def test_operators_run_at_the_same_time_on_different_threads(scheduler: MakeScheduler) -> None:
+    """Two operators wait for each other inside compute: only two threads can do that."""
+    barrier = threading.Barrier(2, timeout=10)
+
+    def compose(app: App) -> None:
+        for name in "ab":
+            app.add_operator(
+                Step(app, CountCondition(app, 5), body=lambda op, i, o: barrier.wait(), name=name)
+            )
+
+    run(compose, scheduler)
+
+
+@threaded
+def test_an_operator_that_was_quick_and_is_not_any_more_keeps_nobody_from_running(
+    scheduler: MakeScheduler,
+) -> None:
+    """For what is done in a moment no second thread is woken; one stands by in case it is not done after all."""
+    others = threading.Event()
+    seen: list[bool] = []
+
+    def compose(app: App) -> None:
+        def sometimes_slow(op: Step, i: Any, o: Any) -> None:
+            if op.ticks == 200:
+                others.clear()
+                seen.append(others.wait(10))  # only the other operator ends this
+
+        app.add_operator(Step(app, CountCondition(app, 200), body=sometimes_slow, name="sometimes_slow"))
+
+        def go_on_until_it_was_slow(op: Step, i: Any, o: Any) -> None:
+            others.set()
+            if seen:
+                op.stop_execution()
+
+        app.add_operator(Step(app, body=go_on_until_it_was_slow, name="other"))
+
+    run(compose, scheduler)
+    assert seen == [True]
+
+
+@threaded
+def test_an_event_is_seen_while_an_operator_that_was_quick_is_not_any_more(scheduler: MakeScheduler) -> None:
+    """Nobody stands by before the event comes: there is nothing else to run."""
+    done = threading.Event()
+    seen: list[bool] = []
+
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+        event.event_state = AsynchronousEventState.WAIT
+
+        def sometimes_slow(op: Step, i: Any, o: Any) -> None:
+            if op.ticks == 200:
+                event.event_state = AsynchronousEventState.READY
+                seen.append(done.wait(10))  # only the other operator ends this
+
+        app.add_operator(Step(app, CountCondition(app, 200), body=sometimes_slow, name="sometimes_slow"))
+        other = Step(app, event, CountCondition(app, 1), body=lambda op, i, o: done.set(), name="other")
+        app.add_operator(other)
+
+    run(compose, scheduler)
+    assert seen == [True]
+
+
+@threaded
+def test_what_gets_done_in_a_pool_is_not_taken_for_the_operator_that_was_to_be_quick(
+    scheduler: MakeScheduler,
+) -> None:
+    others = threading.Event()
+    is_over = threading.Event()
+    seen: list[bool] = []
+
+    def compose(app: App) -> None:
+        def sometimes_slow(op: Step, i: Any, o: Any) -> None:
+            stands_by = has_standby(op)
+            if stands_by and not seen:
+                others.clear()
+                seen.append(others.wait(5))  # only the other operator ends this
+                is_over.set()
+
+        app.add_operator(Step(app, CountCondition(app, 20_000), body=sometimes_slow, name="sometimes_slow"))
+        app.add_operator(
+            Step(app, CountCondition(app, 20_000), body=lambda op, i, o: others.set(), name="other")
+        )
+        goes_on = BooleanCondition(app)
+        busy = Step(
+            app, goes_on, body=lambda op, i, o: is_over.is_set() and goes_on.disable_tick(), name="busy"
+        )
+        app.make_thread_pool("pool").add(busy, True)
+        app.add_operator(busy)
+
+    run(compose, scheduler)
+    assert seen == [True]
+
+
+@threaded
+def test_an_operator_that_was_quick_and_is_not_any_more_does_not_hold_up_its_producer(
+    scheduler: MakeScheduler,
+) -> None:
+    """What is done in a moment does not tell of the room it made; the worker that stands by does, if need be."""
+    made = threading.Event()
+    seen: list[bool] = []
+
+    def compose(app: App) -> None:
+        def make_one(op: Step, i: Any, o: Any) -> None:
+            o.emit(op.ticks)
+            made.set()
+
+        def sometimes_slow(op: Step, i: Any, o: Any) -> None:
+            made.clear()
+            stands_by = has_standby(op)
+            i.receive()
+            if stands_by and not seen:
+                seen.append(made.wait(10))  # only the producer ends this
+
+        producer = Step(app, CountCondition(app, 20_000), outputs=["out"], body=make_one, name="producer")
+        app.add_flow(producer, Step(app, inputs=["in"], body=sometimes_slow, name="sometimes_slow"))
+
+    run(compose, scheduler)
+    assert seen == [True]
+
+
+@threaded
+def test_an_operator_that_should_have_been_quick_keeps_nobody_from_what_is_announced(
+    scheduler: MakeScheduler,
+) -> None:
+    """It was alone when it began, so that nobody was called to stand by."""
+    waiting, done = AsynchronousEventState.EVENT_WAITING, AsynchronousEventState.EVENT_DONE
+    ran = threading.Event()
+    seen: list[bool] = []
+
+    def compose(app: App) -> None:
+        mine, other = (AsynchronousCondition(app, name=name) for name in ("mine", "other"))
+        mine.event_state = other.event_state = waiting
+
+        def slow(op: Step, i: Any, o: Any) -> None:
+            other.event_state = done
+            seen.append(ran.wait(10))  # only the other operator ends this
+
+        app.add_operator(Step(app, mine, CountCondition(app, 1), body=slow, name="slow"))
+        app.add_operator(
+            Step(app, other, CountCondition(app, 1), body=lambda op, i, o: ran.set(), name="other")
+        )
+        app.begin = threading.Timer(0.2, lambda: setattr(mine, "event_state", done))
+        app.begin.start()
+
+    run(compose, scheduler)
+    assert seen == [True]
+
+
+@threaded
+def test_stages_of_a_pipeline_overlap(scheduler: MakeScheduler) -> None:
+    """The source makes the next message while the sink is still busy with the last."""
+    barrier = threading.Barrier(2, timeout=10)
+
+    def compose(app: App) -> None:
+        def make_one(op: Step, i: Any, o: Any) -> None:
+            if op.ticks > 1:
+                barrier.wait()
+            o.emit(op.ticks)
+
+        def use_one(op: Step, i: Any, o: Any) -> None:
+            if i.receive() < 5:
+                barrier.wait()
+
+        a = Step(app, CountCondition(app, 5), outputs=["out"], body=make_one, name="a")
+        app.add_flow(a, Step(app, inputs=["in"], body=use_one, name="b"))
+
+    run(compose, scheduler)
+
+
+@threaded
+def test_a_sleeping_worker_is_woken_for_what_is_left_over(scheduler: MakeScheduler) -> None:
+    """Every tick makes two operators ready at once, while the other workers are asleep."""
+    barrier = threading.Barrier(2, timeout=10)
+
+    def compose(app: App) -> None:
+        for name in "ab":
+            pace, count = PeriodicCondition(app, 1_000), CountCondition(app, 5)
+            app.add_operator(Step(app, pace, count, body=lambda op, i, o: barrier.wait(), name=name))
+
+    run(compose, scheduler)
+
+
+@threaded
+def test_producers_that_do_not_wait_never_overfill_the_queue_they_share(
+    scheduler: MakeScheduler,
+) -> None:
+    longest: list[int] = []
+
+    def compose(app: App) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
+            longest.append(len(i.receive()))
+
+        def setup_sink(spec: Any) -> None:
+            port = spec.input("in", size=2, policy=IOSpec.QueuePolicy.REJECT)
+            port.condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
+
+        def setup(spec: Any) -> None:
+            spec.output("out").condition(ConditionType.NONE)
+
+        def burst(op: Step, i: Any, o: Any) -> None:
+            for _ in range(20):
+                o.emit(1)
+
+        collect = Step(app, setup=setup_sink, body=take, name="collect")
+        for n in range(4):
+            app.add_flow(Step(app, CountCondition(app, 200), setup=setup, body=burst, name=f"s{n}"), collect)
+
+    with switching_often():
+        app = run(compose, scheduler)
+    assert max(longest) <= 2
+    assert sum(longest) + sum(app.dropped().values()) + sum(app.undelivered().values()) == 4 * 200 * 20
+
+
+def test_one_worker_takes_a_message_through_a_chain_without_waking_another() -> None:
+    """With one message on its way there is one ready operator, so one thread does it all."""
+    threads: list[str] = []
+
+    def compose(app: App) -> None:
+        def body(op: Step, i: Any, o: Any) -> None:
+            threads.append(threading.current_thread().name)
+            o.emit(i.receive())
+
+        last = source(app, [1])
+        for n in range(8):
+            stage = Step(app, inputs=["in"], outputs=["out"], body=body, name=f"stage{n}")
+            app.add_flow(last, stage)
+            last = stage
+
+    run(compose, event_based)
+    assert len(set(threads)) == 1
+
+
+@threaded
+def test_compute_never_runs_twice_at_once(scheduler: MakeScheduler) -> None:
+    overlaps: list[str] = []
+
+    def compose(app: App) -> None:
+        def body(op: Any, i: Any, o: Any) -> None:
+            if not op.alone.acquire(blocking=False):
+                overlaps.append(op.name)
+                return
+            try:
+                i.receive()
+            finally:
+                op.alone.release()
+
+        busy: Any = Step(app, inputs=[("in", {"size": 8})], body=body, name="busy")
+        busy.spec.inputs["in"].condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
+        busy.alone = threading.Lock()
+        for n in range(4):
+            app.add_flow(source(app, range(200), name=f"s{n}"), busy)
+
+    run(compose, scheduler)
+    assert overlaps == []

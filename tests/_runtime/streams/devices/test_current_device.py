@@ -1,0 +1,119 @@
+"""The device that is current in a compute, and on the caller's thread after the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition
+from penstock.gpu import sim
+from penstock.resources import CudaStreamPool
+from penstock.schedulers import EventBasedScheduler, GreedyScheduler
+from tests._runtime.streams.devices.operators import current, sink, source
+from tests.harness import App, MakeScheduler, Step, event_based, run
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
+def test_a_compute_begins_with_its_device_current_whatever_ran_on_the_thread_before(workers: int) -> None:
+    found: dict[int, set[int]] = {0: set(), 1: set()}
+
+    def compose(app: Any) -> None:
+        app.scheduler(
+            EventBasedScheduler(app, worker_thread_number=workers) if workers else GreedyScheduler(app)
+        )
+
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            found[self.device_id].add(current())
+            sim.Device(self.ticks % 2).set_current()
+
+        for n in range(4):
+            step = Step(app, CountCondition(app, 20), CudaStreamPool(app, n % 2), body=body, name=f"step{n}")
+            step.device_id = n % 2
+            app.add_operator(step)
+
+    class Chosen(App):
+        def compose(self) -> None:
+            compose(self)
+
+    Chosen(compose).run()
+    assert found == {0: {0}, 1: {1}}
+
+
+def test_what_is_emitted_on_the_stream_of_another_device_leaves_the_current_one(
+    scheduler: MakeScheduler,
+) -> None:
+    seen: list[int] = []
+
+    def compose(app: Any) -> None:
+        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            (theirs,) = op_input.receive_cuda_streams("in")
+            op_input.receive_cuda_stream("in")
+            op_output.set_cuda_stream(theirs, "out")
+            op_output.emit(data, "out")
+            assert current() == 1
+
+        middle = Step(
+            app, CudaStreamPool(app, 1), inputs=("in",), outputs=("out",), body=pass_on, name="middle"
+        )
+        app.add_flow(source(app, 0, 20), middle)
+        app.add_flow(middle, sink(app, 1, seen))
+
+    run(compose, scheduler)
+    assert seen == list(range(20))
+
+
+@pytest.mark.parametrize("device_id", [0, 1])
+def test_the_callers_thread_has_its_device_again_after_the_run(
+    scheduler: MakeScheduler, device_id: int
+) -> None:
+    sim.Device(device_id).set_current()
+    run(lambda app: app.add_flow(source(app, 0, 3), sink(app, 1, [])), scheduler)
+    assert current() == device_id
+
+
+def test_the_callers_device_is_not_mistaken_for_that_of_a_worker() -> None:
+    sim.Device(1).set_current()
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            sim.Device(0).set_current()
+            context.allocate_cuda_stream("s")
+
+        app.add_operator(Step(app, CountCondition(app, 1), body=body, name="step"))
+
+    run(compose, event_based)
+    assert current() == 1
+
+
+def test_making_streams_in_advance_leaves_the_callers_device() -> None:
+    sim.Device(0).set_current()
+    found: list[int] = []
+
+    class Starting(Step):
+        def start(self) -> None:
+            super().start()
+            found.append(current())
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, 1, reserved_size=2)
+        app.add_operator(Starting(app, CountCondition(app, 1), pool, body=lambda *_: None, name="step"))
+
+    run(compose)
+    assert found == [0]
+
+
+def test_the_callers_thread_has_its_device_again_after_a_run_that_failed() -> None:
+    sim.Device(0).set_current()
+
+    def compose(app: Any) -> None:
+        def fail(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            context.allocate_cuda_stream("s")
+            raise ZeroDivisionError
+
+        app.add_operator(Step(app, CudaStreamPool(app, 1), body=fail, name="fail"))
+
+    with pytest.raises(ZeroDivisionError):
+        run(compose)
+    assert current() == 0

@@ -1,0 +1,267 @@
+"""Each device has its default stream, and both are ordered and waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition, gpu
+from penstock.core.errors import StreamError
+from penstock.gpu import sim
+from penstock.resources import CudaStreamPool
+from tests._runtime.streams.devices.operators import current, default_user, frame_on, source
+from tests.harness import MS, MakeScheduler, Step, launch, once, run, write
+
+
+@pytest.mark.parametrize("slow_first", [True, False])
+def test_the_run_ends_when_the_default_streams_of_both_devices_are_done(
+    machine: sim.Machine, scheduler: MakeScheduler, slow_first: bool
+) -> None:
+    done: list[int] = []
+
+    def compose(app: Any) -> None:
+        for n, seconds in ((0, 50 * MS), (1, 5 * MS)) if slow_first else ((1, 50 * MS), (0, 5 * MS)):
+
+            def body(self: Any, stream: Any, context: Any, n: int = n, seconds: float = seconds) -> None:
+                assert not stream
+                assert context.device_from_stream(stream) == current() == n
+                launch(stream, seconds, lambda: done.append(n))
+
+            default_user(app, n, body, f"user{n}")
+
+    run(compose, scheduler)
+    assert sorted(done) == [0, 1]
+
+
+def test_a_stream_can_be_ordered_after_the_default_stream_of_another_device(machine: sim.Machine) -> None:
+    order: list[str] = []
+    given: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def slow(self: Any, stream: Any, context: Any) -> None:
+            launch(stream, 20 * MS, lambda: order.append("default of 1"))
+            given.append(stream)
+
+        def after(self: Any, stream: Any, context: Any) -> None:
+            own = context.allocate_cuda_stream("the only one")
+            context.synchronize_streams([given[0], stream], own)
+            assert current() == 0  # and stays so
+            launch(own, MS, lambda: order.append("own of 0"))
+            launch(stream, MS, lambda: order.append("default of 0"))
+
+        default_user(app, 1, slow, "slow")
+        default_user(app, 0, after, "after")
+
+    run(compose)
+    assert order == ["default of 0", "default of 1", "own of 0"]
+
+
+@pytest.mark.parametrize("target", [0, 1])
+def test_the_default_stream_of_a_device_can_be_ordered_after_that_of_another(target: int) -> None:
+    order: list[int] = []
+    given: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def slow(self: Any, stream: Any, context: Any) -> None:
+            launch(stream, 20 * MS, lambda: order.append(1 - target))
+            given.append(stream)
+
+        def after(self: Any, stream: Any, context: Any) -> None:
+            context.synchronize_streams([*given, stream], stream)
+            launch(stream, MS, lambda: order.append(target))
+
+        default_user(app, 1 - target, slow, "slow")
+        default_user(app, target, after, "after")
+
+    run(compose)
+    assert order == [1 - target, target]
+
+
+def test_a_plain_0_is_the_default_stream_of_the_current_device() -> None:
+    found: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def body(self: Any, stream: Any, context: Any) -> None:
+            found.append([context.device_from_stream(handle) for handle in (stream, 0, 1)])
+            slow = context.allocate_cuda_stream("the only one")
+            launch(slow, 20 * MS, lambda: None)
+            context.synchronize_streams([int(slow)], 0)
+            event = sim.Device().default_stream.record()
+            assert not event.is_done
+            event.sync()
+            assert slow.stream.record().is_done
+
+        for n in (0, 1):
+            default_user(app, n, body, f"user{n}")
+
+    run(compose)
+    assert found == [[0, 0, 0], [1, 1, 1]]
+
+
+def test_a_default_stream_that_nobody_was_given_is_not_managed() -> None:
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            with pytest.raises(StreamError, match="penstock manages .* not 0x0"):
+                context.device_from_stream(0)
+
+        app.add_operator(Step(app, CountCondition(app, 1), CudaStreamPool(app, 1), body=body, name="step"))
+
+    run(compose)
+
+
+def test_the_default_stream_of_a_device_can_be_emitted_to_the_other() -> None:
+    seen: list[int] = []
+    found: list[Any] = []
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, 1, max_size=1)
+
+        def middle(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            context.allocate_cuda_stream("the only one")
+            stream = op_input.receive_cuda_stream("in")
+            op_output.set_cuda_stream(stream, "out")
+            data = frame_on(1, stream)
+            launch(stream, 5 * MS, lambda out: write(out, 7), data)
+            sim.Device(0).set_current()  # an operator that goes astray is no reason for a wrong frame
+            op_output.emit(data, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            (theirs,) = op_input.receive_cuda_streams("in")
+            found.extend([current(), context.device_from_stream(theirs)])
+            launch(
+                op_input.receive_cuda_stream("in"),
+                MS,
+                lambda read: seen.append(int(read.view(np.int64)[0])),
+                data,
+            )
+
+        step = Step(app, pool, inputs=("in",), outputs=("out",), body=middle, name="middle")
+        app.add_flow(once(app), step)
+        app.add_flow(step, Step(app, CudaStreamPool(app, 0), inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    assert found == [0, 1]
+    assert seen == [7]
+
+
+def test_a_default_stream_waits_whichever_device_is_current() -> None:
+    order: list[str] = []
+    given: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def after(self: Any, stream: Any, context: Any) -> None:
+            own = context.allocate_cuda_stream("the only one")
+            launch(own, 20 * MS, lambda: order.append("own of 0"))
+            context.synchronize_streams([own], given[0])
+            assert current() == 0
+            with gpu.on_device(1):
+                launch(given[0], MS, lambda: order.append("default of 1"))
+
+        default_user(app, 1, lambda self, stream, context: given.append(stream), "first")
+        default_user(app, 0, after, "after")
+
+    run(compose)
+    assert order == ["own of 0", "default of 1"]
+
+
+def test_streams_that_penstock_does_not_manage_are_ordered_on_their_device() -> None:
+    order: list[str] = []
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            own = context.allocate_cuda_stream("own")
+            with gpu.on_device(1):
+                foreign = gpu.StreamHandle(sim.Device(1).create_stream())
+                launch(foreign, 20 * MS, lambda: order.append("foreign"))
+                launch(gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM), 30 * MS, lambda: order.append("default"))
+            context.synchronize_streams([int(foreign)], own)
+            launch(own, MS, lambda: order.append("own"))
+            with gpu.on_device(1):  # a default stream that no operator was given
+                context.synchronize_streams([0], own)
+            launch(own, MS, lambda: order.append("own again"))
+
+        pool = CudaStreamPool(app, 0, stream_flags=1)
+        app.add_operator(Step(app, CountCondition(app, 1), pool, body=body, name="step"))
+
+    run(compose)
+    assert order == ["foreign", "own", "default", "own again"]
+
+
+def test_a_stream_is_not_ordered_after_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[Any] = []
+    monkeypatch.setattr(sim.Stream, "wait", lambda self, other: waits.append(other))
+
+    def compose(app: Any) -> None:
+        def body(self: Any, stream: Any, context: Any) -> None:
+            own = context.allocate_cuda_stream("the only one")
+            context.synchronize_streams([None, own, int(own)], own)
+            context.synchronize_streams([stream, 0, 1], stream)
+            with gpu.on_device(0):
+                foreign = gpu.StreamHandle(sim.Device(0).create_stream())
+            context.synchronize_streams([foreign, int(foreign)], foreign)
+
+        default_user(app, 1, body, "user")
+
+    run(compose)
+    assert waits == []
+
+
+@pytest.mark.parametrize("device_id", [0, 1])
+def test_sync_to_default_means_the_default_stream_of_the_streams_device(device_id: int) -> None:
+    found: list[list[bool]] = []
+
+    def compose(app: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            op_input.receive_cuda_stream("in", sync_to_default=True)
+            done = []
+            for n in (0, 1):
+                sim.Device(n).set_current()
+                done.append(sim.Device(n).default_stream.record().is_done)
+            found.append(done)
+
+        pool = CudaStreamPool(app, device_id, stream_flags=1)
+        app.add_flow(source(app, 1 - device_id, 1), Step(app, pool, inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    assert found == [[device_id != 0, device_id != 1]]
+
+
+def test_an_ambient_operator_without_a_stream_runs_on_the_default_stream_of_its_device(
+    scheduler: MakeScheduler,
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def compose(app: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            stream = gpu.current_stream()
+            assert stream == 0
+            device_id = context.device_from_stream(stream)
+            assert device_id == stream.device_id == current()
+            seconds = MS / 10 if self.ticks % 2 else 5 * MS
+            launch(stream, seconds, lambda read: seen.append((device_id, int(read.view(np.int64)[0]))), data)
+
+        for n in (0, 1):
+            pool = CudaStreamPool(app, n, stream_flags=1, max_size=1, name=f"pool{n}")
+            app.add_operator(
+                Step(
+                    app,
+                    CountCondition(app, 1),
+                    pool,
+                    body=lambda self, i, o, c: c.allocate_cuda_stream("the only one"),
+                    name=f"first{n}",
+                )
+            )
+            taker = Step(
+                app, pool, inputs=("in",), body=take, setup=lambda spec: spec.ambient_stream(), name=f"t{n}"
+            )
+            app.add_flow(source(app, 1 - n, 10, name=f"source{n}"), taker)
+
+    run(compose, scheduler)
+    for n in (0, 1):
+        assert [number for device_id, number in seen if device_id == n] == list(range(10))

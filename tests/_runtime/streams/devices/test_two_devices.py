@@ -1,0 +1,263 @@
+"""Pipelines on two devices: frames are handed over, slices and the end of the run belong to each."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition, gpu
+from penstock.gpu import sim
+from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from tests._runtime.streams.devices.operators import current, frame_on, sink, source
+from tests.harness import MS, App, MakeScheduler, Step, launch, once, run, write
+from tests.harness.producers import Library
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0), (1, 1)])
+def test_frames_are_handed_over_between_devices(scheduler: MakeScheduler, first: int, second: int) -> None:
+    seen: list[int] = []
+    run(lambda app: app.add_flow(source(app, first, 30), sink(app, second, seen)), scheduler)
+    assert seen == list(range(30))
+
+
+def test_two_flows_on_two_devices_do_not_wait_for_each_other(
+    machine: sim.Machine, scheduler: MakeScheduler
+) -> None:
+    seen: dict[int, list[int]] = {0: [], 1: []}
+
+    def compose(app: Any) -> None:
+        for n in (0, 1):
+            app.add_flow(
+                source(app, n, 20, (n + 1) * MS, name=f"source{n}"), sink(app, n, seen[n], name=f"sink{n}")
+            )
+
+    run(compose, scheduler)
+    assert seen == {0: list(range(20)), 1: list(range(20))}
+    assert machine.now < 1.2 * 20 * 2 * MS  # as long as the slower one takes, not as both
+
+
+def test_frames_come_back_from_a_device_that_passes_them_on(scheduler: MakeScheduler) -> None:
+    seen: list[int] = []
+
+    def compose(app: Any) -> None:
+        def double(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            result = frame_on(1, stream)
+            launch(stream, MS, lambda out, read: write(out, 2 * int(read.view(np.int64)[0])), result, data)
+            op_output.emit(result, "out")
+
+        middle = Step(
+            app, CudaStreamPool(app, 1), inputs=("in",), outputs=("out",), body=double, name="middle"
+        )
+        app.add_flow(source(app, 0, 20), middle)
+        app.add_flow(middle, sink(app, 0, seen))
+
+    run(compose, scheduler)
+    assert seen == [2 * number for number in range(20)]
+
+
+def test_an_operator_may_work_on_the_streams_it_received_from_two_devices(scheduler: MakeScheduler) -> None:
+    """It keeps what it received for both, by events of each."""
+    seen: dict[str, list[int]] = {"a": [], "b": []}
+
+    def compose(app: Any) -> None:
+        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            for n, port in enumerate("ab"):
+                data = op_input.receive(port)
+                (stream,) = op_input.receive_cuda_streams(port)
+                assert current() == 1  # as it was at the start of compute: nothing was made current
+                assert context.device_from_stream(stream) == n
+                launch(
+                    stream, MS, lambda read, port=port: seen[port].append(int(read.view(np.int64)[0])), data
+                )
+
+        joining = Step(app, CudaStreamPool(app, 1), inputs=("a", "b"), body=join, name="join")
+        for n, port in enumerate("ab"):
+            app.add_flow(source(app, n, 20, name=port), joining, {("out", port)})
+
+    run(compose, scheduler)
+    assert seen == {"a": list(range(20)), "b": list(range(20))}
+
+
+def array_of_sevens(stream: gpu.StreamHandle) -> Library:
+    """Return an array that a stream is about to fill."""
+    array = Library()
+    launch(stream, 5 * MS, lambda: np.frombuffer(array.memory, np.int64, 1).fill(7))
+    return array
+
+
+def read_array(stream: Any, array: Library, seen: list[int]) -> None:
+    """Read an array on the stream of a library, and wait for it."""
+    kernel = sim.Kernel("read", MS, lambda: seen.append(np.frombuffer(array.memory, np.int64, 1)[0]))
+    sim.launch(stream, sim.LaunchConfig(grid=1, block=32), kernel)
+    stream.sync()
+
+
+@pytest.mark.parametrize("named", ["theirs", "the default one"])
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_tensor_is_ordered_for_a_library_on_another_device(follows: bool, named: str) -> None:
+    """As a library does that has streams of its own: it names one of them when it takes a tensor."""
+    seen: list[int] = []
+
+    def compose(app: Any) -> None:
+        def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("own")
+            op_output.set_cuda_stream(stream, "out")
+            op_output.emit({"frame": array_of_sevens(stream)}, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            tensor = op_input.receive("in")["frame"]
+            sim.Device(1).set_current()
+            theirs = sim.Device(1).create_stream() if named == "theirs" else gpu.LEGACY_DEFAULT_STREAM
+            if follows:
+                op_input.receive_cuda_stream("in")  # of the first device
+                sim.Device(1).set_current()
+            tensor.__dlpack__(stream=int(theirs.handle))
+            read_array(theirs, tensor.owner, seen)
+
+        maker = Step(
+            app, CountCondition(app, 1), CudaStreamPool(app, 0), outputs=("out",), body=make, name="make"
+        )
+        app.add_flow(maker, Step(app, CudaStreamPool(app, 0), inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    assert seen == [7]
+
+
+def test_a_tensor_made_on_the_default_stream_of_one_device_is_ordered_for_that_of_another() -> None:
+    seen: list[int] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            context.allocate_cuda_stream("the only one")
+            stream = op_input.receive_cuda_stream("in")
+            op_output.set_cuda_stream(stream, "out")
+            op_output.emit({"frame": array_of_sevens(stream)}, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            tensor = op_input.receive("in")["frame"]
+            tensor.__dlpack__(stream=1)  # the default stream of the device that is current, the second
+            read_array(gpu.LEGACY_DEFAULT_STREAM, tensor.owner, seen)
+
+        pool = CudaStreamPool(app, 0, max_size=1)
+        sender = Step(app, pool, inputs=("in",), outputs=("out",), body=send, name="send")
+        app.add_flow(once(app), sender)
+        app.add_flow(sender, Step(app, CudaStreamPool(app, 1), inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    assert seen == [7]
+
+
+def test_a_stream_that_fails_does_not_keep_the_others_from_being_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[int] = []
+
+    def compose(app: Any) -> None:
+        for n in (0, 1):
+
+            def body(self: Any, op_input: Any, op_output: Any, context: Any, n: int = n) -> None:
+                stream = context.allocate_cuda_stream("s")
+                launch(stream, 10 * MS, lambda: done.append(n))
+                if n == 0:
+                    app.failing = stream.stream
+
+            app.add_operator(
+                Step(app, CountCondition(app, 1), CudaStreamPool(app, n), body=body, name=f"s{n}")
+            )
+
+    sync = sim.Stream.sync
+
+    def failing(self: sim.Stream) -> None:
+        if self is app.failing:
+            raise sim.CUDAError("CUDA_ERROR_LAUNCH_FAILED")
+        sync(self)
+
+    monkeypatch.setattr(sim.Stream, "sync", failing)
+    app = App(compose)
+    with pytest.raises(sim.CUDAError, match="LAUNCH_FAILED"):
+        app.run()
+    assert 1 in done
+
+
+def test_slices_of_two_devices(scheduler: MakeScheduler) -> None:
+    found: dict[str, tuple[int, int]] = {}
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("s")
+            found[self.name] = (context.device_from_stream(stream), stream.stream.resources.sm.sm_count)
+            assert stream.stream.device.device_id == current()
+
+        for n, counts in enumerate(([16], [40])):
+            slices = CudaGreenContextPool(app, n, sms_per_partition=counts, name=f"slices{n}")
+            context = CudaGreenContext(app, slices, 0)
+            pool = CudaStreamPool(app, n, cuda_green_context=context)
+            app.add_operator(Step(app, CountCondition(app, 2), pool, body=body, name=f"step{n}"))
+
+    run(compose, scheduler)
+    assert found == {"step0": (0, 16), "step1": (1, 40)}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda app: CudaStreamPool(app, 2, name="p"),
+        lambda app: CudaGreenContextPool(app, 2, num_partitions=2, name="p"),
+    ],
+)
+def test_a_device_that_is_not_there_is_found_when_the_graph_is_composed(make: Any) -> None:
+    def compose(app: Any) -> None:
+        app.add_operator(Step(app, make(app), body=lambda *_: None, name="step"))
+
+    with pytest.raises(
+        ValueError, match=r"operator 'step': 'p' .* device 2, and there are 2, numbered from 0"
+    ):
+        App(compose).compose_graph()
+
+
+def test_a_device_is_not_a_negative_number() -> None:
+    for make in (lambda: CudaStreamPool(None, -1), lambda: CudaGreenContextPool(None, -1, num_partitions=2)):
+        with pytest.raises(ValueError, match="0 or more, not -1"):
+            make()
+
+
+def test_two_threads_run_applications_on_two_devices() -> None:
+    found: dict[int, list[int]] = {0: [], 1: []}
+    failures: list[BaseException] = []
+
+    def work(n: int) -> None:
+        try:
+            run(lambda app: app.add_flow(source(app, n, 20), sink(app, n, found[n])))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert found == {0: list(range(20)), 1: list(range(20))}
+
+
+def test_an_operator_of_the_fragments_default_slices_works_on_their_device() -> None:
+    found: list[tuple[int, int]] = []
+
+    def compose(app: Any) -> None:
+        app.add_default_green_context_pool(1, [16])
+
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in", allocate=False)
+            found.append((context.device_from_stream(stream), current()))
+
+        app.add_flow(once(app), Step(app, inputs=("in",), body=body, name="step"))
+
+    run(compose)
+    assert found == [(1, 1)]

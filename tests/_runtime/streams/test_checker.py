@@ -1,0 +1,167 @@
+"""PENSTOCK_CHECK=streams reports who forgot to be ordered after what it received, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition, gpu
+from tests._runtime.streams.pipelines import Sending
+from tests.harness import (
+    MS,
+    Consumer,
+    Doubler,
+    MakeScheduler,
+    Producer,
+    Step,
+    launch,
+    run,
+)
+
+
+def checked(
+    monkeypatch: pytest.MonkeyPatch,
+    body: Callable[..., None],
+    wrap: Any = None,
+    outputs: tuple[str, ...] = (),
+) -> None:
+    """Run a slow sender into an operator under the checker, whose warnings are errors here."""
+    monkeypatch.setenv("PENSTOCK_CHECK", "streams")
+
+    def compose(app: Any) -> None:
+        sender = Sending(app, CountCondition(app, 4), name="sender")
+        sender.seconds = MS
+        if wrap is not None:
+            sender.wrap = wrap
+        taker = Step(app, inputs=("in",), outputs=outputs, body=body, name="taker")
+        app.add_flow(sender, taker)
+        if outputs:
+            app.add_flow(taker, Consumer(app, name="last"))
+
+    run(compose)
+
+
+@pytest.mark.parametrize("emits", [False, True])
+def test_the_checker_reports_who_forgot_to_be_ordered_and_where(
+    monkeypatch: pytest.MonkeyPatch, emits: bool
+) -> None:
+    from penstock.core.errors import UnorderedStreamWarning
+
+    def forget(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        stream = context.allocate_cuda_stream("mine")
+        launch(stream, MS / 10, lambda source: None, data)
+        if emits:
+            op_output.set_cuda_stream(stream)
+            op_output.emit(data, "out")
+
+    with pytest.raises(
+        UnorderedStreamWarning,
+        match="'taker' finished without being ordered after .* at 'in'; call receive_cuda",
+    ):
+        checked(monkeypatch, forget, outputs=("out",) if emits else ())
+
+
+def test_the_checker_reports_who_asked_which_streams_came_and_forgot_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from penstock.core.errors import UnorderedStreamWarning
+
+    def ignore(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        op_input.receive_cuda_streams("in")
+        launch(context.allocate_cuda_stream("mine"), MS / 10, lambda source: None, data)
+
+    with pytest.raises(UnorderedStreamWarning, match="'taker' finished"):
+        checked(monkeypatch, ignore)
+
+
+def test_the_checker_has_nothing_to_say_of_one_that_only_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked(monkeypatch, lambda self, op_input, op_output, context: op_input.receive("in"))
+
+
+def test_the_checker_has_nothing_to_say_of_what_is_ordered_without_being_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(op_input.receive("in"), "out")
+
+    checked(monkeypatch, pass_on, outputs=("out",))
+
+
+def test_the_checker_has_nothing_to_say_of_work_on_the_stream_that_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        (theirs,) = op_input.receive_cuda_streams("in")
+        launch(theirs, MS / 10, lambda source: None, data)
+
+    checked(monkeypatch, read)
+
+
+def test_the_checker_has_nothing_to_say_of_a_tensor_that_was_taken_to_a_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from penstock import as_tensor
+
+    def read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        tensor = op_input.receive("in")["frame"]
+        stream = context.allocate_cuda_stream("mine")
+        as_tensor(tensor, stream=stream)
+
+    checked(monkeypatch, read, wrap=lambda data: {"frame": data})
+
+
+def test_the_checker_has_nothing_to_say_of_an_ambient_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CHECK", "streams")
+
+    def compose(app: Any) -> None:
+        def read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            launch(gpu.current_stream(), MS / 10, lambda source: None, op_input.receive("in"))
+
+        taker = Step(app, inputs=("in",), body=read, setup=lambda spec: spec.ambient_stream(), name="taker")
+        app.add_flow(Producer(app, CountCondition(app, 4), name="producer"), taker)
+
+    run(compose)
+
+
+def test_the_checker_has_nothing_to_say_of_a_doubler_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CHECK", "streams")
+
+    def compose(app: Any) -> None:
+        app.consumer = Consumer(app, name="consumer")
+        doubler = Doubler(app, name="doubler")
+        app.add_flow(Producer(app, CountCondition(app, 4), name="producer"), doubler)
+        app.add_flow(doubler, app.consumer)
+
+    assert run(compose).consumer.seen == [0, 2, 4, 6]
+
+
+def test_the_checker_has_nothing_to_say_about_those_who_did(
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CHECK", "streams")
+
+    def compose(app: Any) -> None:
+        def by_hand(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            mine = context.allocate_cuda_stream("mine")
+            context.synchronize_streams(op_input.receive_cuda_streams("in"), mine)
+
+        producer = Producer(app, CountCondition(app, 5), name="producer")
+        app.consumer = Consumer(app, name="consumer")
+        app.add_flow(producer, app.consumer)
+        app.add_flow(producer, Step(app, inputs=("in",), body=by_hand, name="by_hand"))
+
+    assert run(compose, scheduler).consumer.seen == list(range(5))
+
+
+def test_the_checker_is_off_unless_asked_for() -> None:
+    def compose(app: Any) -> None:
+        forgetful = Step(app, inputs=("in",), body=lambda self, i, o, c: i.receive("in"), name="forgetful")
+        app.add_flow(Producer(app, CountCondition(app, 3), name="producer"), forgetful)
+
+    run(compose)

@@ -1,0 +1,192 @@
+"""Errors of operators that use streams, and a machine that is closed: no frame is lost early, no run hangs."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition, schedulers
+from penstock.conditions import CudaStreamCondition
+from penstock.core import Application, Operator
+from penstock.gpu import sim
+from tests._runtime.streams.pipelines import track
+from tests.harness import MS, App, MakeScheduler, Producer, Step, launch, read_frame, run
+
+
+@pytest.mark.parametrize("policy", ["skip", {"restart": 100}])
+def test_what_a_failed_compute_received_lives_until_the_device_has_read_it(
+    scheduler: MakeScheduler, policy: Any
+) -> None:
+    """Every other compute raises after its kernel was launched; what the kernels read must still be right."""
+
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            read_frame(stream, 3 * MS, data, app.seen)
+            self.count = getattr(self, "count", 0) + 1
+            if self.count % 2:
+                raise ValueError("after the launch")
+
+        producer = Producer(app, CountCondition(app, 30), name="producer")
+        producer.seconds = MS / 20
+        app.add_flow(producer, Step(app, inputs=("in",), body=take, name="take", on_error=policy))
+
+    app = run(compose, scheduler)
+    assert app.seen == list(range(30))
+    assert app.outcome is not None
+    assert app.outcome.skipped + app.outcome.restarts == 15
+
+
+def test_what_a_failed_compute_received_dies_after_its_kernel_and_before_the_end(
+    machine: sim.Machine,
+) -> None:
+    deaths: list[float] = []
+    ends: list[float] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit(track(machine, deaths), "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            launch(stream, 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
+            raise ValueError
+
+        source = Step(app, CountCondition(app, 40), outputs=("out",), body=send, name="send")
+        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take", on_error="skip"))
+
+    run(compose)
+    gc.collect()
+    assert len(deaths) == len(ends) == 40
+    assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
+    assert min(deaths) < max(ends)
+
+
+def test_an_operator_is_restarted_after_the_device_is_done_with_its_work(
+    machine: sim.Machine, scheduler: MakeScheduler
+) -> None:
+    log: list[str] = []
+
+    class Fails(Operator):
+        def stop(self) -> None:
+            log.append("stop")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            launch(context.allocate_cuda_stream("s"), 5 * MS, lambda: log.append("kernel"))
+            raise ValueError
+
+    def compose(app: Any) -> None:
+        app.add_operator(Fails(app, CountCondition(app, 3), on_error={"restart": 3}))
+
+    run(compose, scheduler)
+    assert log == [*["kernel", "stop"] * 3, "stop"]
+
+
+class Busy(Operator):
+    """Submits more than the device can do, and waits for it to catch up."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        launch(context.allocate_cuda_stream("s"), 3600.0, lambda: None)
+        self.fragment.submitted += 1  # type: ignore[attr-defined]
+        if self.fragment.submitted == self.fragment.max_in_flight:  # type: ignore[attr-defined]
+            self.fragment.full.set()  # type: ignore[attr-defined]
+
+
+class Closed(Application):
+    def __init__(self, workers: int, compose: Any) -> None:
+        super().__init__([])
+        self.workers, self._compose = workers, compose
+        self.submitted = 0
+        self.full = threading.Event()
+
+    def compose(self) -> None:
+        if self.workers:
+            self.scheduler(schedulers.EventBasedScheduler(self, worker_thread_number=self.workers))
+        self._compose(self)
+
+
+@pytest.mark.parametrize("kind", ["virtual", "real"])
+@pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
+def test_closing_the_machine_ends_a_run_whose_operators_wait_for_it(workers: int, kind: Any) -> None:
+    with sim.Machine("h200", time=kind) as machine:
+        app = Closed(workers, lambda app: app.add_operator(Busy(app, name="busy")))
+        with machine.attach():  # virtual time stands still until the machine is closed
+            future = app.run_async()
+            assert app.full.wait(10)
+            while app._engine is not None and not app._engine.nodes[0].throttled:
+                threading.Event().wait(0.001)
+            machine.close()
+        with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED: the simulated machine was closed"):
+            future.result(timeout=20)
+        assert app.outcome is not None
+        assert app.outcome.ended_by == "failed"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_closing_the_machine_ends_a_run_that_waits_for_the_work_behind_a_message(workers: int) -> None:
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("s")
+            op_output.set_cuda_stream(stream, "out")
+            launch(stream, 3600.0, lambda: None)
+            op_output.emit("frame", "out")
+
+        source = Step(app, CountCondition(app, 1), outputs=("out",), body=send, name="send")
+        take = Step(app, CudaStreamCondition(app, "in"), inputs=("in",), body=lambda *a: None, name="take")
+        app.add_flow(source, take)
+
+    with sim.Machine("h200", time="real") as machine:
+        app = Closed(workers, compose)
+        future = app.run_async()
+        while app._engine is None or not app._engine.outstanding:
+            threading.Event().wait(0.001)
+        machine.close()
+        with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
+            future.result(timeout=20)
+
+
+@pytest.mark.parametrize("kind", ["virtual", "real"])
+def test_a_point_that_a_closed_machine_never_passes_is_told_once_with_the_error(kind: Any) -> None:
+    from penstock import gpu
+
+    told: list[Any] = []
+    with sim.Machine("h200", time=kind) as machine:
+        device = sim.Device(0)
+        device.set_current()
+        stream = device.create_stream()
+        gpu.when_done(stream, told.append)
+        stream.sync()
+        machine.sleep(1e-3)
+        assert told == [None]
+        launch(gpu.StreamHandle(stream), 3600.0, lambda: None)
+        event = stream.record()
+        gpu.when_done(stream, told.append, event=event)
+    assert [str(error) for error in told[1:]] == [
+        "CUDA_ERROR_DEINITIALIZED: the simulated machine was closed and its work abandoned"
+    ]
+    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
+        gpu.when_done(stream, told.append, event=event)
+    machine.close()
+    assert len(told) == 2
+
+
+def test_a_machine_that_an_operator_closes_ends_its_run(scheduler: MakeScheduler) -> None:
+    with sim.Machine("h200") as machine:
+
+        def compose(app: Any) -> None:
+            def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+                launch(context.allocate_cuda_stream("s"), MS, lambda: None)
+                machine.close()
+
+            app.add_operator(Step(app, body=body, name="a"))
+
+        app = App(compose, scheduler)
+        with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
+            app.run()

@@ -1,0 +1,331 @@
+"""The fences of an operator on a stream: what lives until they complete, how often events are queried."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition
+from penstock._runtime.messages.message import Message, stamping
+from penstock._runtime.streams.fences import Fences
+from penstock._runtime.streams.in_flight import InFlight
+from penstock._runtime.streams.managed_stream import ManagedStream
+from penstock.gpu import sim
+from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, launch, run, source
+from tests.harness.internals import node_of
+
+
+class Device:
+    """A stream that has done so much of its work, and counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+        self.done = 0
+        self.made: list[Event] = []
+        self.looks = 0
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, 7
+
+    def wait(self, event: Event) -> None:
+        raise AssertionError("a fence waits for nothing")
+
+    def record(self, event: Event) -> None:
+        assert event.point <= self.done or event.is_free, "an event was recorded again before it was done"
+        self.recorded += 1
+        event.point = self.recorded
+        event.is_free = False
+
+    def create_event(self) -> Event:
+        self.made.append(Event(self))
+        return self.made[-1]
+
+    def timeline(self, limit: int = 8) -> tuple[Fences, InFlight]:
+        fences = Fences(ManagedStream(self, 0, self.create_event))
+        return fences, InFlight(fences, limit)
+
+
+class Event:
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.point = 0
+        self.is_free = True
+
+    @property
+    def is_done(self) -> bool:
+        self.device.looks += 1
+        return self.point <= self.device.done
+
+
+def emit(fences: Fences, data: Any) -> Message:
+    return stamping(fences)(data)
+
+
+def held(in_flight: InFlight) -> list[Any]:
+    return [frame for frames in in_flight._frames for frame in frames or ()]
+
+
+def test_what_is_kept_lives_until_a_fence_after_it_is_complete() -> None:
+    device = Device()
+    fences, in_flight = device.timeline()
+    emit(fences, "before")  # a fence that came before the end of the compute says nothing about it
+    in_flight.add(["first"])
+    device.done = device.recorded
+    in_flight.release_completed()
+    assert held(in_flight) == ["first"]
+    emit(fences, "after")
+    in_flight.release_completed()
+    assert held(in_flight) == ["first"]
+    device.done = device.recorded
+    in_flight.release_completed()
+    assert held(in_flight) == []
+
+
+def test_without_an_emit_a_fence_is_inserted_every_other_time() -> None:
+    device = Device()
+    _fences, in_flight = device.timeline(limit=100)
+    for n in range(10):
+        in_flight.add([n])
+    assert device.recorded == 5
+    device.done = 4
+    in_flight.release_completed()
+    assert held(in_flight) == [8, 9]
+
+
+@pytest.mark.parametrize("behind", [0, 1, 3, 7])
+def test_an_event_is_recorded_again_only_when_it_is_done(behind: int) -> None:
+    device = Device()
+    fences, in_flight = device.timeline(limit=12)
+    for n in range(500):
+        emit(fences, n)
+        if in_flight.add([n]) >= in_flight.release_at:
+            in_flight.release_completed()
+        assert not in_flight.is_full
+        device.done = max(device.recorded - behind, 0)
+    assert len(device.made) <= 16
+
+
+def test_a_device_that_stands_still_is_given_new_events() -> None:
+    device = Device()
+    fences, in_flight = device.timeline(limit=100)
+    for n in range(10):
+        emit(fences, n)
+        in_flight.add([n])
+    device.done = 4
+    in_flight.release_completed()
+    for n in range(40):
+        emit(fences, n)  # `record` sees to it that none of the six that are not done is among them
+    assert len(device.made) == 46
+
+
+def test_events_are_used_again_where_nothing_is_kept() -> None:
+    device = Device()
+    fences, _in_flight = device.timeline()
+    for n in range(500):
+        emit(fences, n)
+        device.done = device.recorded - 1
+    assert len(device.made) <= 16
+
+
+@pytest.mark.parametrize(("behind", "most"), [(0, 0.17), (1, 0.31), (3, 0.51)])
+def test_the_device_is_queried_once_for_several_computes(behind: int, most: float) -> None:
+    device = Device()
+    fences, in_flight = device.timeline()
+    for n in range(600):
+        emit(fences, n)
+        device.done = max(device.recorded - 1 - behind, 0)
+        if in_flight.add([n]) >= in_flight.release_at:
+            in_flight.release_completed()
+        assert not in_flight.is_full
+    assert device.looks <= most * 600
+
+
+def test_an_event_that_was_lent_is_never_recorded_again() -> None:
+    device = Device()
+    fences, in_flight = device.timeline()
+    lent = [emit(fences, n).event for n in range(3)][1]
+    fences.lend(lent)
+    point = lent.point
+    for n in range(100):
+        emit(fences, n)
+        device.done = device.recorded
+        if in_flight.add([n]) >= in_flight.release_at:
+            in_flight.release_completed()
+    assert lent.point == point
+    assert len(device.made) <= 16
+
+
+def test_a_bound_of_one_holds_with_more_fences_in_a_compute_than_there_are_events() -> None:
+    device = Device()
+    fences, in_flight = device.timeline(limit=1)
+    for n in range(40):
+        emit(fences, n)
+    in_flight.add(["received"])
+    in_flight.release_completed()
+    assert in_flight.is_full
+    device.done = in_flight.oldest_event().point
+    in_flight.release_completed()
+    assert not in_flight.is_full
+
+
+def test_a_frame_that_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[Any] = []
+    original = sim.Stream.wait
+    monkeypatch.setattr(sim.Stream, "wait", lambda self, other: (waits.append(other), original(self, other)))
+
+    def compose(app: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            if self.ticks == 2:
+                self.producer.stream.stream.sync()
+                (reader,) = node_of(self.producer).streams.lifetimes.readers
+                reader.fences.update(reader.fences.last)
+            op_input.receive("in")
+            op_input.receive_cuda_stream("in")
+
+        class Keeping(Producer):
+            def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+                super().compute(op_input, op_output, context)
+                self.stream = context.allocate_cuda_stream("mine")
+
+        producer = Keeping(app, CountCondition(app, 3), name="producer")
+        taker = Step(app, inputs=("in",), body=take, name="take")
+        taker.producer = producer
+        app.add_flow(producer, taker)
+
+    run(compose)
+    assert len(waits) == 2
+
+
+def test_a_condition_is_told_of_its_own_frame_whatever_the_producer_does_since(
+    scheduler: MakeScheduler,
+) -> None:
+    from penstock.conditions import CudaStreamCondition
+
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            app.seen.append(op_input.receive("in"))
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("s")
+            op_output.set_cuda_stream(stream)
+            launch(stream, MS, lambda: None)
+            op_output.emit(self.ticks, "out")
+
+        source = Step(app, CountCondition(app, 60), outputs=("out",), body=send, name="send")
+        condition = CudaStreamCondition(app, receiver="in")
+        app.add_flow(source, Step(app, condition, inputs=("in",), body=take, name="take"))
+
+    assert run(compose, scheduler).seen == list(range(1, 61))
+
+
+def test_an_operator_that_first_asks_which_streams_came_is_ordered_when_it_asks_for_its_own() -> None:
+    """Left alone after its first compute, it is told of what it received in this compute, not in an earlier one."""
+
+    def compose(app: Any) -> None:
+        app.found = []
+
+        class Late(Consumer):
+            ticks = 0
+
+            def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+                self.ticks += 1
+                if self.ticks < 3:
+                    op_input.receive("in")
+                    if self.ticks == 2:
+                        op_input.receive_cuda_streams("in")
+                    return
+                super().compute(op_input, op_output, context)
+
+        app.consumer = Late(app, name="consumer")
+        app.consumer.seconds = MS / 10
+        app.add_flow(Producer(app, CountCondition(app, 10), name="producer"), app.consumer)
+
+    assert run(compose).consumer.seen == list(range(2, 10))
+
+
+@pytest.mark.parametrize("limit", [1, 3, 8, 64])
+def test_any_number_of_fences_in_a_compute_and_any_pace_of_the_device(limit: int) -> None:
+    """Finding an event to record may complete fences that what is kept waits for, before that is released."""
+    for seed in range(100):
+        some = random.Random(seed)
+        device = Device()
+        fences, in_flight = device.timeline(limit)
+        emits, pace = some.choice([0, 1, 5, 12, 30]), some.choice([0, 1, 3, 20])
+        completed = 0
+        for n in range(60):
+            for _ in range(some.randint(0, emits)):
+                emit(fences, n)
+                device.done = min(device.done + some.randint(0, pace), device.recorded)
+            if in_flight.add([n]) >= in_flight.release_at:
+                in_flight.release_completed()
+            while in_flight.is_full:
+                device.done = max(device.done, in_flight.oldest_event().point)
+                in_flight.release_completed()
+            assert completed <= fences.completed <= device.done
+            completed = fences.completed
+
+
+def test_an_event_that_was_lent_speaks_for_its_fence_until_that_is_complete() -> None:
+    device = Device()
+    fences, in_flight = device.timeline()
+    for n in range(3):
+        in_flight.add([n])
+        message = emit(fences, n)
+    fences.lend(message.event)
+    device.done = 2
+    for _ in range(3):
+        in_flight.release_completed()
+        assert held(in_flight) == [2]
+    device.done = 3
+    in_flight.release_completed()
+    assert held(in_flight) == []
+
+
+def test_an_event_that_was_lent_to_several_is_not_remembered_for_ever() -> None:
+    device = Device()
+    fences, in_flight = device.timeline()
+    for n in range(100):
+        event = emit(fences, n).event
+        fences.lend(event)
+        fences.lend(event)
+        device.done = device.recorded
+        if in_flight.add([n]) >= in_flight.release_at:
+            in_flight.release_completed()
+    assert len(fences._lent) <= 20
+
+
+def test_what_an_operator_received_is_told_of_its_own_compute_after_it_asked_late() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            if self.ticks == 2:
+                context.allocate_cuda_stream("more")
+                op_input.receive_cuda_stream("in")
+            elif self.ticks > 2:
+                app.found.append(len(op_input.receive_cuda_streams("in")))
+
+        producer = Producer(app, CountCondition(app, 4), name="producer")
+        app.add_flow(producer, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose).found == [1, 1]
+
+
+def test_an_operator_that_asks_late_which_streams_came_is_told_of_every_message_from_then_on() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            if self.ticks > 1:
+                app.found.append(op_input.receive_cuda_streams("in"))
+
+        ones = source(app, [1] * 4, name="s")
+        app.add_flow(ones, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose).found[1:] == [[None], [None]]

@@ -1,0 +1,66 @@
+"""A function that yields reads its message in every step, and the message lives until the last of them is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition, gpu, op
+from penstock.resources import CudaStreamPool
+from tests.harness import MS, MakeScheduler, Producer, read_frame, run
+
+STEPS = 20  # more than may be unfinished at once: what the first step kept is let go of before the last
+
+
+@pytest.mark.parametrize("checks", ["", "streams"])
+def test_a_frame_that_is_read_in_several_steps_is_right_in_each(
+    scheduler: MakeScheduler, checks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CHECK", checks)
+    seen: list[int] = []
+    passed_on: list[int] = []
+
+    @op
+    def read(frame: Any) -> Any:
+        for step in range(STEPS):
+            stream = gpu.current_stream()
+            read_frame(stream, MS, frame, seen)
+            if step == STEPS - 1:
+                del frame  # and its last kernel has not begun
+            yield step
+
+    @op
+    def note(step: int) -> None:
+        passed_on.append(step)
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app)
+        producer = Producer(app, CountCondition(app, 6), name="producer")
+        reader = read(app, pool)
+        app.add_flow(producer, reader)
+        app.add_flow(reader, note(app, pool))
+
+    run(compose, scheduler)
+    assert seen == [number for number in range(6) for _ in range(STEPS)]
+    assert passed_on == [*range(STEPS)] * 6
+
+
+def test_a_later_step_may_ask_for_the_stream_of_the_message_it_goes_on_with(scheduler: MakeScheduler) -> None:
+    streams: list[list[int]] = []
+
+    @op
+    def read(frame: Any, *, context: Any) -> Any:
+        asked = []
+        for step in range(3):
+            asked.append(int(context.input.receive_cuda_stream("frame")))
+            yield step
+        streams.append(asked)
+
+    def compose(app: Any) -> None:
+        producer = Producer(app, CountCondition(app, 2), name="producer")
+        app.add_flow(producer, read(app, CudaStreamPool(app)))
+
+    run(compose, scheduler)
+    assert len(streams) == 2
+    assert len({stream for asked in streams for stream in asked}) == 1

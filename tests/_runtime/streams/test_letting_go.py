@@ -1,0 +1,397 @@
+"""A frame stays until it is let go and the streams that may read it have passed that moment, however it is held."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition, gpu
+from penstock.gpu import sim
+from tests._runtime.streams.pipelines import ALL, FRAMES, Sending, frames_seen, read_late
+from tests.harness import (
+    MS,
+    MakeScheduler,
+    Producer,
+    Step,
+    frame,
+    launch,
+    run,
+    write,
+    write_frame,
+)
+from tests.harness.internals import node_of
+
+HELD: list[Any] = []  # by a module
+
+
+# -- what a receiver changes -------------------------------------------------------------------------
+
+
+@dataclass
+class Picture:
+    frame: Any
+
+
+class Slotted:
+    __slots__ = ("frame",)
+
+    def __init__(self, data: Any) -> None:
+        self.frame = data
+
+
+def generate(data: Any) -> Iterator[Any]:
+    yield data
+
+
+def take_field(message: Any) -> Any:
+    data, message.frame = message.frame, None
+    return data
+
+
+def take_value(message: Any) -> Any:
+    data, message["frame"] = message["frame"], None
+    return data
+
+
+WRAPPINGS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "a field is replaced": (Picture, take_field),
+    "a slot is replaced": (Slotted, take_field),
+    "a list is popped": (lambda data: [data], list.pop),
+    "a list in a list is popped": (lambda data: [[data], 1], lambda message: message[0].pop()),
+    "a deque is popped": (lambda data: deque([data]), deque.pop),
+    "a set is popped": (lambda data: {data}, set.pop),
+    "a value of a dict is replaced": (lambda data: {"frame": data, "number": 1}, take_value),
+    "a map of tensors is popped": (lambda data: {"frame": data}, lambda message: message.pop("frame").owner),
+    "an iterator is consumed": (lambda data: iter([data]), lambda message: list(message).pop()),
+    "a generator is consumed": (generate, lambda message: list(message).pop()),
+    "an iterator of another is consumed": (
+        lambda data: map(itself, [data]),
+        lambda message: list(message).pop(),
+    ),
+    "a function gives it": (lambda data: lambda: data, lambda message: message()),
+}
+
+
+def itself(data: Any) -> Any:
+    return data
+
+
+@pytest.mark.parametrize("kind", WRAPPINGS)
+def test_a_frame_that_is_taken_out_of_what_it_came_in_stays(kind: str, scheduler: MakeScheduler) -> None:
+    wrap, take = WRAPPINGS[kind]
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = take(op_input.receive("in"))
+        read_late(self.fragment, op_input.receive_cuda_stream("in"), data)
+
+    assert frames_seen(body, scheduler, wrap) == ALL
+
+
+def test_a_frame_that_came_as_metadata_stays(scheduler: MakeScheduler) -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+        app.enable_metadata(True)
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("mine")
+            op_output.set_cuda_stream(stream, "out")
+            data = frame(stream)
+            write_frame(stream, MS / 20, data, self.ticks - 1)
+            self.metadata["frame"] = data
+            op_output.emit("see the metadata", "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            read_late(app, op_input.receive_cuda_stream("in"), self.metadata.pop("frame"))
+
+        sender = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="sender")
+        app.add_flow(sender, Step(app, inputs=("in",), body=take, name="taker"))
+
+    assert run(compose, scheduler).seen == ALL
+
+
+# -- what is held across computes --------------------------------------------------------------------
+
+
+def test_the_previous_frame_may_be_kept(scheduler: MakeScheduler) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        if self.ticks > 1:
+            read_late(self.fragment, stream, self.previous)
+        self.previous = data
+
+    assert frames_seen(body, scheduler) == ALL[:-1]
+
+
+def test_a_batch_of_frames_may_be_gathered(scheduler: MakeScheduler) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        gathered = self.__dict__.setdefault("gathered", [])
+        gathered.append(op_input.receive("in"))
+        stream = op_input.receive_cuda_stream("in")
+        if len(gathered) == 4:
+            for data in gathered:
+                read_late(self.fragment, stream, data)
+            gathered.clear()
+
+    assert frames_seen(body, scheduler) == ALL
+
+
+def test_a_batch_may_be_gathered_before_a_stream_is_asked_for() -> None:
+    """Three computes that ask for no stream, from senders that take turns; a fourth reads what they held."""
+
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def gather(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            gathered = self.__dict__.setdefault("gathered", [])
+            gathered.append(op_input.receive("in"))
+            if len(gathered) == 4:
+                stream = op_input.receive_cuda_stream("in")
+                for data in gathered:
+                    read_late(app, stream, data)
+                gathered.clear()
+
+        gatherer = Step(app, inputs=("in",), body=gather, name="gatherer")
+        for n, seconds in enumerate((5 * MS, MS / 10)):
+            sender = Producer(app, CountCondition(app, 8), name=f"sender{n}")
+            sender.seconds = seconds
+            app.add_flow(sender, gatherer)
+
+    assert sorted(run(compose).seen) == sorted([*range(8), *range(8)])
+
+
+def test_a_frame_that_is_let_go_in_a_compute_that_receives_nothing_stays() -> None:
+    """The one that holds frames runs again, without a message, and lets go of them there."""
+    from penstock import ConditionType
+
+    def optional(spec: Any) -> None:
+        spec.inputs["in"].condition(ConditionType.NONE)
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        held = self.__dict__.setdefault("held", [])
+        data = op_input.receive("in")
+        if data is not None:
+            self.stream = op_input.receive_cuda_stream("in")
+            held.append(data)
+        elif held:
+            read_late(self.fragment, self.stream, held.pop(0))
+
+    def compose(app: Any) -> None:
+        app.seen = []
+        sender = Sending(app, CountCondition(app, FRAMES), name="sender")
+        taker = Step(app, CountCondition(app, 60), inputs=("in",), body=body, setup=optional, name="taker")
+        app.add_flow(sender, taker)
+
+    assert run(compose).seen == ALL
+
+
+def test_what_is_watched_is_let_go_when_the_program_lets_go(machine: sim.Machine) -> None:
+    """What is held is what the program holds and a bound beyond it, and both can be seen."""
+    in_use: list[int] = []
+    told: list[tuple[int, int]] = []
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        held = self.__dict__.setdefault("held", deque(maxlen=5))
+        held.append(op_input.receive("in"))
+        read_late(self.fragment, op_input.receive_cuda_stream("in"), held[0])
+        in_use.append(machine.devices[0].memory.in_use // 8)
+        told.append((context.frames_held, context.frames_in_flight))
+
+    frames_seen(body, frames=200)
+    assert max(in_use) <= 5 + 8 + 3
+    assert max(held for held, _ in told) == 5
+    assert 0 < max(in_flight for _, in_flight in told) <= 8
+    gc.collect()
+    assert machine.devices[0].memory.in_use == 0
+
+
+def test_much_that_is_held_is_not_looked_through_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock._runtime.streams import keeper
+
+    looks: list[int] = []
+    original = keeper.no_longer_held
+    monkeypatch.setattr(
+        keeper, "no_longer_held", lambda frames: looks.append(len(frames)) or original(frames)
+    )
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        held = self.__dict__.setdefault("held", deque(maxlen=300))
+        held.append(op_input.receive("in"))
+        op_input.receive_cuda_stream("in")
+
+    frames_seen(body, frames=1000)
+    assert 1000 < sum(looks) <= 40 * 1000
+
+
+def test_operators_that_share_a_frame_do_not_wait_for_each_other(
+    machine: sim.Machine, scheduler: MakeScheduler
+) -> None:
+    in_use: list[int] = []
+
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            read_late(app, stream, data)
+            in_use.append(machine.devices[0].memory.in_use // 8)
+            if self.name == "middle":
+                op_output.emit(data, "out")
+
+        sender = Sending(app, CountCondition(app, 100), name="sender")
+        for n in range(3):
+            app.add_flow(sender, Step(app, inputs=("in",), body=take, name=f"taker{n}"))
+        middle = Step(app, inputs=("in",), outputs=("out",), body=take, name="middle")
+        app.add_flow(sender, middle)
+        app.add_flow(middle, Step(app, inputs=("in",), body=take, name="last"))
+
+    assert sorted(run(compose, scheduler).seen) == sorted(list(range(100)) * 5)
+    assert max(in_use) <= 40
+
+
+def test_a_frame_passed_on_and_read_by_both(scheduler: MakeScheduler) -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            read_late(app, op_input.receive_cuda_stream("in"), data)
+            op_output.emit([data], "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in").clear()  # which is of no use to it; the other still reads
+
+        middle = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="middle")
+        app.add_flow(Sending(app, CountCondition(app, FRAMES), name="sender"), middle)
+        app.add_flow(middle, Step(app, inputs=("in",), body=take, name="last"))
+
+    assert run(compose, scheduler).seen == ALL
+
+
+class Holding(Step):
+    held: ClassVar[list[Any]] = []
+
+
+def held_by(operator: Any, where: str) -> list[Any]:
+    return HELD if where == "module" else operator.held  # in no variable of compute
+
+
+@pytest.mark.parametrize("where", ["operator", "module", "class"])
+def test_a_frame_held_before_the_first_stream_stays(scheduler: MakeScheduler, where: str) -> None:
+    """Left alone after its first compute, since nothing it received came with a stream, it asks for one later."""
+
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            device = sim.Device(0)
+            device.set_current()
+            data = device.allocate(8, stream=device.default_stream)
+            sim.host_view(data).view(np.int64)[0] = self.ticks
+            op_output.emit(data, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            if self.ticks == 3:
+                held_by(self, where).append(data)
+            if self.ticks == 5:
+                stream = context.allocate_cuda_stream("mine")
+                read_late(app, stream, held_by(self, where).pop())
+
+        source = Step(app, CountCondition(app, 9), outputs=("out",), body=send, name="send")
+        taker = Holding(app, inputs=("in",), body=take, name="take")
+        if where == "operator":
+            taker.held = []  # type: ignore[misc]
+        app.add_flow(source, taker)
+
+    assert run(compose, scheduler).seen == [3]
+
+
+def test_what_came_before_the_first_stream_stays_wherever_the_compute_put_it(
+    scheduler: MakeScheduler,
+) -> None:
+    """In the compute that asks for the first stream, and was sent others before."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        app = self.fragment
+        app.latest = op_input.receive("in")
+        if self.ticks > 1:
+            read_late(app, op_input.receive_cuda_stream("in"), app.latest)
+            app.latest = None
+
+    assert frames_seen(body, scheduler) == ALL[1:]
+
+
+def test_what_was_received_stays_when_a_compute_raises_and_the_run_goes_on(machine: sim.Machine) -> None:
+    """The run goes on here because something around the compute takes the exception."""
+    in_use: list[int] = []
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        node = node_of(self)
+        if self.ticks == 1:
+            around = node.compute
+
+            def lenient(*arguments: Any) -> None:
+                with contextlib.suppress(ZeroDivisionError):
+                    around(*arguments)
+
+            node.compute = lenient
+        data = op_input.receive("in")
+        read_late(self.fragment, op_input.receive_cuda_stream("in"), data)
+        in_use.append(machine.devices[0].memory.in_use // 8)
+        if self.ticks > 1:
+            raise ZeroDivisionError
+
+    assert frames_seen(body, frames=60) == list(range(60))
+    assert max(in_use) <= 8 + 3
+
+
+def test_a_frame_that_stop_reads_and_lets_go_stays() -> None:
+    class Holding(Step):
+        def stop(self) -> None:
+            for data in self.held:
+                read_late(self.fragment, self.stream, data)
+            self.held.clear()
+            del data
+            # The same memory for something else, where there is any.
+            other = gpu.Device(0).allocate(8, stream=self.theirs.stream)
+            launch(self.theirs, MS / 10, lambda out: write(out, 99), other)
+
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            self.__dict__.setdefault("held", []).append(op_input.receive("in"))
+            (self.theirs,) = op_input.receive_cuda_streams("in")
+            self.stream = op_input.receive_cuda_stream("in")
+
+        app.add_flow(
+            Sending(app, CountCondition(app, 4), name="sender"),
+            Holding(app, inputs=("in",), body=body, name="holding"),
+        )
+
+    assert run(compose).seen == [0, 1, 2, 3]
+
+
+def test_what_a_program_holds_beyond_the_run_is_its_own(machine: sim.Machine) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        self.__dict__.setdefault("held", []).append(op_input.receive("in"))
+        op_input.receive_cuda_stream("in")
+
+    def compose(app: Any) -> None:
+        app.taker = Step(app, inputs=("in",), body=body, name="taker")
+        app.add_flow(Sending(app, CountCondition(app, 5), name="sender"), app.taker)
+
+    app = run(compose)
+    assert machine.devices[0].memory.in_use == 5 * 8
+    app.taker.held.clear()
+    assert machine.devices[0].memory.in_use == 0

@@ -1,0 +1,325 @@
+"""What an operator received lives as long as the device may read it, on every path; and the host waits for it."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition
+from penstock.gpu import sim
+from tests._runtime.streams.pipelines import track
+from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, frame, launch, read_frame, run, write
+
+
+def test_a_slow_reader_of_a_fast_producer_never_sees_the_next_frame(scheduler: MakeScheduler) -> None:
+    def compose(app: Any) -> None:
+        producer = Producer(app, CountCondition(app, 50), name="producer")
+        producer.seconds = MS / 20
+        app.consumer = Consumer(app, name="consumer")
+        app.consumer.seconds = 2 * MS
+        app.add_flow(producer, app.consumer)
+
+    assert run(compose, scheduler).consumer.seen == list(range(50))
+
+
+@pytest.mark.parametrize("kind", ["own stream", "named stream", "default stream", "borrowed stream"])
+def test_what_was_received_lives_until_the_stream_has_passed(machine: sim.Machine, kind: str) -> None:
+    from penstock.resources import CudaStreamPool
+
+    deaths: list[float] = []
+    ends: list[float] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            if kind == "borrowed stream":
+                op_output.set_cuda_stream(context.allocate_cuda_stream("s"))
+            op_output.emit(track(machine, deaths), "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            if kind == "named stream":
+                stream: Any = context.allocate_cuda_stream("mine").stream
+            elif kind == "default stream":
+                assert op_input.receive_cuda_stream("in", allocate=False) == 0
+                stream = sim.Device(0).default_stream
+            elif kind == "borrowed stream":
+                stream = op_input.receive_cuda_stream("in", allocate=False).stream
+            else:
+                stream = op_input.receive_cuda_stream("in").stream
+            kernel = sim.Kernel("k", 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
+            sim.launch(stream, sim.LaunchConfig(grid=1, block=32), kernel)
+            del data
+
+        pool = CudaStreamPool(app, max_size=8)
+        source = Step(app, CountCondition(app, 5), pool, outputs=("out",), body=send, name="send")
+        app.add_flow(source, Step(app, pool, inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    gc.collect()
+    assert len(deaths) == len(ends) == 5
+    assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
+
+
+def test_a_mark_on_another_stream_says_nothing_of_the_operators_own(machine: sim.Machine) -> None:
+    deaths: list[float] = []
+    ends: list[float] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.set_cuda_stream(context.allocate_cuda_stream("s"))
+            op_output.emit(track(machine, deaths), "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            (theirs,) = op_input.receive_cuda_streams("in")
+            mine = op_input.receive_cuda_stream("in")
+            launch(mine, 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
+            op_output.set_cuda_stream(theirs)  # idle, so its marks are passed at once
+            op_output.emit("done", "out")
+
+        source = Step(app, CountCondition(app, 6), outputs=("out",), body=send, name="send")
+        middle = Step(app, inputs=("in",), outputs=("out",), body=take, name="take")
+        app.add_flow(source, middle)
+        last = Step(app, inputs=("in",), body=lambda self, i, o, c: i.receive("in"), name="last")
+        app.add_flow(middle, last)
+
+    run(compose)
+    gc.collect()
+    assert len(deaths) == len(ends) == 6
+    assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
+
+
+def test_what_is_read_on_the_stream_that_came_with_it_lives_as_long(scheduler: MakeScheduler) -> None:
+    """The middle one passes frames on that are another's; that it is done with them says nothing of the last."""
+
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            op_input.receive_cuda_stream("in")
+            op_output.emit(data, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frames = op_input.receive("in")
+            stream = op_input.receive_cuda_streams("in")[0]
+            for data in frames:
+                read_frame(stream, 5 * MS, data, app.seen)
+
+        producer = Producer(app, CountCondition(app, 30), name="producer")
+        producer.seconds = MS / 10
+        middle = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="middle")
+        middle.max_in_flight = 1
+        app.add_flow(producer, middle)
+        app.add_flow(middle, Step(app, inputs=(("in", {"size": 2}),), body=take, name="last"))
+
+    assert run(compose, scheduler).seen == list(range(30))
+
+
+def test_an_operator_that_asks_for_a_stream_late_is_safe_too(
+    machine: sim.Machine, scheduler: MakeScheduler
+) -> None:
+    deaths: list[float] = []
+    ends: list[float] = []
+
+    def compose(app: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            if self.ticks >= 3:  # it has been left alone since its first compute
+                stream = op_input.receive_cuda_stream("in")
+                launch(stream, 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
+            del data
+
+        source = Step(
+            app,
+            CountCondition(app, 6),
+            outputs=("out",),
+            body=lambda self, i, o, c: o.emit(track(machine, deaths), "out"),
+            name="send",
+        )
+        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+
+    run(compose, scheduler)
+    gc.collect()
+    late = sorted(deaths)[2:]
+    assert len(ends) == len(late) == 4
+    assert all(death >= end for death, end in zip(late, sorted(ends), strict=True))
+
+
+def test_an_exception_waits_for_the_device_before_anything_is_let_go(
+    machine: sim.Machine, scheduler: MakeScheduler
+) -> None:
+    deaths: list[float] = []
+    ends: list[float] = []
+    stopped: list[float] = []
+
+    def compose(app: Any) -> None:
+        class Failing(Step):
+            def stop(self) -> None:
+                stopped.append(machine.timeline.now / 1e9)
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            launch(stream, 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
+            if self.ticks == 3:
+                raise ZeroDivisionError("in the middle")
+
+        source = Step(
+            app,
+            CountCondition(app, 9),
+            outputs=("out",),
+            body=lambda self, i, o, c: o.emit(track(machine, deaths), "out"),
+            name="send",
+        )
+        app.add_flow(source, Failing(app, inputs=("in",), body=take, name="take"))
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        run(compose, scheduler)
+    assert "operator 'take'" in "".join(raised.value.__notes__)
+    assert len(ends) == 3  # the work was complete when run() raised
+    assert stopped[0] >= max(ends)  # and before any operator was stopped
+    del raised
+    gc.collect()
+    assert len(deaths) >= 3
+    assert min(sorted(deaths)[:3]) >= ends[0]
+
+
+def test_when_run_returns_the_work_is_complete_and_everything_is_let_go(
+    machine: sim.Machine, scheduler: MakeScheduler
+) -> None:
+    def compose(app: Any) -> None:
+        app.consumer = Consumer(app, name="consumer")
+        app.consumer.seconds = 50 * MS
+        app.add_flow(Producer(app, CountCondition(app, 5), name="producer"), app.consumer)
+
+    app = run(compose, scheduler)
+    assert app.consumer.seen == list(range(5))
+    gc.collect()
+    assert machine.devices[0].memory.in_use == 0
+    assert not machine.devices[0].busy_queues
+
+
+def test_what_nobody_received_is_let_go_before_its_stream_is(scheduler: MakeScheduler) -> None:
+    closed: list[bool] = []
+
+    class Frame:
+        def __init__(self, stream: Any) -> None:
+            self.stream = stream
+
+        def __del__(self) -> None:
+            closed.append(self.stream.stream.is_closed)
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("s")
+            op_output.set_cuda_stream(stream)
+            op_output.emit(Frame(stream), "out")
+
+        source = Step(app, CountCondition(app, 1), outputs=("out",), body=send, name="send")
+        waits = Step(app, inputs=(("in", {"size": 2}),), body=lambda *_: None, name="waits for two")
+        app.add_flow(source, waits)
+
+    app = run(compose, scheduler)
+    assert app.undelivered() == {"waits for two.in": 1}
+    assert closed == [False]
+
+
+def test_running_again_makes_new_streams(scheduler: MakeScheduler) -> None:
+    def compose(app: Any) -> None:
+        app.consumer = Consumer(app, name="consumer")
+        app.add_flow(Producer(app, CountCondition(app, 5), name="producer"), app.consumer)
+
+    from tests.harness import App
+
+    app = App(compose, scheduler)
+    for _ in range(3):
+        app.run()
+        assert app.consumer.seen == list(range(5))
+
+
+# -- how far the host runs ahead ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fragment_limit", "operator_limit", "expected"), [(None, None, 8), (3, None, 3), (3, 5, 5), (None, 1, 1)]
+)
+def test_the_host_runs_ahead_so_far_and_no_further(
+    machine: sim.Machine,
+    scheduler: MakeScheduler,
+    fragment_limit: int | None,
+    operator_limit: int | None,
+    expected: int,
+) -> None:
+    launched = finished = 0
+    most = 0
+
+    def compose(app: Any) -> None:
+        def work(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            nonlocal launched, most
+
+            def done() -> None:
+                nonlocal finished
+                finished += 1
+
+            stream = context.allocate_cuda_stream("s")
+            launch(stream, 10 * MS, done)
+            launched += 1
+            most = max(most, launched - finished)
+
+        if fragment_limit is not None:
+            app.max_in_flight = fragment_limit
+        source = Step(app, CountCondition(app, 40), body=work, name="work")
+        source.max_in_flight = operator_limit
+        app.add_operator(source)
+
+    run(compose, scheduler)
+    assert launched == finished == 40
+    assert most == expected
+
+
+def test_an_operator_at_its_bound_does_not_keep_others_from_running(machine: sim.Machine) -> None:
+    ran: list[tuple[float, int]] = []
+
+    def compose(app: Any) -> None:
+        def slow(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            launch(context.allocate_cuda_stream("s"), 1.0, lambda: None)
+
+        bound = Step(app, CountCondition(app, 20), body=slow, name="bound")
+        bound.max_in_flight = 2
+        app.add_operator(bound)
+        other = Step(
+            app,
+            CountCondition(app, 50),
+            body=lambda self, i, o, c: ran.append((machine.now, self.ticks)),
+            name="other",
+        )
+        app.add_operator(other)
+
+    run(compose)
+    assert len(ran) == 50
+    assert ran[-1][0] < 0.5
+
+
+def test_a_bound_that_makes_no_sense_is_refused() -> None:
+    def compose(app: Any) -> None:
+        app.max_in_flight = 0
+        app.add_operator(Step(app, body=lambda *_: None, name="step"))
+
+    with pytest.raises(ValueError, match="'step': max_in_flight must be at least 1, not 0"):
+        run(compose)
+
+
+def test_frames_written_by_hand_are_what_the_tests_think_they_are(machine: sim.Machine) -> None:
+    device = sim.Device(0)
+    device.set_current()
+    from penstock.gpu import StreamHandle
+
+    handle = StreamHandle(device.create_stream())
+    data = frame(handle)
+    launch(handle, MS, lambda out: write(out, 42), data)
+    handle.stream.sync()
+    assert sim.host_view(data).view(np.int64)[0] == 42

@@ -1,0 +1,429 @@
+"""The order of streams goes through operators that do not look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition, gpu
+from penstock.gpu import sim
+from penstock.resources import CudaStreamPool
+from tests.harness import (
+    MS,
+    Consumer,
+    MakeScheduler,
+    Producer,
+    Step,
+    frame,
+    greedy,
+    launch,
+    read_frame,
+    run,
+    source,
+    write,
+    write_frame,
+)
+from tests.harness.internals import arrived_on, input_queues, node_of
+
+
+def passed_through(body: Callable[..., None], scheduler: MakeScheduler = greedy, **step: Any) -> list[int]:
+    """Run a slow producer through an operator into a quick reader, and return what that read."""
+
+    def compose(app: Any) -> None:
+        app.consumer = Consumer(app, name="consumer")
+        app.consumer.seconds = MS / 100
+        middle = Step(
+            app, inputs=step.pop("inputs", ("in",)), outputs=("out",), body=body, name="middle", **step
+        )
+        app.add_flow(Producer(app, CountCondition(app, 8), name="producer"), middle)
+        app.add_flow(middle, app.consumer)
+
+    return run(compose, scheduler).consumer.seen
+
+
+def test_an_operator_that_asks_for_no_stream_passes_the_order_on(scheduler: MakeScheduler) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(op_input.receive("in"), "out")
+
+    assert passed_through(body, scheduler) == list(range(8))
+
+
+def test_an_operator_that_sends_a_frame_later_passes_the_order_on(scheduler: MakeScheduler) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        previous = self.__dict__.get("previous")
+        self.previous = op_input.receive("in")
+        if previous is not None:
+            op_output.emit(previous, "out")
+
+    assert passed_through(body, scheduler) == list(range(7))
+
+
+def test_several_operators_in_a_row_pass_on_the_order_of_several_producers(scheduler: MakeScheduler) -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit([op_input.receive(port) for port in self.spec.inputs], "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            ((left, right),) = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+
+            def look(a: np.ndarray, b: np.ndarray) -> None:
+                app.seen.append((int(a.view(np.int64)[0]), int(b.view(np.int64)[0])))
+
+            launch(stream, MS / 100, look, left, right)
+
+        joint = Step(app, inputs=("a", "b"), outputs=("out",), body=join, name="joint")
+        again = Step(app, inputs=("in",), outputs=("out",), body=join, name="again")
+        for port, seconds in (("a", 5 * MS), ("b", MS)):
+            producer = Producer(app, CountCondition(app, 8), name=port)
+            producer.seconds = seconds
+            app.add_flow(producer, joint, {("out", port)})
+        app.add_flow(joint, again)
+        app.add_flow(again, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose, scheduler).seen == [(n, n) for n in range(8)]
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_what_comes_after_several_streams_can_be_ordered_by_hand(by_hand: bool) -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit((op_input.receive("a"), op_input.receive("b")), "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frames = op_input.receive("in")
+            if by_hand:
+                stream = context.allocate_cuda_stream("mine")
+                context.synchronize_streams(op_input.receive_cuda_streams("in"), stream)
+            else:
+                stream = op_input.receive_cuda_stream("in", allocate=False)
+            for data in frames:
+                read_frame(stream, MS / 100, data, app.seen)
+
+        joint = Step(app, inputs=("a", "b"), outputs=("out",), body=join, name="joint")
+        for port, seconds in (("a", 5 * MS), ("b", MS)):
+            producer = Producer(app, CountCondition(app, 8), name=port)
+            producer.seconds = seconds
+            app.add_flow(producer, joint, {("out", port)})
+        app.add_flow(joint, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose).seen == [n for n in range(8) for _ in range(2)]
+
+
+def test_a_stream_that_was_set_in_an_earlier_compute_is_ordered_after_what_is_sent_now(
+    scheduler: MakeScheduler,
+) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        if self.ticks == 1:
+            op_output.set_cuda_stream(context.allocate_cuda_stream("mine"))
+        op_output.emit(data, "out")
+
+    assert passed_through(body, scheduler) == list(range(8))
+
+
+def test_a_second_receive_is_ordered_too(scheduler: MakeScheduler) -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("s")
+            op_output.set_cuda_stream(stream, "one")
+            op_output.set_cuda_stream(stream, "two")
+            for port in ("one", "two"):
+                data = frame(stream)
+                write_frame(stream, MS, data, self.ticks)
+                op_output.emit(data, port)
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            first = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            (queue,), (more,) = input_queues(self, "in"), input_queues(self, "more")
+            queue.append(more.popleft())
+            for data in (first, op_input.receive("in")):
+                read_frame(stream, MS / 100, data, app.seen)
+            assert len(op_input.receive_cuda_streams("in")) == 2
+
+        source = Step(app, CountCondition(app, 8), outputs=("one", "two"), body=send, name="send")
+        taker = Step(app, inputs=("in", "more"), body=take, name="take")
+        app.add_flow(source, taker, {("one", "in"), ("two", "more")})
+
+    assert run(compose, scheduler).seen == [n for n in range(1, 9) for _ in range(2)]
+
+
+def test_what_an_operator_launched_is_part_of_what_it_sends_without_naming_a_stream(
+    scheduler: MakeScheduler,
+) -> None:
+    class Silent(Producer):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            class Output:
+                emit = op_output.emit
+
+                @staticmethod
+                def set_cuda_stream(*_: Any) -> None: ...
+
+            super().compute(op_input, Output, context)
+
+    def compose(app: Any) -> None:
+        app.consumer = Consumer(app, name="consumer")
+        app.consumer.seconds = MS / 100
+        app.add_flow(Silent(app, CountCondition(app, 8), name="producer"), app.consumer)
+
+    assert run(compose, scheduler).consumer.seen == list(range(8))
+
+
+def test_a_stream_chosen_late_comes_after_what_the_own_one_was_ordered_after(
+    scheduler: MakeScheduler,
+) -> None:
+    """What was ordered on the operator's own stream, and held, is sent on another."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        op_input.receive_cuda_stream("in")
+        if self.ticks == 4:
+            op_output.set_cuda_stream(context.allocate_cuda_stream("other"))
+        op_output.emit(data, "out")
+
+    assert passed_through(body, scheduler) == list(range(8))
+
+
+def test_a_map_of_tensors_is_sent_after_what_was_received(scheduler: MakeScheduler) -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def wrap(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            if self.ticks == 1:
+                op_output.set_cuda_stream(context.allocate_cuda_stream("mine"))
+            op_output.emit({"frame": data}, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")["frame"].owner
+            stream = op_input.receive_cuda_stream("in")
+            read_frame(stream, MS / 100, data, app.seen)
+
+        middle = Step(app, inputs=("in",), outputs=("out",), body=wrap, name="middle")
+        app.add_flow(Producer(app, CountCondition(app, 8), name="producer"), middle)
+        app.add_flow(middle, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose, scheduler).seen == list(range(8))
+
+
+def test_what_was_made_on_the_default_stream_for_want_of_another_is_waited_for(
+    scheduler: MakeScheduler,
+) -> None:
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, stream_flags=1, max_size=4)
+
+        def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in", allocate=False)
+            assert stream == 0
+            device = gpu.Device(0)
+            device.set_current()
+            data = device.allocate(8, stream=stream.stream)
+            write_frame(stream, MS, data, self.ticks)
+            op_output.emit(data, "out")
+
+        ones = source(app, [1] * 8, name="s")
+        middle = Step(app, inputs=("in",), outputs=("out",), body=make, name="middle")
+        app.consumer = Consumer(app, pool, name="consumer")
+        app.consumer.seconds = MS / 100
+        app.add_flow(ones, middle)
+        app.add_flow(middle, app.consumer)
+
+    assert run(compose, scheduler).consumer.seen == list(range(1, 9))
+
+
+def test_a_stream_is_ordered_after_all_that_was_received_before_it_was_asked_for(
+    scheduler: MakeScheduler,
+) -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            slow, _ = op_input.receive("slow"), op_input.receive("quick")
+            stream = op_input.receive_cuda_stream("quick")
+            read_frame(stream, MS / 100, slow, app.seen)
+
+        taker = Step(app, inputs=("slow", "quick"), body=take, name="taker")
+        for port, seconds in (("slow", 5 * MS), ("quick", MS / 10)):
+            producer = Producer(app, CountCondition(app, 8), name=port)
+            producer.seconds = seconds
+            app.add_flow(producer, taker, {("out", port)})
+
+    assert run(compose, scheduler).seen == list(range(8))
+
+
+def test_what_is_ordered_by_hand_is_not_ordered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[Any] = []
+    original = sim.Stream.wait
+    monkeypatch.setattr(sim.Stream, "wait", lambda self, other: (waits.append(self), original(self, other)))
+
+    def compose(app: Any) -> None:
+        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            mine = context.allocate_cuda_stream("mine")
+            context.synchronize_streams(op_input.receive_cuda_streams("in"), mine)
+            op_output.set_cuda_stream(mine)
+            op_output.emit(data, "out")
+
+        middle = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="middle")
+        app.consumer = Consumer(app, name="consumer")
+        app.add_flow(Producer(app, CountCondition(app, 8), name="producer"), middle)
+        app.add_flow(middle, app.consumer)
+
+    assert run(compose).consumer.seen == list(range(8))
+    assert len(waits) == 8 + 8  # once for each frame in either operator
+
+
+def test_what_an_operator_without_a_stream_passes_on_carries_the_stream_that_came_last() -> None:
+    def compose(app: Any) -> None:
+        app.expected, app.found = [], []
+
+        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            for port in ("b", "a") if self.ticks % 2 else ("a", "b"):
+                op_input.receive(port)
+                last = arrived_on(self, port)
+            app.expected.append(last)
+            op_output.emit(1, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            self.stream = op_input.receive_cuda_stream("in")
+            self.stream.stream.sync()  # so that it is all done before the next
+            app.found += op_input.receive_cuda_streams("in")
+
+        joint = Step(app, inputs=("a", "b"), outputs=("out",), body=join, name="joint")
+        for port in ("a", "b"):
+            app.add_flow(Producer(app, CountCondition(app, 30), name=port), joint, {("out", port)})
+        app.add_flow(joint, Step(app, inputs=("in",), body=take, name="take"))
+
+    app = run(compose)
+    assert len(app.found) == 30
+    assert app.found == app.expected
+
+
+def test_an_operator_that_sees_no_stream_is_left_alone() -> None:
+    def compose(app: Any) -> None:
+        def count(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit(op_input.receive("in"), "out")
+
+        ones = source(app, [1] * 5, name="s")
+        app.middle = Step(app, inputs=("in",), outputs=("out",), body=count, name="middle")
+        app.last = Step(app, inputs=("in",), body=lambda self, i, o, c: i.receive("in"), name="last")
+        app.add_flow(ones, app.middle)
+        app.add_flow(app.middle, app.last)
+
+    app = run(compose)
+    for step in (app.middle, app.last):
+        node = node_of(step)
+        assert node.compute == step.compute
+        assert not any(port.stamp for port in node.output.ports.values())
+
+
+def test_an_operator_that_is_sent_a_stream_late_passes_the_order_on(scheduler: MakeScheduler) -> None:
+    """It is left alone after its first compute, and then a message comes that carries work."""
+
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            if self.ticks < 4:
+                op_output.emit(None, "out")
+                return
+            stream = context.allocate_cuda_stream("s")
+            op_output.set_cuda_stream(stream)
+            data = frame(stream)
+            write_frame(stream, MS, data, self.ticks)
+            op_output.emit(data, "out")
+
+        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            messages = op_input.receive("in")
+            op_output.emit(messages[0] if isinstance(messages, tuple) else messages, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            if data is not None:
+                stream = op_input.receive_cuda_stream("in")
+                read_frame(stream, MS / 100, data, app.seen)
+
+        last = Step(app, CountCondition(app, 9), outputs=("out",), body=send, name="send")
+        for port in ("in", ("in", {"size": 1, "policy": None})):
+            stage = Step(app, inputs=(port,), outputs=("out",), body=pass_on, name=f"stage{port}")
+            app.add_flow(last, stage)
+            last = stage
+        app.add_flow(last, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose, scheduler).seen == [4, 5, 6, 7, 8, 9]
+
+
+def test_an_operator_that_is_late_sent_work_on_the_default_stream_passes_the_order_on(
+    scheduler: MakeScheduler,
+) -> None:
+    """Such a message names no stream, and comes after work all the same."""
+
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit(self.ticks, "out")
+
+        def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            number = op_input.receive("in")
+            if number < 4:
+                op_output.emit(None, "out")
+                return
+            stream = op_input.receive_cuda_stream("in", allocate=False)
+            data = frame(stream)
+            launch(stream, MS, lambda out: write(out, number), data)
+            op_output.emit(data, "out")
+
+        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit(op_input.receive("in"), "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            if data is not None:
+                stream = op_input.receive_cuda_stream("in")
+                read_frame(stream, MS / 100, data, app.seen)
+
+        last = Step(app, CountCondition(app, 9), outputs=("out",), body=send, name="send")
+        for body in (make, pass_on):
+            stage = Step(app, inputs=("in",), outputs=("out",), body=body, name=body.__name__)
+            app.add_flow(last, stage)
+            last = stage
+        pool = CudaStreamPool(
+            app, stream_flags=1
+        )  # of streams that do not wait for the default stream themselves
+        app.add_flow(last, Step(app, pool, inputs=("in",), body=take, name="take"))
+
+    assert run(compose, scheduler).seen == [4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_an_operator_that_is_sent_a_stream_late_knows_it_in_the_same_compute(size: int) -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            if self.ticks > 3 * size:
+                op_output.set_cuda_stream(context.allocate_cuda_stream("s"))
+            op_output.emit(1, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            if self.ticks > 3:
+                app.found.append([stream is not None for stream in op_input.receive_cuda_streams("in")])
+
+        source = Step(app, CountCondition(app, 5 * size), outputs=("out",), body=send, name="send")
+        app.add_flow(source, Step(app, inputs=(("in", {"size": size}),), body=take, name="take"))
+
+    assert run(compose).found == [[True] * size] * 2

@@ -1,0 +1,298 @@
+"""The streams that compute is given for what it received."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition, IOSpec, gpu
+from penstock.core.errors import PortError, StreamError
+from penstock.gpu import sim
+from penstock.resources import CudaStreamPool
+from tests._runtime.streams.pipelines import answers
+from tests.harness import (
+    MS,
+    MakeScheduler,
+    Producer,
+    Step,
+    event_based,
+    greedy,
+    launch,
+    once,
+    run,
+    source,
+)
+from tests.harness.internals import input_queues
+
+
+def test_the_stream_is_the_operators_own_and_stays_the_same() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
+        op_input.receive("in")
+        (theirs,) = op_input.receive_cuda_streams("in")
+        mine = op_input.receive_cuda_stream("in")
+        again = op_input.receive_cuda_stream("in")
+        assert isinstance(mine, int)
+        assert mine.__cuda_stream__() == (0, int(mine))
+        return int(mine), int(again), int(theirs)
+
+    found = answers(body)
+    assert len({pair[0] for pair in found}) == 1
+    assert all(mine == again != theirs for mine, again, theirs in found)
+
+
+def test_the_streams_device_is_current_afterwards() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
+        op_input.receive("in")
+        op_input.receive_cuda_stream("in")
+        return sim.Device(0).create_event() is not None
+
+    assert answers(body) == [True] * 3
+
+
+def test_receive_comes_first() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive_cuda_stream("in")
+
+    with pytest.raises(StreamError, match=r"'taker': receive_cuda_stream\('in'\) before receive\('in'\)"):
+        answers(body)
+
+
+def test_a_port_that_is_not_there_is_named() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("in")
+        op_input.receive_cuda_stream("inn")
+
+    with pytest.raises(PortError, match="'taker' has no input 'inn'; it has 'in'"):
+        answers(body)
+
+
+def test_without_a_stream_of_its_own_an_operator_gets_the_first_it_received() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
+        op_input.receive("in")
+        (theirs,) = op_input.receive_cuda_streams("in")
+        return op_input.receive_cuda_stream("in", allocate=False) == theirs
+
+    assert answers(body) == [True] * 3
+
+
+def test_a_pool_that_is_exhausted_is_as_good_as_none() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+        pool = CudaStreamPool(app, 0, 0, 0, 1, 1)
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            (theirs,) = op_input.receive_cuda_streams("in")
+            app.found.append(
+                (op_input.receive_cuda_stream("in") == theirs, context.allocate_cuda_stream("more"))
+            )
+
+        app.add_flow(
+            Producer(app, CountCondition(app, 2), pool, name="producer"),
+            Step(app, pool, inputs=("in",), body=take, name="take"),
+        )
+
+    assert run(compose).found == [(True, None)] * 2
+
+
+def test_the_default_stream_is_a_handle_like_any_other(machine: sim.Machine) -> None:
+    done: list[float] = []
+
+    def compose(app: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in", allocate=False)
+            assert isinstance(stream, gpu.StreamHandle)
+            assert stream.is_simulated
+            assert stream == 0
+            launch(stream, MS, lambda: done.append(machine.timeline.now / 1e9))
+
+        source = once(app)
+        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    assert done == [pytest.approx(MS, rel=0.05)]
+
+
+@pytest.mark.parametrize("allocate", [True, False])
+def test_a_second_port_is_ordered_onto_the_same_stream(allocate: bool) -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            streams = []
+            for port in ("a", "b"):
+                op_input.receive(port)
+                streams.append(int(op_input.receive_cuda_stream(port, allocate=allocate)))
+            app.found.append(streams)
+
+        taker = Step(app, inputs=("a", "b"), body=join, name="join")
+        for port in ("a", "b"):
+            app.add_flow(Producer(app, CountCondition(app, 2), name=port), taker, {("out", port)})
+
+    found = run(compose).found
+    assert len({stream for pair in found for stream in pair}) == 1
+
+
+def test_a_receivers_port_gives_a_stream_for_each_message() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("all")
+            app.found.append(op_input.receive_cuda_streams("all"))
+
+        taker = Step(app, inputs=(("all", {"size": IOSpec.ANY_SIZE}),), body=join, name="join")
+        for name in "ab":
+            app.add_flow(Producer(app, CountCondition(app, 1), name=name), taker, {("out", "all")})
+        plain = source(app, [1], name="c")
+        app.add_flow(plain, taker, {("out", "all")})
+
+    (streams,) = run(compose).found
+    assert [stream is None for stream in streams] == [False, False, True]
+    assert streams[0] != streams[1]
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_sync_to_default_orders_the_default_stream_too(machine: sim.Machine, sync: bool) -> None:
+    times: list[float] = []
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, 0, 1)  # flag 1: not ordered with the default stream by itself
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            op_input.receive_cuda_stream("in", sync_to_default=sync)
+            sim.Device(0).default_stream.record().sync()
+            times.append(machine.now)
+
+        producer = Producer(app, CountCondition(app, 1), pool, name="producer")
+        app.add_flow(producer, Step(app, pool, inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    assert (times[0] >= MS) is sync  # the producer's kernel takes a millisecond
+
+
+def test_without_a_stream_of_its_own_an_operator_gets_that_of_this_message() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            (theirs,) = op_input.receive_cuda_streams("in")
+            app.found.append((op_input.receive_cuda_stream("in", allocate=False), theirs))
+            op_output.emit(1, "out")
+
+        def last(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            app.emitted += op_input.receive_cuda_streams("in")
+
+        app.emitted = []
+        taker = Step(app, inputs=("in",), outputs=("out",), body=take, name="taker")
+        for n in range(2):
+            app.add_flow(Producer(app, CountCondition(app, 4), name=f"producer{n}"), taker)
+        app.add_flow(taker, Step(app, inputs=("in",), body=last, name="last"))
+
+    app = run(compose)
+    assert len(app.found) == 8
+    assert len({theirs for _, theirs in app.found}) == 2
+    assert all(mine == theirs for mine, theirs in app.found)
+    assert app.emitted == [theirs for _, theirs in app.found]
+
+
+def test_the_streams_of_everything_received_at_a_port_are_given() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            (queue,), (more,) = input_queues(self, "in"), input_queues(self, "more")
+            counts = [len(op_input.receive("in"))]
+            queue.append(more.popleft())  # as another worker may, in the meantime
+            counts.append(len(op_input.receive("in")))
+            assert op_input.receive("in") is None
+            streams = op_input.receive_cuda_streams("in")
+            app.found.append((counts, [stream is not None for stream in streams]))
+
+        batch = Step(app, inputs=(("in", {"size": 3}), "more"), body=take, name="batch")
+        app.add_flow(Producer(app, CountCondition(app, 6), name="producer"), batch, {("out", "in")})
+        app.add_flow(Producer(app, CountCondition(app, 2), name="other"), batch, {("out", "more")})
+
+    assert run(compose).found == [([3, 1], [True] * 4)] * 2
+
+
+@pytest.mark.parametrize("caller", ["receive_cuda_stream", "receive_cuda_streams"])
+@pytest.mark.parametrize("late", [1, 4])
+def test_receive_comes_first_in_every_compute(caller: str, late: int) -> None:
+    from penstock.core.errors import StreamError
+
+    def compose(app: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            if self.ticks == late:
+                getattr(op_input, caller)("in")
+            op_input.receive("in")
+
+        ones = source(app, [1] * 5, name="s")
+        app.add_flow(ones, Step(app, inputs=("in",), body=take, name="take"))
+
+    with pytest.raises(StreamError, match=rf"'take': {caller}\('in'\) before receive\('in'\)"):
+        run(compose)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, [None]), (3, [None] * 3)])
+@pytest.mark.parametrize("scheduler", [greedy, event_based])
+def test_plain_messages_have_no_stream_the_first_time_it_is_asked(
+    size: int, expected: list[None], scheduler: MakeScheduler
+) -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            if self.ticks > 2:
+                app.found.append(op_input.receive_cuda_streams("in"))
+
+        ones = source(app, [1] * (5 * size), name="s")
+        app.add_flow(ones, Step(app, inputs=(("in", {"size": size}),), body=take, name="take"))
+
+    assert run(compose, scheduler).found == [expected] * 3
+
+
+def test_everything_a_compute_received_counts_when_it_asks_for_its_first_stream_in_between() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            if self.ticks == 3:
+                context.allocate_cuda_stream("mine")
+                input_queues(self, "in")[0].append(1)  # as another worker may, in the meantime
+                op_input.receive("in")
+                app.found += op_input.receive_cuda_streams("in")
+
+        ones = source(app, [1] * 4, name="s")
+        app.add_flow(ones, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose).found == [None, None]
+
+
+@pytest.mark.parametrize("late", [1, 3])
+def test_a_port_that_had_nothing_has_no_streams(late: int) -> None:
+    from penstock import ConditionType
+
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            if self.ticks >= late:
+                app.found.append(op_input.receive_cuda_streams("in"))
+
+        def optional(spec: Any) -> None:
+            spec.inputs["in"].condition(ConditionType.NONE)
+
+        taker = Step(app, CountCondition(app, 4), inputs=("in",), body=take, setup=optional, name="take")
+        never = Step(app, CountCondition(app, 0), outputs=("out",), body=lambda *_: None, name="never")
+        app.add_flow(never, taker)
+
+    assert run(compose).found == [[]] * (5 - late)

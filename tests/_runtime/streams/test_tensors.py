@@ -1,0 +1,400 @@
+"""Any library takes a tensor that arrived after the work behind it, and no sooner."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition, Tensor, TensorMap, as_tensor, gpu
+from penstock.gpu import sim
+from tests.harness import MS, MakeScheduler, Step, launch, run
+from tests.harness.producers import CUDA, Library
+
+FRAMES = 12
+
+
+def first_of(array: Library) -> np.ndarray[Any, Any]:
+    return np.frombuffer(array.memory, np.int64, 1)
+
+
+class Frames:
+    """A sender that fills a frame with 1, 2, 3 and so on, slowly, and a receiver that does what it is told.
+
+    `seen` is what was read, a while after it was asked for, on the stream that was given to `read`.
+    """
+
+    def __init__(
+        self, receive: Any, number: int = FRAMES, emit: Any = lambda array: {"frame": array}
+    ) -> None:
+        self.seen: list[int] = []
+        self.sender: Any = None
+        self._emit = emit
+
+        def take(operator: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            message = op_input.receive("in")
+            receive(self, message["frame"] if type(message) is TensorMap else message, op_input, context)
+
+        def compose(app: Any) -> None:
+            source = Step(app, CountCondition(app, number), outputs=("out",), body=self._send, name="send")
+            app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+
+        run(compose)
+        finish()
+
+    def _send(self, operator: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        self.sender = context.allocate_cuda_stream("own")
+        op_output.set_cuda_stream(self.sender, "out")
+        array = Library()
+        self.write(array, operator.ticks, self.sender)
+        op_output.emit(self._emit(array), "out")
+
+    def write(self, array: Library, value: int, stream: Any) -> None:
+        launch(stream, MS, lambda: first_of(array).__setitem__(0, value))
+
+    def read(self, array: Library, stream: Any) -> None:
+        launch(stream, MS / 10, lambda: self.seen.append(int(first_of(array)[0])))
+
+
+ALL = list(range(1, FRAMES + 1))
+
+
+THEIRS: list[gpu.StreamHandle] = []
+
+
+def foreign() -> gpu.StreamHandle:
+    """A stream of another library, which keeps it."""
+    device = sim.Device(0)
+    device.set_current()  # which nobody may have done yet on the thread of a worker
+    THEIRS.append(gpu.StreamHandle(device.create_stream()))
+    return THEIRS[-1]
+
+
+def finish() -> None:
+    """Wait for the streams that no pipeline waits for."""
+    gpu.LEGACY_DEFAULT_STREAM.sync()
+    while THEIRS:
+        THEIRS.pop().stream.sync()
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Any]]:
+    """Which streams were told to wait, and for what."""
+    seen: list[tuple[int, Any]] = []
+    original = sim.Stream.wait
+
+    def wait(stream: Any, other: Any) -> None:
+        seen.append((stream.handle, other))
+        original(stream, other)
+
+    monkeypatch.setattr(sim.Stream, "wait", wait)
+    return seen
+
+
+def test_a_tensor_names_its_senders_stream_until_its_receiver_follows_it() -> None:
+    told: list[Any] = []
+
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        before = (tensor.stream, tensor.__cuda_array_interface__["stream"])
+        op_input.receive_cuda_stream("in")
+        told.append((before, tensor.stream, tensor.__cuda_array_interface__["stream"], frames.sender))
+
+    Frames(receive)
+    assert len(told) == FRAMES
+    for before, after, interface, sender in told:
+        assert before == (sender, sender)
+        assert after is interface is None
+
+
+class Ambient(Step):
+    def setup(self, spec: Any) -> None:
+        super().setup(spec)
+        spec.ambient_stream()
+
+
+@pytest.mark.parametrize(("kind", "size"), [(Ambient, 1), (Step, 2), (Ambient, 2)])
+def test_a_tensor_is_ready_however_its_receiver_came_to_follow_it(kind: type[Step], size: int) -> None:
+    told: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
+            launch(context.allocate_cuda_stream("own"), MS, lambda: None)
+            op_output.emit({"frame": Library()}, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            message = op_input.receive("in")
+            if kind is Step:
+                op_input.receive_cuda_stream("in")
+            told.extend(one["frame"].stream for one in (message if size > 1 else [message]))
+
+        source = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="send")
+        app.add_flow(source, kind(app, inputs=(("in", {"size": size}),), body=take, name="take"))
+
+    run(compose)
+    assert told == [None] * FRAMES
+
+
+def test_a_tensor_names_its_senders_stream_to_one_receiver_whoever_else_follows_it(
+    scheduler: MakeScheduler,
+) -> None:
+    told: dict[str, list[Any]] = {"does not": [], "follows": []}
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("own")
+            op_output.set_cuda_stream(stream, "out")
+            launch(stream, MS, lambda: None)
+            op_output.emit({"frame": Library(), "host": np.zeros(2)}, "out", acq_timestamp=self.ticks)
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            message = op_input.receive("in")
+            if self.name == "follows":
+                op_input.receive_cuda_stream("in")
+            told[self.name].append((message["frame"].stream, op_input.get_acquisition_timestamp("in")))
+            stream = foreign()
+            message["frame"].__dlpack__(stream=int(stream))
+
+        source = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="send")
+        for name in told:
+            app.add_flow(source, Step(app, inputs=("in",), body=take, name=name))
+
+    run(compose, scheduler)
+    finish()
+    assert told["follows"] == [(None, number) for number in ALL]
+    assert [number for _, number in told["does not"]] == ALL
+    assert None not in [stream for stream, _ in told["does not"]]
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_tensor_that_is_kept_beyond_the_run_has_nothing_left_to_wait_for(
+    follows: bool, waits: list[tuple[int, Any]]
+) -> None:
+    kept: list[Tensor] = []
+
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        kept.append(tensor)
+        if follows:
+            op_input.receive_cuda_stream("in")
+
+    Frames(receive)
+    waits.clear()
+    for tensor in kept:
+        assert tensor.stream is tensor.__cuda_array_interface__["stream"] is None
+        tensor.__dlpack__(stream=int(foreign()))
+    # Sent in another run too.
+    Frames(lambda *_: None, number=2, emit=lambda array: kept.pop())
+    assert not waits
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_foreign_stream_waits_for_the_work_behind_a_tensor(follows: bool) -> None:
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        if follows:
+            op_input.receive_cuda_stream("in")
+        stream = foreign()
+        tensor.__dlpack__(stream=int(stream))
+        frames.read(tensor.owner, stream)
+
+    assert Frames(receive).seen == ALL
+
+
+def test_a_tensor_emitted_by_itself_is_waited_for_too() -> None:
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        assert tensor.stream == frames.sender
+        stream = foreign()
+        tensor.__dlpack__(stream=int(stream))
+        frames.read(tensor.owner, stream)
+
+    assert Frames(receive, emit=as_tensor).seen == ALL
+
+
+def test_a_foreign_stream_that_asks_for_no_order_reads_too_soon() -> None:
+    # The test of the tests: without the wait, the frames are not there yet.
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        stream = foreign()
+        tensor.__dlpack__(stream=-1)
+        frames.read(tensor.owner, stream)
+
+    assert Frames(receive).seen == [0] * FRAMES
+
+
+def test_a_foreign_stream_waits_for_what_the_receiver_has_done_since() -> None:
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        frames.write(tensor.owner, 77, op_input.receive_cuda_stream("in"))
+        stream = foreign()
+        tensor.__dlpack__(stream=int(stream))
+        frames.read(tensor.owner, stream)
+
+    assert Frames(receive).seen == [77] * FRAMES
+
+
+def test_the_senders_stream_waits_for_what_the_receiver_has_done_since() -> None:
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        own = op_input.receive_cuda_stream("in")
+        launch(own, 3 * MS, lambda: None)
+        frames.write(tensor.owner, 77, own)
+        tensor.__dlpack__(stream=int(frames.sender))
+        frames.read(tensor.owner, frames.sender)
+
+    assert Frames(receive, number=1).seen == [77]
+
+
+def test_the_default_stream_is_meant_where_none_is_named(waits: list[tuple[int, Any]]) -> None:
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        tensor.__dlpack__()
+        frames.read(tensor.owner, gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM))
+
+    assert Frames(receive).seen == ALL
+    assert {stream for stream, _ in waits} == {1}
+
+
+def test_a_stream_that_follows_already_waits_for_nothing_more(waits: list[tuple[int, Any]]) -> None:
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        tensor.__dlpack__(stream=int(frames.sender))
+        own = op_input.receive_cuda_stream("in")
+        tensor.__dlpack__(stream=int(own))
+        tensor.__dlpack__(stream=-1)
+        frames.read(tensor.owner, own)
+
+    frames = Frames(receive)
+    assert frames.seen == ALL
+    assert len(waits) == FRAMES  # each receive_cuda_stream, and nothing else
+
+
+def test_a_wait_is_for_what_was_emitted_not_for_what_was_launched_since(waits: list[tuple[int, Any]]) -> None:
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        tensor.__dlpack__(stream=int(foreign()))
+
+    Frames(receive)
+    assert len(waits) == FRAMES
+    assert {type(other) for _, other in waits} == {sim.Event}
+
+
+def test_nothing_waits_for_what_the_device_is_known_to_be_done_with(waits: list[tuple[int, Any]]) -> None:
+    kept: list[Tensor] = []
+
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        kept.append(tensor)
+        if len(kept) == FRAMES:
+            assert kept[0].stream is None  # by now the sender has looked
+            kept[0].__dlpack__(stream=int(foreign()))
+
+    Frames(receive)
+    assert waits == []
+
+
+def test_a_frame_that_is_passed_on_comes_after_the_last_operator_that_had_it() -> None:
+    seen: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("own")
+            op_output.set_cuda_stream(stream, "out")
+            array = Library()
+            launch(stream, MS, lambda: first_of(array).__setitem__(0, 1))
+            op_output.emit({"frame": array}, "out")
+
+        def double(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            message = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            memory = first_of(message["frame"].owner)
+            launch(stream, MS, lambda: memory.__setitem__(0, 2 * memory[0]))
+            op_output.emit(message, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            tensor = op_input.receive("in")["frame"]
+            stream = foreign()
+            tensor.__dlpack__(stream=int(stream))
+            memory = first_of(tensor.owner)
+            launch(stream, MS / 10, lambda: seen.append(int(memory[0])))
+
+        last = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="send")
+        for n in range(5):
+            stage = Step(app, inputs=("in",), outputs=("out",), body=double, name=f"double{n}")
+            app.add_flow(last, stage)
+            last = stage
+        app.add_flow(last, Step(app, inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    finish()
+    assert seen == [32] * FRAMES
+
+
+def test_a_frame_that_was_taken_out_of_its_map_is_alive_while_it_is_read() -> None:
+    alive: list[bool] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
+            op_output.emit({"frame": Library()}, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            array = weakref.ref(op_input.receive("in").pop("frame").owner)
+            stream = op_input.receive_cuda_stream("in")
+            launch(stream, MS, lambda: alive.append(array() is not None))
+
+        source = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="send")
+        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    assert alive == [True] * FRAMES
+
+
+def test_a_buffer_of_a_simulated_device_travels_as_a_tensor() -> None:
+    told: list[Any] = []
+    buffers: list[Any] = []
+
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        told.append((tensor.data, tensor.shape, tensor.device, tensor.stream, tensor.owner))
+        with pytest.raises(BufferError, match="the host cannot read device memory"):
+            tensor.__dlpack__(stream=-1)
+
+    def emit(array: Library) -> dict[str, Any]:
+        buffers.append(sim.Device(0).allocate(64, stream=sim.LEGACY_DEFAULT_STREAM))
+        return {"frame": buffers[-1]}
+
+    frames = Frames(receive, number=1, emit=emit)
+    (buffer,) = buffers
+    assert told == [(buffer.handle, (64,), CUDA, frames.sender, buffer)]
+
+
+def test_arrays_of_the_host_have_no_stream_whoever_sends_them() -> None:
+    told: list[Any] = []
+
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        told.append((tensor.stream, np.asarray(tensor).tolist()))
+
+    Frames(receive, number=1, emit=lambda array: {"frame": np.arange(3)})
+    assert told == [(None, [0, 1, 2])]
+
+
+def test_the_senders_library_is_asked_to_order_the_senders_stream() -> None:
+    asked: list[tuple[int, int | None]] = []
+
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        assert tensor.device == CUDA
+        asked.extend((request["stream"], tensor.stream) for request in tensor.owner.asked)
+
+    Frames(receive)
+    assert len(asked) == FRAMES
+    assert all(named == senders for named, senders in asked)
+
+
+def test_the_events_of_emitted_tensors_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    original = sim.Device.create_event
+
+    def counting(device: Any, options: Any = None) -> Any:
+        made.append(1)
+        return original(device, options)
+
+    monkeypatch.setattr(sim.Device, "create_event", counting)
+
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        frames.read(tensor.owner, op_input.receive_cuda_stream("in"))
+
+    assert Frames(receive, number=300).seen == list(range(1, 301))
+    assert len(made) < 60

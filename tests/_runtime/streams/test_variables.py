@@ -1,0 +1,45 @@
+"""What is kept for an operator that asks for a stream late: the variables of its compute, and of no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock import CountCondition, op
+from penstock._runtime.streams.variables import variables_of_compute
+from penstock.resources import ManualClock
+from tests.harness import MakeScheduler, Step, run
+
+
+def test_the_variables_of_a_compute_and_of_what_it_calls_are_found(scheduler: MakeScheduler) -> None:
+    found: list[dict[str, Any]] = []
+
+    def launch(frame: str) -> None:
+        found.extend(variables_of_compute())
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        received = "a frame"
+        launch(received)
+
+    outside = "not theirs"
+
+    run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body)), scheduler)
+    assert outside not in [value for variables in found for value in variables.values()]
+    inner, outer, compute = found  # the last is that of Step, which calls the body
+    assert inner["frame"] == outer["received"] == "a frame"
+    assert isinstance(compute["self"], Step)
+
+
+def test_a_run_inside_a_compute_ends_at_its_own_scheduler() -> None:
+    found: list[dict[str, Any]] = []
+
+    @op
+    def inner() -> None:
+        mine = "inner"  # noqa: F841
+        found.extend(variables_of_compute())
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        mine = "outer"  # noqa: F841
+        run(lambda app: app.add_operator(inner(app, CountCondition(app, 1))), clock=ManualClock())
+
+    run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body)), clock=ManualClock())
+    assert [variables["mine"] for variables in found if "mine" in variables] == ["inner"]

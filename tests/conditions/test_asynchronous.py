@@ -1,0 +1,72 @@
+"""AsynchronousCondition: an operator waits for an event of another thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from penstock import CountCondition
+from penstock.conditions import (
+    AsynchronousCondition,
+    AsynchronousEventState,
+)
+from tests.harness import App, MakeScheduler, Step, run, sink, source
+
+
+def test_an_operator_waits_for_an_event_from_another_thread(scheduler: MakeScheduler) -> None:
+    states: list[str] = []
+    threads: list[threading.Thread] = []
+
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+
+        def body(op: Step, i: Any, o: Any) -> None:
+            states.append(event.event_state.name)
+            if op.ticks == 3:
+                event.event_state = AsynchronousEventState.EVENT_NEVER
+                return
+            event.event_state = AsynchronousEventState.EVENT_WAITING
+            done = AsynchronousEventState.EVENT_DONE
+            threads.append(threading.Thread(target=lambda: setattr(event, "event_state", done)))
+            threads[-1].start()
+
+        app.add_operator(Step(app, event, body=body))
+
+    run(compose, scheduler)
+    for thread in threads:
+        thread.join()
+    assert states == ["READY", "EVENT_DONE", "EVENT_DONE"]
+
+
+def test_an_event_outstanding_is_not_a_deadlock_even_where_a_message_is_missing_too(
+    scheduler: MakeScheduler,
+) -> None:
+    """The operator that waits for the event also waits for a message that only then can come."""
+    taken: list[int] = []
+    go = threading.Event()
+
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+        event.event_state = AsynchronousEventState.EVENT_WAITING
+        held = Step(
+            app,
+            event,
+            CountCondition(app, 1),
+            inputs=["in"],
+            outputs=["out"],
+            body=lambda op, i, o: o.emit(i.receive()),
+        )
+        app.add_flow(source(app, [7]), held)
+        app.add_flow(held, sink(app, taken))
+
+        def release() -> None:
+            assert go.wait(10)
+            event.event_state = AsynchronousEventState.EVENT_DONE
+
+        threading.Thread(target=release).start()
+
+    app = App(compose, scheduler)
+    future = app.run_async()
+    go.set()
+    future.result(timeout=10)
+    assert taken == [7]

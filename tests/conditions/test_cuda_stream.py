@@ -1,0 +1,198 @@
+"""CudaStreamCondition: an operator waits until the work behind its messages is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition, IOSpec
+from penstock.conditions import CudaStreamCondition
+from penstock.core.errors import PortError
+from penstock.gpu import sim
+from tests.harness import (
+    MS,
+    MakeScheduler,
+    Producer,
+    Step,
+    run,
+    source,
+)
+from tests.harness.internals import input_queues
+
+pytestmark = pytest.mark.usefixtures("machine")
+
+
+def done_when_run(*conditions: Any, scheduler: MakeScheduler, **step: Any) -> list[bool]:
+    """Run a slow producer into a step and return, for each compute, whether the device was done with its input."""
+    found: list[bool] = []
+
+    def compose(app: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            waiting = [message for queue in input_queues(self) for message in queue]
+            found.append(all(message.is_done for message in waiting))
+            for port in self.spec.inputs:
+                op_input.receive(port)
+
+        taker = Step(app, *(make(app) for make in conditions), body=take, name="taker", **step)
+        for n in range(2 if len(step["inputs"]) == 2 or step["inputs"][0][0] == "all" else 1):
+            producer = Producer(app, CountCondition(app, 12), name=f"producer{n}")
+            producer.seconds = (1 + 2 * n) * MS
+            port = step["inputs"][n if len(step["inputs"]) == 2 else 0]
+            app.add_flow(producer, taker, {("out", port if isinstance(port, str) else port[0])})
+
+    run(compose, scheduler)
+    return found
+
+
+def test_without_the_condition_the_operator_runs_before_the_work_is_done(scheduler: MakeScheduler) -> None:
+    assert not all(done_when_run(inputs=("in",), scheduler=scheduler))
+
+
+def test_the_condition_holds_an_operator_back_until_the_work_is_done(scheduler: MakeScheduler) -> None:
+    found = done_when_run(
+        lambda app: CudaStreamCondition(app, receiver="in"), inputs=("in",), scheduler=scheduler
+    )
+    assert found == [True] * 12
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [(("in", {"size": 3}),), (("all", {"size": IOSpec.ANY_SIZE}),), ("a", "b")],
+    ids=["a queue of three", "a receivers port", "two ports"],
+)
+def test_the_condition_looks_at_every_message_that_would_be_taken(
+    scheduler: MakeScheduler, inputs: tuple[Any, ...]
+) -> None:
+    names = [port if isinstance(port, str) else port[0] for port in inputs]
+    found = done_when_run(
+        lambda app: CudaStreamCondition(app, receivers=names), inputs=inputs, scheduler=scheduler
+    )
+    assert len(found) == (4 if names == ["in"] else 12)
+    assert all(found)
+
+
+def test_messages_without_a_stream_do_not_hold_it_back() -> None:
+    taken: list[Any] = []
+
+    def compose(app: Any) -> None:
+        ones = source(app, [1] * 3, name="s")
+        condition = CudaStreamCondition(app, receiver="in", name="stream_sync")
+        taker = Step(
+            app, condition, inputs=("in",), body=lambda self, i, o, c: taken.append(i.receive("in")), name="t"
+        )
+        app.add_flow(ones, taker)
+
+    run(compose)
+    assert taken == [1, 1, 1]
+
+
+def test_an_operator_that_skips_errors_receives_a_batch_as_any_other() -> None:
+    taken: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit(1, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            taken.append(op_input.receive("in"))
+            raise ValueError("no good")
+
+        source = Step(app, CountCondition(app, 8), outputs=("out",), body=emit, name="source")
+        condition = CudaStreamCondition(app, receiver="in")
+        taker = Step(app, condition, inputs=(("in", {"size": 4}),), body=take, name="taker", on_error="skip")
+        app.add_flow(source, taker)
+
+    app = run(compose)
+    assert taken == [(1, 1, 1, 1), (1, 1, 1, 1)]
+    assert app.outcome is not None
+    assert app.outcome.discarded == {}
+
+
+def test_a_condition_on_a_port_that_is_not_there_says_so() -> None:
+    def compose(app: Any) -> None:
+        condition = CudaStreamCondition(app, receiver="inn")
+        taker = Step(app, condition, inputs=("in",), body=lambda *_: None, name="taker")
+        app.add_flow(Producer(app, CountCondition(app, 1), name="producer"), taker)
+
+    with pytest.raises(PortError, match="'taker' has no input 'inn'; it has 'in'"):
+        run(compose)
+
+
+@pytest.mark.parametrize("policy", ["FAULT", "POP"])
+@pytest.mark.parametrize("size", [1, 3, -1])
+def test_a_message_that_arrives_after_the_condition_looked_is_taken_when_it_is_done(
+    machine: sim.Machine, size: int, policy: str
+) -> None:
+    """It is put there in the middle of the compute here, as another worker may between the look and the receive."""
+    from penstock import ConditionType, IOSpec
+    from penstock.conditions import CudaStreamCondition
+
+    def compose(app: Any) -> None:
+        app.done: list[bool] = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            queue, late = (input_queues(self, port)[-1] for port in ("in", "late"))
+            if late:
+                message = late.popleft()
+                assert not message.is_done
+                if size != 3:
+                    queue.clear()  # a full queue drops its oldest; one for each connection may have been empty
+                queue.append(message)
+            waiting = {id(message.data): message for one in input_queues(self, "in") for message in one}
+            began = machine.now
+            got = op_input.receive("in")
+            if policy == "FAULT" or size == 3:
+                assert machine.now == began  # nothing was waited for here
+            for data in () if got is None else got if isinstance(got, tuple) else (got,):
+                app.done.append(waiting[id(data)].is_done)
+
+        def setup(spec: Any) -> None:
+            kinds = IOSpec.QueuePolicy
+            spec.inputs["in"].policy = kinds.POP if policy == "POP" else kinds.FAULT
+            spec.inputs["late"].condition(ConditionType.NONE)
+
+        taker = Step(
+            app,
+            CudaStreamCondition(app, receiver="in"),
+            inputs=(("in", {"size": size}), "late"),
+            body=take,
+            setup=setup,
+            name="taker",
+        )
+        first = Producer(app, CountCondition(app, 6), name="first")
+        app.add_flow(first, taker, {("out", "in")})
+        slow = Producer(app, CountCondition(app, 3), name="slow")
+        slow.seconds = 50 * MS
+        app.add_flow(slow, taker, {("out", "late")})
+
+    done = run(compose).done
+    assert done
+    assert all(done)
+
+
+def test_a_condition_looks_at_all_the_work_that_a_message_comes_after(scheduler: MakeScheduler) -> None:
+    from penstock.conditions import CudaStreamCondition
+
+    def compose(app: Any) -> None:
+        app.done: list[bool] = []
+
+        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit((op_input.receive("a"), op_input.receive("b")), "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frames = op_input.receive("in")
+            app.done.append(
+                [int(sim.host_view(data).view(np.int64)[0]) for data in frames] == [self.ticks - 1] * 2
+            )
+
+        joint = Step(app, inputs=("a", "b"), outputs=("out",), body=join, name="joint")
+        for port, seconds in (("a", 5 * MS), ("b", MS)):
+            producer = Producer(app, CountCondition(app, 5), name=port)
+            producer.seconds = seconds
+            app.add_flow(producer, joint, {("out", port)})
+        taker = Step(app, CudaStreamCondition(app, receiver="in"), inputs=("in",), body=take, name="taker")
+        app.add_flow(joint, taker)
+
+    assert run(compose, scheduler).done == [True] * 5

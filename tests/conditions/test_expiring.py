@@ -1,0 +1,172 @@
+"""ExpiringMessageAvailableCondition: a batch is taken when it is full or old enough."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
+from penstock.conditions import (
+    ExpiringMessageAvailableCondition,
+)
+from penstock.core import GraphError
+from tests.conditions.joins import feed, two_inputs
+from tests.harness import App, MakeScheduler, Step, run, source
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_a_batch_runs_when_it_is_full_or_when_its_first_message_is_old_enough(
+    scheduler: MakeScheduler, stamped: bool
+) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
+            o.emit(op.ticks, "out", acq_timestamp=op.fragment.now if stamped else -1)
+
+        a = Step(
+            app, PeriodicCondition(app, 30), CountCondition(app, 4), outputs=["out"], body=send, name="a"
+        )
+        expiring = ExpiringMessageAvailableCondition(app, 3, 50, receiver="in")
+        b = Step(
+            app,
+            expiring,
+            inputs=[("in", {"size": 4})],
+            body=lambda op, i, o: taken.append((op.fragment.now, i.receive())),
+            name="b",
+        )
+        app.add_flow(a, b)
+
+    run(compose, scheduler)
+    assert taken == [(50, (1, 2)), (110, (3, 4))]
+
+
+def test_a_run_does_not_wait_for_the_time_of_a_batch_that_was_complete_before(
+    scheduler: MakeScheduler,
+) -> None:
+    def compose(app: App) -> None:
+        send = source(app, range(2), PeriodicCondition(app, 30))
+        expiring = ExpiringMessageAvailableCondition(app, 2, 1000, receiver="in")
+        batch = Step(
+            app, expiring, inputs=[("in", {"size": 2})], body=lambda op, i, o: i.receive(), name="in"
+        )
+        app.add_flow(send, batch)
+
+    app = run(compose, scheduler)
+    assert app.graph.find("in").ticks == 1  # type: ignore[attr-defined]
+    assert app.now == 30
+
+
+def test_a_full_batch_does_not_wait_for_its_time() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            kind = ConditionType.EXPIRING_MESSAGE_AVAILABLE
+            spec.input("in", size=2).condition(kind, max_batch_size=2, max_delay_ns=timedelta(seconds=1))
+
+        app.add_flow(
+            source(app, range(4)),
+            Step(
+                app, setup=setup, body=lambda op, i, o: taken.append((op.fragment.now, i.receive())), name="b"
+            ),
+        )
+
+    run(compose)
+    assert taken == [(0, (0, 1)), (0, (2, 3))]
+
+
+def test_a_batch_that_expires_keeps_the_least_that_its_input_asks_for(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            port = spec.input("in", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=2)
+            port.condition(ConditionType.EXPIRING_MESSAGE_AVAILABLE, max_batch_size=4, max_delay_ns=50)
+
+        b = Step(app, setup=setup, body=lambda op, i, o: taken.append(i.receive()), name="b")
+        app.add_flow(source(app, range(3), PeriodicCondition(app, 100)), b)
+
+    run(compose, scheduler)
+    assert taken == [(0, 1)]
+
+
+def expiring_join(app: App, taken: list[Any], *sources: Step, delay: int = 50, **flow: Any) -> None:
+    def setup(spec: Any) -> None:
+        spec.input("all", size=IOSpec.ANY_SIZE).condition(
+            ConditionType.EXPIRING_MESSAGE_AVAILABLE, max_batch_size=3, max_delay_ns=delay
+        )
+
+    join = Step(
+        app, setup=setup, body=lambda op, i, o: taken.append((op.fragment.now, i.receive())), name="join"
+    )
+    for each in sources:
+        app.add_flow(each, join, **flow)
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_messages_of_several_connections_expire(scheduler: MakeScheduler, same: bool) -> None:
+    """Each connection's first message has an age of its own, though the objects may be the same."""
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        a = source(app, ["x" if same else "a"], name="a")
+        b = source(app, ["x" if same else "b"], PeriodicCondition(app, 10), name="b")
+        c = Step(app, CountCondition(app, 0), outputs=["out"], name="c")
+        expiring_join(app, taken, a, b, c)
+
+    run(compose, scheduler)
+    assert taken == [(50, ("x", "x") if same else ("a", "b"))]
+
+
+def test_the_age_of_a_connection_is_not_reset_by_messages_of_another(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        slow = source(app, ["slow"], name="slow")
+        fast = source(app, range(2), PeriodicCondition(app, 20), name="fast")
+        expiring_join(app, taken, slow, fast, size=4)
+
+    run(compose, scheduler)
+    assert taken[0] == (20, ("slow", 0))  # three wait: the batch is complete
+    assert taken[1] == (70, (1,))
+
+
+def test_what_is_left_of_a_batch_keeps_its_age(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.output("out", size=2)
+
+        two = Step(
+            app,
+            CountCondition(app, 1),
+            setup=setup,
+            body=lambda op, i, o: (o.emit("first"), o.emit("second")),
+            name="two",
+        )
+        late = Step(
+            app,
+            CountCondition(app, 2),
+            PeriodicCondition(app, 30),
+            outputs=["out"],
+            body=lambda op, i, o: o.emit("late") if op.ticks == 2 else None,
+            name="late",
+        )
+        expiring_join(app, taken, two, late, size=4)
+
+    run(compose, scheduler)
+    # Three wait at 30, and two are taken. The third has been there since 0.
+    assert taken == [(30, ("first", "late")), (50, ("second",))]
+
+
+def test_a_condition_on_an_expiring_input_must_be_named_where_there_are_several() -> None:
+    def compose(app: App) -> None:
+        expiring = ExpiringMessageAvailableCondition(app, 3, 50)
+        feed(app, two_inputs(app, [], expiring), 1, 1)
+
+    with pytest.raises(GraphError, match=r"must name its input: receiver=... \(one of 'left', 'right'\)"):
+        run(compose)

@@ -1,0 +1,139 @@
+"""MultiMessageAvailableCondition: messages over several inputs, and a timeout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import ConditionType, CountCondition, PeriodicCondition
+from penstock.conditions import (
+    MessageAvailableCondition,
+    MultiMessageAvailableCondition,
+    MultiMessageAvailableTimeoutCondition,
+)
+from penstock.core import GraphError
+from tests.conditions.joins import feed, two_inputs
+from tests.harness import App, MakeScheduler, Step, run, sink, source
+
+
+def test_the_sum_of_messages_over_inputs(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        feed(app, two_inputs(app, taken, sampling_mode="SumOfAll", min_sum=4), 2, 6)
+
+    run(compose, scheduler)
+    assert [len(left) + len(right) for _, left, right in taken] == [4, 4]
+
+
+def test_as_many_messages_of_each_input_as_named() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        condition = MultiMessageAvailableCondition(
+            app, "PerReceiver", min_sizes=[1, 2], receivers=["left", "right"]
+        )
+        feed(app, two_inputs(app, taken, condition), 4, 4)
+
+    run(compose)
+    assert [(len(left), len(right)) for _, left, right in taken] == [(2, 2), (2, 2)]
+
+
+def test_sampling_modes_say_what_they_take() -> None:
+    with pytest.raises(ValueError, match="'PerReceiver' takes min_sizes"):
+        MultiMessageAvailableCondition(None, "PerReceiver", min_sum=3)
+    with pytest.raises(ValueError, match="'SumOfAll' takes min_sum"):
+        MultiMessageAvailableCondition(None, "SumOfAll", min_sizes=[1])
+    with pytest.raises(ValueError, match="must be 'SumOfAll' or 'PerReceiver'"):
+        MultiMessageAvailableCondition(None, "All")
+
+    def compose(app: App) -> None:
+        feed(app, two_inputs(app, [], sampling_mode="PerReceiver", min_sizes=[1]), 1, 1)
+
+    with pytest.raises(GraphError, match="min_sizes has 1 numbers for 2 inputs"):
+        run(compose)
+
+
+@pytest.mark.parametrize("frequency", ["100", "0.1us", "100ns", 100, "10000000Hz"])
+def test_a_timeout_lets_an_operator_run_with_fewer_messages(scheduler: MakeScheduler, frequency: Any) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        timeout = MultiMessageAvailableTimeoutCondition(
+            app, frequency, "SumOfAll", min_sum=4, receivers=["left", "right"]
+        )
+        join = two_inputs(app, taken, timeout, CountCondition(app, 3))
+        feed(app, join, 2, 1, period=60)
+
+    run(compose, scheduler)
+    assert [time for time, _, _ in taken] == [100, 200, 300]
+    assert [len(left) + len(right) for _, left, right in taken] == [3, 0, 0]
+
+
+def test_a_frequency_that_cannot_be_read_shows_some_that_can() -> None:
+    with pytest.raises(ValueError, match="'33ms', '1.5s', '2min', '30Hz'; not 'often'"):
+        MultiMessageAvailableTimeoutCondition(None, "often")
+
+
+@pytest.mark.parametrize("order", [(1, 3), (3, 1)])
+@pytest.mark.parametrize("where", ["port", "port and given", "given"])
+def test_of_two_numbers_of_messages_at_one_input_both_hold(
+    scheduler: MakeScheduler, order: Any, where: str
+) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        on_port = {"port": order, "port and given": order[:1], "given": ()}[where]
+
+        def setup(spec: Any) -> None:
+            port = spec.input("in", size=4)
+            for least in on_port:
+                port.condition(ConditionType.MESSAGE_AVAILABLE, min_size=least)
+
+        # Without a name it is about the only input.
+        given = [MessageAvailableCondition(app, least) for least in order[len(on_port) :]]
+        batch = Step(app, *given, setup=setup, body=lambda op, i, o: taken.append(i.receive()), name="b")
+        app.add_flow(source(app, range(7), PeriodicCondition(app, 10)), batch)
+
+    run(compose, scheduler)
+    assert taken == [(0, 1, 2), (3, 4, 5)]
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_number_at_one_input_holds_beside_a_number_over_several(
+    scheduler: MakeScheduler, given: bool
+) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        over_both = {"sampling_mode": "SumOfAll", "min_sum": 2}
+
+        def setup(spec: Any) -> None:
+            spec.input("left", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=2)
+            spec.input("right", size=4)
+            if not given:
+                kind = ConditionType.MULTI_MESSAGE_AVAILABLE
+                spec.multi_port_condition(kind, ["left", "right"], **over_both)
+
+        def take(op: Step, i: Any, o: Any) -> None:
+            taken.append((len(i.receive("left") or ()), len(i.receive("right") or ())))
+
+        extra = [MultiMessageAvailableCondition(app, **over_both)] if given else []
+        feed(app, Step(app, *extra, setup=setup, body=take, name="join"), 4, 8)
+
+    run(compose, scheduler)
+    assert [left for left, _ in taken] == [2, 2]
+
+
+def test_one_receiver_may_be_named_without_a_list() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        from penstock.conditions import MultiMessageAvailableCondition
+
+        condition = MultiMessageAvailableCondition(app, min_sum=1, receivers="in")
+        app.add_flow(source(app, [1, 2]), sink(app, taken, condition))
+
+    run(compose)
+    assert taken == [1, 2]

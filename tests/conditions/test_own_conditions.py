@@ -1,0 +1,227 @@
+"""Conditions that a program defines by subclassing Condition."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition
+from penstock.conditions import (
+    OrConditionCombiner,
+)
+from penstock.core import Condition, SchedulingStatusType
+from tests.harness import App, MakeScheduler, Step, run, sink, source
+
+READY, WAIT, NEVER = SchedulingStatusType.READY, SchedulingStatusType.WAIT, SchedulingStatusType.NEVER
+
+
+WAIT_TIME, WAIT_EVENT = SchedulingStatusType.WAIT_TIME, SchedulingStatusType.WAIT_EVENT
+
+
+class Scripted(Condition):
+    """A condition that answers with a function, and notes when it was told that compute ran."""
+
+    def __init__(self, fragment: Any, answer: Any, **kwargs: Any) -> None:
+        self.answer = answer
+        self.executed: list[int] = []
+        super().__init__(fragment, **kwargs)
+
+    def check(self, timestamp: int) -> Any:
+        return self.answer(self, timestamp)
+
+    def on_execute(self, timestamp: int) -> None:
+        self.executed.append(timestamp)
+
+
+def test_a_users_condition_waits_until_the_time_it_names(scheduler: MakeScheduler) -> None:
+    times: list[int] = []
+
+    def compose(app: App) -> None:
+        def every_seventy(condition: Scripted, timestamp: int) -> Any:
+            due = 50 + 70 * len(condition.executed)
+            return (READY, due) if timestamp >= due else (WAIT_TIME, due)
+
+        app.add_operator(
+            Step(
+                app,
+                Scripted(app, every_seventy),
+                CountCondition(app, 3),
+                body=lambda op, i, o: times.append(op.fragment.now),
+            )
+        )
+
+    run(compose, scheduler)
+    assert times == [50, 120, 190]
+
+
+def test_a_users_condition_is_woken_by_notify_scheduler_from_any_thread(scheduler: MakeScheduler) -> None:
+    asked = threading.Event()
+    ticks: list[int] = []
+
+    def compose(app: App) -> None:
+        done: list[bool] = []
+
+        def waits(condition: Scripted, timestamp: int) -> Any:
+            asked.set()
+            return (READY if done else WAIT_EVENT), None
+
+        condition = Scripted(app, waits)
+
+        def announce() -> None:
+            assert asked.wait(10)
+            done.append(True)
+            assert condition.notify_scheduler()
+
+        threading.Thread(target=announce).start()
+        app.add_operator(Step(app, condition, CountCondition(app, 1), body=lambda op, i, o: ticks.append(1)))
+
+    run(compose, scheduler)
+    assert ticks == [1]
+
+
+def test_an_event_that_a_condition_waits_for_after_compute_is_not_a_deadlock(
+    scheduler: MakeScheduler,
+) -> None:
+    """The operator has no message to go on with, and its condition began to wait without telling anyone."""
+    conditions: list[Any] = []
+
+    class Settles(Condition):
+        waiting = False
+
+        def check(self, timestamp: int) -> Any:
+            return (WAIT_EVENT if self.waiting else READY), None
+
+        def on_execute(self, timestamp: int) -> None:
+            self.waiting = True
+
+    def compose(app: App) -> None:
+        conditions[:] = [Settles(app)]
+        app.add_flow(source(app, [1]), sink(app, [], conditions[0]))
+
+    app = App(compose, scheduler)
+    future = app.run_async()
+    while not (conditions and conditions[0].waiting and app._engine and app._engine.ready_queues[0].parked):
+        assert not future.done(), "a deadlock was declared while an event was outstanding"
+        threading.Event().wait(0.001)
+    conditions[0].waiting = False
+    assert conditions[0].notify_scheduler()
+    future.result(timeout=10)
+
+
+def test_a_users_condition_that_says_wait_is_asked_again_as_long_as_others_run(
+    scheduler: MakeScheduler,
+) -> None:
+    """Nothing announces this change: the condition looks at what another operator counts."""
+    log: list[str] = []
+
+    def compose(app: App) -> None:
+        other = Step(app, CountCondition(app, 6), name="other")
+        condition = Scripted(app, lambda condition, timestamp: (READY if other.ticks >= 5 else WAIT, None))
+        app.add_operator(other)
+        app.add_operator(
+            Step(
+                app,
+                condition,
+                CountCondition(app, 1),
+                body=lambda op, i, o: log.append(f"{other.ticks >= 5}"),
+            )
+        )
+
+    run(compose, scheduler)
+    assert log == ["True"]
+
+
+def test_a_users_condition_that_says_wait_for_ever_is_a_deadlock(scheduler: MakeScheduler) -> None:
+    app = run(
+        lambda app: app.add_operator(Step(app, Scripted(app, lambda c, t: (WAIT, None)), name="a")), scheduler
+    )
+    assert app.graph.find("a").ticks == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("other", [(WAIT_TIME, 3_600_000_000_000), (WAIT_EVENT, None)], ids=["time", "event"])
+def test_a_term_that_says_wait_is_polled_while_another_waits_for_a_time_or_an_event(
+    other: Any, scheduler: MakeScheduler
+) -> None:
+    """Nothing announces this change, and nothing else runs."""
+    asked: list[int] = []
+
+    def compose(app: App) -> None:
+        def third_time(condition: Scripted, timestamp: int) -> Any:
+            asked.append(timestamp)
+            return (READY if len(asked) > 2 else WAIT), None
+
+        terms = [Scripted(app, third_time, name="mine"), Scripted(app, lambda c, t: other, name="other")]
+        combiners = [OrConditionCombiner(app, terms=terms)]
+        app.add_operator(Step(app, *combiners, CountCondition(app, 1), name="a"))
+
+    app = App(compose, scheduler, check_recession_period_ms=1)
+    app.run_async().result(timeout=10)
+    assert app.graph.find("a").ticks == 1  # type: ignore[attr-defined]
+    assert asked[-1] < 3_600_000_000_000
+
+
+def test_never_wins_over_every_other_state() -> None:
+    def compose(app: App) -> None:
+        for n, other in enumerate([(READY, None), (WAIT, None), (WAIT_TIME, 10), (WAIT_EVENT, None)]):
+            app.add_operator(
+                Step(
+                    app,
+                    Scripted(app, lambda c, t, other=other: other, name="other"),
+                    Scripted(app, lambda c, t: (NEVER, None), name="never"),
+                    name=f"a{n}",
+                )
+            )
+
+    app = run(compose)
+    assert all(operator.ticks == 0 for operator in app.graph)  # type: ignore[attr-defined]
+
+
+def test_a_users_condition_can_look_at_the_ports() -> None:
+    seen: list[Any] = []
+
+    class Looks(Condition):
+        def check(self, timestamp: int) -> Any:
+            receiver = self.receiver("in")
+            seen.append((receiver.size, receiver.capacity, receiver.peek()))
+            return (READY if receiver.size else WAIT), None
+
+    run(lambda app: app.add_flow(source(app, ["x"]), sink(app, [], Looks(app))))
+    assert (1, 1, "x") in seen
+
+
+def test_a_users_condition_has_parameters() -> None:
+    class Limit(Condition):
+        def setup(self, spec: Any) -> None:
+            spec.param("most", 3)
+
+    assert Limit(None, most=5).most == 5  # type: ignore[attr-defined]
+    assert Limit(None).most == 3  # type: ignore[attr-defined]
+
+
+def test_an_exception_in_a_condition_comes_out_with_the_operator_named(scheduler: MakeScheduler) -> None:
+    def broken(condition: Scripted, timestamp: int) -> Any:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        run(lambda app: app.add_operator(Step(app, Scripted(app, broken), name="bad")), scheduler)
+    assert "raised by a condition of operator 'bad'" in caught.value.__notes__
+
+
+def test_waiting_for_a_time_without_naming_one_is_an_error() -> None:
+    with pytest.raises(ValueError, match="returned WAIT_TIME without a time"):
+        run(lambda app: app.add_operator(Step(app, Scripted(app, lambda c, t: (WAIT_TIME, None)))))
+
+
+@pytest.mark.parametrize("answer", [None, SchedulingStatusType.READY, ("READY", None), "READY", (1, 2, 3)])
+def test_an_answer_that_is_none_is_told_with_what_would_be_one(answer: Any) -> None:
+    class Wrong(Condition):
+        def check(self, timestamp: int) -> Any:
+            return answer
+
+    with pytest.raises(
+        TypeError, match=r"check of condition 'wrong' \(Wrong\) must return a SchedulingStatus"
+    ) as told:
+        run(lambda app: app.add_operator(Step(app, Wrong(app), name="body")))
+    assert "raised by a condition of operator 'body'" in told.value.__notes__

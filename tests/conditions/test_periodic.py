@@ -1,0 +1,83 @@
+"""PeriodicCondition: a period in the time of the clock, and what follows a late tick."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition, PeriodicCondition
+from penstock.conditions import (
+    PeriodicConditionPolicy,
+)
+from tests.harness import App, MakeScheduler, Step, run
+
+
+@pytest.mark.parametrize("period", [10_000_000, 0.01, timedelta(milliseconds=10)])
+def test_a_period_is_kept_in_the_clocks_time(scheduler: MakeScheduler, period: Any) -> None:
+    times: list[int] = []
+
+    def compose(app: App) -> None:
+        pace = PeriodicCondition(app, period)
+        assert pace.recess_period_ns() == 10_000_000
+        app.add_operator(
+            Step(app, pace, CountCondition(app, 4), body=lambda op, i, o: times.append(op.fragment.now))
+        )
+
+    run(compose, scheduler)
+    assert times == [0, 10_000_000, 20_000_000, 30_000_000]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("CatchUpMissedTicks", [0, 100, 350, 350, 400]),
+        ("MinTimeBetweenTicks", [0, 100, 350, 450, 550]),
+        (PeriodicConditionPolicy.NO_CATCH_UP_MISSED_TICKS, [0, 100, 350, 400, 500]),
+    ],
+)
+def test_a_policy_says_what_follows_a_late_tick(policy: Any, expected: list[int]) -> None:
+    times: list[int] = []
+
+    def body(op: Step, i: Any, o: Any) -> None:
+        times.append(op.fragment.now)
+        if op.ticks == 2:
+            op.fragment.scheduler().clock.sleep_for(250)
+
+    run(
+        lambda app: app.add_operator(
+            Step(app, PeriodicCondition(app, 100, policy), CountCondition(app, 5), body=body)
+        )
+    )
+    assert times == expected
+
+
+def test_a_periodic_operator_waits_for_its_message_too() -> None:
+    times: list[tuple[int, int]] = []
+
+    def compose(app: App) -> None:
+        slow = Step(
+            app,
+            PeriodicCondition(app, 70),
+            CountCondition(app, 3),
+            outputs=["out"],
+            body=lambda op, i, o: o.emit(op.ticks),
+            name="slow",
+        )
+        fast = Step(
+            app,
+            PeriodicCondition(app, 50),
+            inputs=["in"],
+            body=lambda op, i, o: times.append((op.fragment.now, i.receive())),
+            name="fast",
+        )
+        app.add_flow(slow, fast)
+
+    run(compose)
+    assert times == [(0, 1), (70, 2), (140, 3)]
+
+
+def test_an_unknown_policy_lists_the_policies() -> None:
+    with pytest.raises(ValueError, match="there are CatchUpMissedTicks, MinTimeBetweenTicks"):
+        PeriodicCondition(None, 1, "sometimes")

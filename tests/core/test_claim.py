@@ -1,0 +1,103 @@
+"""A condition belongs to one operator of one running application."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition, PeriodicCondition
+from penstock.conditions import (
+    BooleanCondition,
+    OrConditionCombiner,
+)
+from penstock.core import GraphError
+from tests.harness import App, Step, run
+
+
+def shared_condition(app: App, how: str) -> None:
+    """Give a condition to two operators, or twice to one."""
+    shared = PeriodicCondition(app, 10, name="shared")
+
+    def either(term: Any) -> Any:
+        return OrConditionCombiner(app, terms=[term, CountCondition(app, 1)])
+
+    first, second = {
+        "plain": (shared, shared),
+        "two combiners": (either(shared), either(shared)),
+        "combiner and plain": (either(shared), shared),
+        "plain and combiner": (shared, either(shared)),
+        "nested": (either(either(shared)), shared),
+    }[how]
+    app.add_operator(Step(app, first, name="a"))
+    app.add_operator(Step(app, second, name="b"))
+
+
+@pytest.mark.parametrize(
+    "how", ["plain", "two combiners", "combiner and plain", "plain and combiner", "nested"]
+)
+def test_a_condition_belongs_to_one_operator_also_as_a_term(how: str) -> None:
+    app = App(lambda app: shared_condition(app, how))
+    for _ in range(2):  # the second time as the first: nothing is left of a run that did not begin
+        with pytest.raises(
+            GraphError, match=r"condition 'shared' was given to the operators 'a' and 'b'; make one for each"
+        ):
+            app.run()
+
+
+@pytest.mark.parametrize("how", ["twice in one", "in two"])
+def test_a_condition_is_a_term_once(how: str) -> None:
+    def compose(app: App) -> None:
+        term = PeriodicCondition(app, 10, name="term")
+        if how == "twice in one":
+            combiners = [OrConditionCombiner(app, terms=[term, term])]
+        else:
+            combiners = [OrConditionCombiner(app, terms=[term, CountCondition(app, 1)]) for _ in range(2)]
+        app.add_operator(Step(app, *combiners, name="a"))
+
+    with pytest.raises(GraphError, match=r"condition 'term' of operator 'a' is a term more than once"):
+        run(compose)
+
+
+@pytest.mark.parametrize("combined", [False, True])
+def test_a_condition_belongs_to_one_running_application(combined: bool) -> None:
+    shared = BooleanCondition(name="shared")
+    running, done = threading.Event(), threading.Event()
+
+    def compose(app: App) -> None:
+        condition = OrConditionCombiner(app, terms=[shared]) if combined else shared
+
+        def body(op: Step, i: Any, o: Any) -> None:
+            running.set()
+            assert done.wait(10)
+
+        app.add_operator(Step(app, condition, CountCondition(app, 1), body=body, name="a"))
+
+    first = App(compose)
+    first.name = "first"
+    future = first.run_async()
+    try:
+        assert running.wait(10)
+        with pytest.raises(
+            GraphError,
+            match=r"condition 'shared' of operator 'a' is in use by operator 'a' of 'first', which is running",
+        ):
+            run(compose)
+    finally:
+        done.set()
+    future.result(timeout=10)
+    run(compose)  # one after the other is no mistake
+
+
+def test_a_condition_can_be_used_again_after_a_run_that_failed_to_begin() -> None:
+    shared = BooleanCondition(name="shared")
+
+    def wrong(app: App) -> None:
+        operator = Step(app, OrConditionCombiner(app, terms=[shared]), name="a")
+        operator.max_in_flight = 0
+        app.add_operator(operator)
+
+    with pytest.raises(ValueError, match="max_in_flight"):
+        run(wrong)
+    run(lambda app: app.add_operator(Step(app, shared, CountCondition(app, 1))))

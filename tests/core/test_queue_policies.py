@@ -1,0 +1,256 @@
+"""The policy and the size of a queue, and where they are set: input, flow or output."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition, IOSpec, PeriodicCondition
+from penstock.core import GraphError, QueueFullError
+from tests.harness import App, MakeScheduler, Step, run, sink, source
+from tests.harness.internals import input_queues
+
+POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
+
+
+def one_flow(
+    output: Any = None, input_: Any = None, flow: Any = None, emits: int = 2
+) -> tuple[App, list[Any]]:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        a = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=[("out", {"policy": output})],
+            body=lambda op, i, o: [o.emit(n) for n in range(emits)],
+            name="a",
+        )
+        b = Step(
+            app,
+            inputs=[("in", {"policy": input_})],
+            body=lambda op, i, o: taken.append(i.receive()),
+            name="b",
+        )
+        app.add_flow(a, b, policy=flow)
+
+    return run(compose), taken
+
+
+@pytest.mark.parametrize(
+    ("output", "input_", "flow", "expected"),
+    [
+        (POP, None, None, [1]),
+        (None, POP, None, [1]),
+        (None, None, POP, [1]),
+        (POP, REJECT, None, [0]),
+        (POP, None, REJECT, [0]),
+        (None, REJECT, REJECT, [0]),
+        (POP, FAULT, None, QueueFullError),
+        (POP, None, FAULT, QueueFullError),
+        (None, None, None, QueueFullError),
+    ],
+)
+def test_a_queue_has_the_policy_of_its_input_or_else_of_its_flow_or_else_of_the_output(
+    output: Any, input_: Any, flow: Any, expected: Any
+) -> None:
+    if expected is QueueFullError:
+        with pytest.raises(QueueFullError):
+            one_flow(output, input_, flow)
+    else:
+        assert one_flow(output, input_, flow)[1] == expected
+
+
+def test_a_flow_that_contradicts_its_input_is_an_error_that_names_both() -> None:
+    with pytest.raises(
+        GraphError,
+        match=r"a.out -> b.in was connected with policy=POP, and input 'in' of operator 'b' is declared with "
+        r"policy=REJECT; .*queue_policy\('in', policy=...\)",
+    ):
+        one_flow(None, REJECT, POP)
+
+
+@pytest.mark.parametrize("other", [None, REJECT, FAULT])
+@pytest.mark.parametrize("where", ["flow", "output"])
+def test_flows_that_share_a_queue_must_agree_on_its_policy(other: Any, where: str) -> None:
+    def compose(app: App) -> None:
+        b = sink(app, [])
+        for name, policy in (("a1", POP), ("a2", other)):
+            a = Step(app, outputs=[("out", {"policy": policy if where == "output" else None})], name=name)
+            app.add_flow(a, b, policy=policy if where == "flow" else None)
+
+    with pytest.raises(
+        GraphError,
+        match=r"flows into input 'in' of operator 'sink' share one queue and have different policies: "
+        rf"a1.out -> sink.in has POP, a2.out -> sink.in has {(other or FAULT).name}; .*ANY_SIZE",
+    ):
+        App(compose).compose_graph()
+
+
+def test_flows_that_agree_or_an_input_that_decides_may_share_a_queue() -> None:
+    def agree(app: App) -> None:
+        b = sink(app, [])
+        for name in ("a1", "a2"):
+            app.add_flow(source(app, [1], name=name), b, policy=POP)
+
+    def decide(app: App) -> None:
+        b = sink(app, [])
+        b.queue_policy("in", policy=POP)
+        app.add_flow(Step(app, outputs=[("out", {"policy": REJECT})], name="a1"), b)
+        app.add_flow(source(app, [1], name="a2"), b)
+
+    for compose in (agree, decide):
+        App(compose).compose_graph()
+
+
+def test_each_flow_into_an_any_size_input_has_its_own_policy_and_size() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def burst(op: Step, i: Any, o: Any) -> None:
+            for n in range(4):
+                o.emit(n)
+
+        join = Step(
+            app,
+            inputs=[("all", {"size": IOSpec.ANY_SIZE})],
+            body=lambda op, i, o: taken.append(i.receive()),
+            name="join",
+        )
+        for name, policy, size in (("a", POP, None), ("b", REJECT, 2), ("c", POP, 3)):
+            producer = Step(app, CountCondition(app, 1), outputs=["out"], body=burst, name=name)
+            app.add_flow(producer, join, policy=policy, size=size)
+
+    app = run(compose)
+    assert taken == [(3, 0, 1)]
+    assert app.dropped() == {"join.all": 3 + 2 + 1}
+    assert app.undelivered() == {"join.all": 1 + 2}
+
+
+def test_the_size_of_a_flow_is_how_many_wait_and_not_what_receive_gives(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+    ahead: list[int] = []
+
+    def compose(app: App) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
+            ahead.append(op.ticks - 1 - len(taken))
+            o.emit(op.ticks)
+
+        a = Step(app, CountCondition(app, 8), outputs=["out"], body=send, name="a")
+        app.add_flow(a, sink(app, taken, PeriodicCondition(app, 100)), size=3)
+
+    app = run(compose, scheduler)
+    assert taken == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert max(ahead) in (2, 3)
+    assert app.dropped() == {}
+
+
+def test_the_size_of_a_flow_into_a_batch_leaves_the_batch_as_it_is() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        batch = Step(
+            app,
+            PeriodicCondition(app, 100),
+            inputs=[("in", {"size": 2})],
+            body=lambda op, i, o: taken.append(i.receive()),
+        )
+        app.add_flow(source(app, range(9)), batch, size=4)
+
+    run(compose)
+    assert [len(batch) for batch in taken] == [2, 4, 3] or [len(batch) for batch in taken] == [2, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("said", "match"),
+    [
+        ({"size": 0}, r"add_flow\('source', 'sink'\): size must be a positive int, not 0"),
+        ({"size": True}, r"size must be a positive int, not True"),
+        (
+            {"policy": "POP"},
+            r"add_flow\('source', 'sink'\): policy must be an IOSpec.QueuePolicy .* not 'POP'",
+        ),
+    ],
+)
+def test_what_a_flow_cannot_take_is_said(said: dict[str, Any], match: str) -> None:
+    with pytest.raises(GraphError, match=match):
+        App(lambda app: app.add_flow(source(app, [1]), sink(app, []), **said)).compose_graph()
+
+
+def test_two_ports_are_connected_once_whatever_is_said_of_the_flow() -> None:
+    def compose(app: App) -> None:
+        a, b = source(app, [1]), sink(app, [])
+        app.add_flow(a, b)
+        app.add_flow(a, b, policy=POP, size=2)
+
+    with pytest.raises(GraphError, match="source.out -> sink.in is connected already"):
+        App(compose).compose_graph()
+
+
+def test_sizes_of_flows_that_cannot_be_are_said() -> None:
+    def short(app: App) -> None:
+        app.add_flow(source(app, [1]), Step(app, inputs=[("in", {"size": 3})], name="b"), size=2)
+
+    with pytest.raises(GraphError, match=r"with size=2, and input 'in' of operator 'b' takes 3 messages"):
+        App(short).compose_graph()
+
+    def disagree(app: App) -> None:
+        b = sink(app, [])
+        app.add_flow(source(app, [1], name="a1"), b, size=2)
+        app.add_flow(source(app, [1], name="a2"), b, size=3)
+
+    with pytest.raises(GraphError, match=r"disagree on its size: a1.out -> sink.in with size=2, a2.out"):
+        App(disagree).compose_graph()
+
+
+def test_a_policy_that_is_none_is_refused_where_it_is_set() -> None:
+    def compose(app: App) -> None:
+        b = sink(app, [])
+        with pytest.raises(
+            GraphError, match=r"input 'in': policy must be an IOSpec.QueuePolicy .* not 'POP'"
+        ):
+            b.queue_policy("in", policy="POP")  # type: ignore[arg-type]
+        with pytest.raises(GraphError, match="size must be a positive int"):
+            b.spec.inputs["in"].queue_size = -2
+        app.add_operator(b)
+
+    with pytest.raises(GraphError, match="not connected"):
+        App(compose).compose_graph()
+
+
+def test_more_at_once_than_a_queue_that_drops_holds_is_no_error() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        a = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=[("out", {"size": 3})],
+            body=lambda op, i, o: [o.emit(n) for n in range(3)],
+        )
+        app.add_flow(a, sink(app, taken), policy=POP)
+
+    run(compose)
+    assert taken == [2]
+
+
+def test_random_sizes_and_policies_on_flows_are_what_the_queues_have() -> None:
+    random = Random(5)
+    for _ in range(20):
+        sizes = [random.choice([None, 1, 2, 5]) for _ in range(3)]
+        policies = [random.choice([None, POP, REJECT, FAULT]) for _ in range(3)]
+
+        def compose(app: App, sizes: Any = sizes, policies: Any = policies) -> None:
+            join = Step(app, CountCondition(app, 0), inputs=[("all", {"size": IOSpec.ANY_SIZE})], name="join")
+            for n in range(3):
+                app.add_flow(source(app, range(3), name=f"a{n}"), join, size=sizes[n], policy=policies[n])
+
+        app = run(compose)
+        queues = input_queues(app.graph.find("join"))
+        held = [queue.undelivered for queue in queues]
+        assert held == [min(3, size or 1) for size in sizes]
+        lost = [queue.dropped for queue in queues]
+        drops = [policy in (POP, REJECT) for policy in policies]
+        assert lost == [3 - min(3, size or 1) if drop else 0 for size, drop in zip(sizes, drops, strict=True)]

@@ -1,0 +1,139 @@
+"""The examples run, and importing the package stays cheap in what it pulls in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from examples import noisy_neighbour
+from penstock import gpu
+from penstock.gpu import sim
+from tests.harness.processes import EXAMPLES, output_of, run_python
+
+
+def test_the_first_pipeline_shows_twenty_samples() -> None:
+    assert len(output_of(EXAMPLES / "first_pipeline.py").splitlines()) == 20
+
+
+def test_the_operators_example_loses_nothing() -> None:
+    out = output_of(EXAMPLES / "operator_classes.py")
+    assert out.splitlines()[-1].startswith("dropped: {}")
+    assert out.count("preview") == 8
+
+
+def test_the_operators_example_can_be_drawn() -> None:
+    assert output_of(EXAMPLES / "operator_classes.py", "--draw").startswith("flowchart LR")
+
+
+def lines_of(example: str, *arguments: str) -> list[str]:
+    return output_of("-W", "error", EXAMPLES / example, *arguments).splitlines()
+
+
+def test_two_flows_run_on_two_slices() -> None:
+    assert lines_of("parallel_slices.py") == [
+        "NVIDIA H200 (simulated): 132 SMs",
+        "flow 0: 16 SMs (16 asked for), 10 of 10 results right",
+        "flow 1: 40 SMs (40 asked for), 10 of 10 results right",
+    ]
+
+
+def test_two_flows_say_what_their_slices_really_have() -> None:
+    program = EXAMPLES / "parallel_slices.py"
+    lines = output_of(program, "--sms", "8", "30", "--count", "3").splitlines()  # rounding warns
+    assert lines[1:] == [
+        "flow 0: 8 SMs (8 asked for), 3 of 3 results right",
+        "flow 1: 32 SMs (30 asked for), 3 of 3 results right",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind", "sms"),
+    [
+        ([], "a stream of its own", [132, 132, 132, 132]),
+        (["--green-context"], "a stream of its own", [16, 16, 40, 40]),
+        (["--default-stream"], "the default stream", [132, 132, 132, 132]),
+        (["--default-stream", "--green-context"], "the default stream", [132, 132, 132, 132]),
+    ],
+    ids=["plain", "green context", "default stream", "both"],
+)
+def test_two_sources_are_combined(flags: list[str], kind: str, sms: list[int]) -> None:
+    names = ["source1", "source2", "combiner", "receiver"]
+    assert lines_of("combine_streams.py", "--count", "7", *flags) == [
+        "NVIDIA H200 (simulated): 132 SMs",
+        *(f"{name}: {kind}, {count} SMs" for name, count in zip(names, sms, strict=True)),
+        "7 of 7 results right",
+    ]
+
+
+def test_the_demo_makes_its_point_and_says_that_it_is_simulated(tmp_path: Path) -> None:
+    picture = tmp_path / "plots" / "demo.png"
+    out = output_of("-W", "error", EXAMPLES / "noisy_neighbour.py", "--frames", "100", "--out", str(picture))
+    assert "SIMULATED, not measured, 100 critical frames" in out
+    assert "p99 is 15.0 times what it is alone; on its own 16 SMs it is 1.0 times. Wrong frames: 0." in out
+    assert f"These figures are SIMULATED, not measured, in virtual time. The plot is in {picture}." in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_in_the_demo_a_slice_brings_the_critical_flow_back_to_normal() -> None:
+    with sim.Machine("h200"):
+        rows = {(row.case, row.flow): row for row in noisy_neighbour.run(100)}
+    alone, beside, apart = (rows[case, "critical"] for case in noisy_neighbour.CASES)
+    assert [row.sms for row in rows.values()] == [132, 132, 132, 16, 116]
+    assert beside.percentile(99) > 10 * alone.percentile(99)
+    assert apart.percentile(99) < 1.05 * alone.percentile(99)
+    assert [row.wrong for row in rows.values()] == [0] * 5
+    assert all(row.rate == pytest.approx(400, rel=0.01) for row in (alone, beside, apart))
+    assert rows["own SMs", "noisy"].rate > 0.85 * rows["shared SMs", "noisy"].rate
+
+
+def test_the_demo_would_see_wrong_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compute(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")  # and is not ordered after it
+        stream = context.allocate_cuda_stream("mine").stream
+        length, number = np.int32(self.load.blocks), np.int64(self.received)
+        gpu.launch(stream, self.config, self.kernel, frame, length, number, self.count, noisy_neighbour.LATE)
+        self.received += 1
+
+    monkeypatch.setattr(noisy_neighbour.Receiver, "compute", compute)
+    with sim.Machine("h200"):
+        assert noisy_neighbour.run(20)[0].wrong > 15
+
+
+def test_the_isolation_benchmark_says_that_it_is_simulated(tmp_path: Path) -> None:
+    picture = tmp_path / "isolation.png"
+    out = output_of("-m", "benchmarks.isolation", "--times", "2", "--out", str(picture))
+    assert f"These figures are SIMULATED, not measured, in virtual time. The plot is in {picture}." in out
+    assert picture.exists()
+
+
+def test_a_saved_demo_is_reported_again_without_running(tmp_path: Path) -> None:
+    program, saved = str(EXAMPLES / "noisy_neighbour.py"), str(tmp_path / "demo.json")
+    first = output_of(program, "--frames", "40", "--out", str(tmp_path / "first.png"), "--save", saved)
+    again = output_of(program, "--load", saved, "--out", str(tmp_path / "again.png"))
+    table = first[first.index("NVIDIA H200") : first.index("The plot is in")]
+    assert table in again
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "first.png").read_bytes()
+
+
+@pytest.mark.parametrize("lacking", ["rich", "matplotlib"])
+def test_the_demo_says_what_it_lacks_before_it_works(lacking: str, tmp_path: Path) -> None:
+    program = EXAMPLES / "noisy_neighbour.py"
+    code = (
+        f"import sys, runpy; sys.modules[{lacking!r}] = None; sys.path.insert(0, {str(EXAMPLES)!r}); "
+        f"sys.argv = [{str(program)!r}]; runpy.run_path({str(program)!r}, run_name='__main__')"
+    )
+    done = run_python("-c", code, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"noisy_neighbour.py needs {lacking}: ")
+    assert line.endswith("; pip install 'penstock[demo]'")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("heavy", ["cuda", "cupy", "torch", "yaml", "asyncio", "rich", "matplotlib"])
+def test_importing_penstock_imports_nothing_heavy(heavy: str) -> None:
+    assert output_of("-c", f"import sys, penstock; print({heavy!r} in sys.modules)").strip() == "False"

@@ -1,0 +1,383 @@
+"""Paced time, which a program gets that makes no machine: virtual figures, no clock that is faster, and no hang."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from examples import noisy_neighbour
+from penstock import Application, CountCondition, GreedyScheduler, Operator, gpu
+from penstock.conditions import AsynchronousCondition, AsynchronousEventState, PeriodicCondition
+from penstock.gpu import sim
+from penstock.gpu.sim import wall_timeline
+from penstock.resources import CudaStreamPool, MachineClock, RealtimeClock
+from tests.gpu.sim.in_time import InTime
+from tests.gpu.sim.launches import LONG, ONE_BLOCK
+from tests.harness import MakeScheduler
+
+MS = sim.Kernel("ms", 1e-3)
+OVERHEAD = sim.PROFILES["h200"].launch_overhead
+
+
+@pytest.fixture
+def machine() -> Iterator[sim.Machine]:
+    with sim.Machine("h200", time="paced") as machine:
+        sim.Device(0).set_current()
+        yield machine
+
+
+@pytest.fixture
+def nobody_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this computer is, the program is not taken to wait for something else."""
+    monkeypatch.setattr(wall_timeline, "AWAY_NS", 10**15)
+    monkeypatch.setattr(wall_timeline, "STANDSTILL_NS", 10**15)
+
+
+def spin(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def test_what_the_host_does_between_calls_costs_nothing(machine: sim.Machine, nobody_is_away: None) -> None:
+    stream = sim.Device(0).create_stream()
+    timed = sim.EventOptions(timing_enabled=True)
+    begin, end = (sim.Device(0).create_event(timed) for _ in range(2))
+    stream.record(begin)
+    spin(5e-3)
+    sim.launch(stream, ONE_BLOCK, MS)
+    stream.record(end)
+    end.sync()
+    assert end - begin == pytest.approx(1 + OVERHEAD * 1e3)
+    assert machine.now == pytest.approx(1e-3 + OVERHEAD)
+
+
+def test_a_kernel_is_no_faster_by_the_wall_clock_than_it_says(
+    machine: sim.Machine, nobody_is_away: None
+) -> None:
+    stream = sim.Device(0).create_stream()
+    spin(5e-3)  # that nobody made use of this does not make what follows faster
+    for _ in range(5):
+        began = time.perf_counter()
+        sim.launch(stream, ONE_BLOCK, MS)
+        stream.sync()
+        assert time.perf_counter() - began >= 1e-3
+
+
+def test_a_sleep_of_the_machines_time_is_no_shorter_by_the_wall_clock(
+    machine: sim.Machine, nobody_is_away: None
+) -> None:
+    began = time.perf_counter()
+    machine.sleep(3e-3)
+    assert time.perf_counter() - began >= 3e-3
+    assert machine.now == 3e-3
+
+
+def test_time_that_the_program_spends_elsewhere_counts_all_of_it(machine: sim.Machine) -> None:
+    machine.sleep(1e-6)
+    before, began = machine.now, time.perf_counter()
+    spin(10 * wall_timeline.AWAY_NS / 1e9)
+    after, ended = machine.now, time.perf_counter()
+    assert 0.9 * 10 * wall_timeline.AWAY_NS / 1e9 <= after - before <= ended - began + 1e-3
+
+
+def test_work_ends_while_the_program_is_elsewhere(machine: sim.Machine) -> None:
+    stream = sim.Device(0).create_stream()
+    sim.launch(stream, ONE_BLOCK, MS)
+    event = stream.record()
+    spin(20e-3)
+    assert event.is_done
+    assert machine.now >= 10e-3
+
+
+def test_a_program_may_wait_for_a_callback_in_its_own_way(machine: sim.Machine, in_time: InTime) -> None:
+    def work() -> None:
+        stream = sim.Device(0).create_stream()
+        for _ in range(3):
+            done = threading.Event()
+            sim.launch(stream, ONE_BLOCK, MS)
+            gpu.when_done(stream, lambda error, done=done: done.set())
+            done.wait()
+
+    in_time(work)
+    assert machine.now >= 3e-3
+
+
+def test_an_attached_thread_may_wait_for_a_callback_in_its_own_way(
+    machine: sim.Machine, in_time: InTime
+) -> None:
+    def work() -> None:
+        with machine.attach():
+            stream = sim.Device(0).create_stream()
+            done = threading.Event()
+            sim.launch(stream, ONE_BLOCK, MS)
+            gpu.when_done(stream, lambda error: done.set())
+            done.wait()
+
+    in_time(work)
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_asking_in_a_loop_gets_there(
+    machine: sim.Machine, in_time: InTime, nobody_is_away: None, attached: Any
+) -> None:
+    def ask() -> None:
+        stream = sim.Device(0).create_stream()
+        sim.launch(stream, ONE_BLOCK, MS)
+        event = stream.record()
+        while not event.is_done:
+            pass
+
+    def work() -> None:
+        if attached:
+            with machine.attach():
+                ask()
+        else:
+            ask()
+
+    began = time.perf_counter()
+    in_time(work)
+    assert time.perf_counter() - began >= 1e-3
+
+
+def test_a_program_that_never_waits_does_not_stop_the_clock(
+    machine: sim.Machine, in_time: InTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wall_timeline, "AWAY_NS", 10**15)
+
+    def work() -> None:
+        stream = sim.Device(0).create_stream()
+        sim.launch(stream, ONE_BLOCK, MS)
+        event = stream.record()
+        while not event._fence.is_signaled:
+            other = sim.Device(0).create_stream()
+            sim.launch(other, ONE_BLOCK, MS)
+
+    in_time(work)
+
+
+def test_looking_at_the_clock_in_a_loop_gets_there(
+    machine: sim.Machine, in_time: InTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wall_timeline, "STANDSTILL_NS", 10**15)
+    monkeypatch.setattr(
+        wall_timeline, "AWAY_NS", 50_000_000
+    )  # longer than this thread is likely to be held up
+
+    def work() -> None:
+        while machine.now < 0.5:
+            pass
+
+    in_time(work)
+
+
+def test_a_look_in_passing_costs_nothing(machine: sim.Machine, nobody_is_away: None) -> None:
+    stream = sim.Device(0).create_stream()
+    sim.launch(stream, ONE_BLOCK, MS)
+    event = stream.record()
+    with machine.attach():
+        assert not any(event.is_done for _ in range(500))
+        assert machine.now == 0
+
+
+def test_time_stands_still_while_an_attached_thread_works(machine: sim.Machine, nobody_is_away: None) -> None:
+    attached, go, seen = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        with machine.attach():
+            attached.set()
+            go.wait()
+            seen.append(machine.now)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    attached.wait()
+    stream = sim.Device(0).create_stream()
+    sim.launch(stream, ONE_BLOCK, MS)
+    waiter = threading.Thread(target=stream.sync)
+    waiter.start()
+    while not machine.timeline._waits:
+        pass
+    spin(5e-3)
+    go.set()
+    worker.join()
+    waiter.join()
+    assert seen == [0.0]
+    assert machine.now >= 1e-3
+
+
+def test_who_waits_for_nothing_waits_until_somebody_comes(machine: sim.Machine, in_time: InTime) -> None:
+    done = []
+
+    def work() -> None:
+        waiter = threading.Thread(target=lambda: machine.wait(lambda: bool(done)), daemon=True)
+        waiter.start()
+        while not machine.timeline._waits:
+            pass
+        done.append(True)
+        machine.notify()
+        waiter.join()
+
+    in_time(work)
+
+
+def test_a_host_function_that_takes_long_takes_as_long_on_the_device(machine: sim.Machine) -> None:
+    stream = sim.Device(0).create_stream()
+    begin, end = (sim.Device(0).create_event({"timing_enabled": True}) for _ in range(2))
+    stream.record(begin)
+    gpu.launch_host(stream, lambda: spin(5e-3))
+    stream.record(end)
+    end.sync()
+    assert end - begin >= 5.0
+
+
+def test_an_interrupt_in_the_programs_code_is_reported_and_the_clock_goes_on(
+    machine: sim.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_type))
+    stream = sim.Device(0).create_stream()
+    sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 1e-3, effect=sys.exit))
+    stream.sync()
+    assert reported == [SystemExit]
+
+
+def test_ctrl_c_ends_a_wait(machine: sim.Machine) -> None:
+    main = threading.get_ident()
+    stream = sim.Device(0).create_stream()
+    sim.launch(stream, ONE_BLOCK, sim.Kernel("while this thread begins to wait", 10e-3))
+    gpu.launch_host(stream, lambda: signal.pthread_kill(main, signal.SIGINT))
+    sim.launch(stream, ONE_BLOCK, LONG)
+    with pytest.raises(KeyboardInterrupt):
+        stream.sync()
+    assert machine.now < 3600
+    sim.Device(0).create_stream().sync()
+
+
+# -- pipelines ---------------------------------------------------------------------------------------
+
+
+def test_partitions_show_what_they_do(nobody_is_away: None) -> None:
+    figures = {}
+    for kind in ("virtual", "paced"):
+        with sim.Machine("h200", time=kind):
+            figures[kind] = {
+                (row.case, row.flow): row.percentile(99)
+                for row in noisy_neighbour.run(30)
+                if row.flow == "critical"
+            }
+    assert figures["paced"] == pytest.approx(figures["virtual"])
+
+
+class Work(Operator):
+    """Launches a kernel of 1 ms and waits for it in its own way, or does not."""
+
+    def __init__(self, fragment: Any, *args: Any, how: str = "not", **kwargs: Any) -> None:
+        self.how = how
+        super().__init__(fragment, *args, **kwargs)
+
+    def start(self) -> None:
+        gpu.Device(0).set_current()
+        self.times = []
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        stream = context.allocate_cuda_stream("own").stream
+        sim.launch(stream, ONE_BLOCK, MS)
+        if self.how == "sync":
+            stream.sync()
+        elif self.how == "callback":
+            done = threading.Event()
+            gpu.when_done(stream, lambda error: done.set())
+            done.wait()
+        elif self.how == "spin":
+            spin(3e-3)
+        self.times.append(sim.current_machine().now)
+
+
+class Flow(Application):
+    def __init__(self, scheduler: MakeScheduler, how: str) -> None:
+        super().__init__()
+        self.make_scheduler, self.how = scheduler, how
+
+    def compose(self) -> None:
+        self.scheduler(self.make_scheduler(self))
+        pool = CudaStreamPool(self, 0, name="streams")
+        self.work = Work(
+            self, pool, PeriodicCondition(self, 2_000_000), CountCondition(self, 5), how=self.how, name="work"
+        )
+        self.add_operator(self.work)
+
+
+@pytest.mark.parametrize("how", ["not", "sync", "callback", "spin"])
+def test_a_pipeline_runs_on_the_machines_clock_whatever_its_operators_do(
+    in_time: InTime, scheduler: MakeScheduler, how: str
+) -> None:
+    with sim.Machine("h200", time="paced") as machine:
+        app = Flow(scheduler, how)
+        began = time.perf_counter()
+        in_time(app.run)
+        assert isinstance(app.scheduler().clock, MachineClock)
+        assert time.perf_counter() - began >= 8e-3  # four periods
+        assert 8e-3 <= app.work.times[-1] <= machine.now
+
+
+def test_an_event_from_a_thread_of_the_programs_reaches_a_pipeline(
+    in_time: InTime, scheduler: MakeScheduler
+) -> None:
+    class Awaits(Operator):
+        def start(self) -> None:
+            self.ran = 0
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            self.ran += 1
+            if self.ran == 3:
+                self.event.event_state = AsynchronousEventState.EVENT_NEVER
+                return
+            self.event.event_state = AsynchronousEventState.EVENT_WAITING
+            threading.Thread(target=self.later).start()
+
+        def later(self) -> None:
+            self.event.event_state = AsynchronousEventState.EVENT_DONE
+
+    class App(Application):
+        def compose(self) -> None:
+            self.scheduler(scheduler(self))
+            event = AsynchronousCondition(self, name="event")
+            self.awaits = Awaits(self, event, name="awaits")
+            self.awaits.event = event
+            self.add_operator(self.awaits)
+
+    with sim.Machine("h200", time="paced"):
+        app = App()
+        in_time(app.run)
+        assert app.awaits.ran == 3
+
+
+def test_a_timer_comes_beside_an_operator_that_never_waits(in_time: InTime) -> None:
+    class Restless(Operator):
+        def start(self) -> None:
+            gpu.Device(0).set_current()
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            sim.launch(context.allocate_cuda_stream("own").stream, ONE_BLOCK, sim.Kernel("tiny", 1e-6))
+
+    class App(Application):
+        def compose(self) -> None:
+            self.scheduler(GreedyScheduler(self, max_duration_ms=20))
+            self.add_operator(Restless(self, CudaStreamPool(self, 0, name="streams"), name="restless"))
+
+    with sim.Machine("h200", time="paced"):
+        in_time(App().run)
+
+
+def test_a_pipeline_in_real_time_keeps_the_wall_clock() -> None:
+    with sim.Machine("h200", time="real"):
+        app = Flow(GreedyScheduler, "not")
+        app.run()
+        assert isinstance(app.scheduler().clock, RealtimeClock)

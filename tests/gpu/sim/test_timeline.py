@@ -1,0 +1,302 @@
+"""Time on a simulated machine: virtual time jumps when everything waits; real time takes its time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from penstock import gpu
+from penstock.gpu import sim
+from tests.gpu.sim.in_time import InTime
+from tests.gpu.sim.launches import LONG, ONE_BLOCK
+
+
+def test_an_hour_of_virtual_time_takes_none(machine: sim.Machine) -> None:
+    stream = sim.Device(0).create_stream()
+    started = time.monotonic()
+    sim.launch(stream, ONE_BLOCK, LONG)
+    stream.sync()
+    assert machine.now >= 3600
+    assert time.monotonic() - started < 60
+
+
+def test_time_stands_still_while_nobody_waits(machine: sim.Machine) -> None:
+    stream = sim.Device(0).create_stream()
+    sim.launch(stream, ONE_BLOCK, LONG)
+    event = stream.record()
+    assert machine.now == 0
+    machine.sleep(3599)
+    assert not event.is_done
+    machine.sleep(2)
+    assert event.is_done
+
+
+def test_asking_in_a_loop_gets_there(machine: sim.Machine) -> None:
+    stream = sim.Device(0).create_stream()
+    sim.launch(stream, ONE_BLOCK, sim.Kernel("short", 100e-6))
+    event = stream.record()
+    questions = 1
+    while not event.is_done:
+        questions += 1
+    assert 50 < questions < 200  # a microsecond each
+
+
+def test_a_wait_with_a_timeout_gives_up(machine: sim.Machine) -> None:
+    assert machine.wait(lambda: False, timeout=5.0) is False
+    assert machine.now == 5.0
+
+
+def test_a_wait_for_nothing_is_an_error_not_a_hang(machine: sim.Machine) -> None:
+    with pytest.raises(RuntimeError, match="clock cannot advance"):
+        machine.wait(lambda: False)
+
+
+def test_time_waits_for_attached_threads(machine: sim.Machine) -> None:
+    # The worker counts as running until it waits itself, however long the host takes to schedule it.
+    stream = sim.Device(0).create_stream()
+    let_go = threading.Event()
+    seen = []
+
+    def work() -> None:
+        with machine.attach():
+            ready.set()
+            let_go.wait()
+            seen.append(machine.now)
+            machine.sleep(1.0)
+            seen.append(machine.now)
+
+    ready = threading.Event()
+    thread = threading.Thread(target=work)
+    thread.start()
+    ready.wait()
+    sim.launch(stream, ONE_BLOCK, LONG)
+    waiter = threading.Thread(target=stream.sync)
+    waiter.start()
+    assert machine.now == 0  # the waiter waits, but the attached worker does not
+    let_go.set()
+    thread.join()
+    waiter.join()
+    assert seen == [0.0, 1.0]
+    assert machine.now >= 3600
+
+
+def test_an_attached_thread_that_has_become_ready_goes_before_time_does(machine: sim.Machine) -> None:
+    done = []
+
+    def work() -> None:
+        with machine.attach():
+            attached.set()
+            machine.wait(lambda: bool(done))
+            times.append(machine.now)
+
+    attached, times = threading.Event(), []
+    thread = threading.Thread(target=work)
+    with machine.attach():
+        thread.start()
+        attached.wait()
+        stream = sim.Device(0).create_stream()
+        sim.launch(stream, ONE_BLOCK, sim.Kernel("first", 1.0, effect=lambda: done.append(True)))
+        sim.launch(stream, ONE_BLOCK, sim.Kernel("second", 1000.0))
+        stream.sync()
+    thread.join()
+    assert times[0] < 2
+
+
+def test_attaching_twice_is_refused(machine: sim.Machine) -> None:
+    with machine.attach(), pytest.raises(RuntimeError, match="attached"), machine.attach():
+        pass
+
+
+def test_in_real_time_a_kernel_takes_as_long_as_it_says() -> None:
+    with sim.Machine("h200", time="real") as machine:
+        device = sim.Device(0)
+        device.set_current()
+        stream = device.create_stream()
+        options = sim.EventOptions(timing_enabled=True)
+        begin, end = device.create_event(options), device.create_event(options)
+        done, order = threading.Event(), []
+        started = time.monotonic()
+        sim.launch(stream, ONE_BLOCK, sim.Kernel("slow", 20e-3))  # while it runs the rest is submitted
+        stream.record(begin)
+        sim.launch(stream, ONE_BLOCK, sim.Kernel("slow", 20e-3))
+        stream.record(end)
+        sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 1e-3, effect=lambda: order.append("kernel")))
+        gpu.launch_host(stream, lambda: order.append("host"))
+        gpu.when_done(stream, lambda error: (order.append("told"), done.set()))
+        assert not end.is_done
+        assert done.wait(10)
+        assert time.monotonic() - started >= 41e-3
+        assert order == ["kernel", "host", "told"]
+        assert end - begin == 20.0  # the device's own time is exact, however late the host looks
+        stream.sync()
+        assert machine.now >= 41e-3
+
+
+def test_in_real_time_callbacks_may_submit_and_threads_may_share_a_stream() -> None:
+    with sim.Machine("h200", time="real"):
+        device = sim.Device(0)
+        device.set_current()
+        stream = device.create_stream()
+        finished, counts = threading.Event(), []
+
+        def again(error: Any) -> None:
+            counts.append(1)
+            if len(counts) == 20:
+                finished.set()
+            else:
+                sim.launch(stream, ONE_BLOCK, sim.Kernel("tiny", 1e-5))
+                gpu.when_done(stream, again)
+
+        gpu.when_done(stream, again)
+        threads = [
+            threading.Thread(
+                target=lambda: [sim.launch(stream, ONE_BLOCK, sim.Kernel("t", 1e-5)) for _ in range(50)]
+            )
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert finished.wait(10)
+        device.sync()
+
+
+# -- threads -----------------------------------------------------------------------------------------
+
+
+def test_a_thread_that_leaves_with_an_error_lets_another_carry_on(machine: sim.Machine) -> None:
+    stream = sim.Device(0).create_stream()
+    in_host, go = threading.Event(), threading.Event()
+    gpu.launch_host(stream, lambda: (in_host.set(), go.wait()))
+    event = stream.record()
+    refused = []
+
+    def wait_for_nothing() -> None:
+        try:
+            machine.wait(lambda: False)
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    first = threading.Thread(target=wait_for_nothing, daemon=True)
+    second = threading.Thread(target=event.sync, daemon=True)
+    first.start()
+    in_host.wait()
+    second.start()
+    while len(machine.timeline._waits) < 2:
+        pass  # until the second thread waits too
+    go.set()
+    first.join(20)
+    second.join(20)
+    assert "cannot advance" in refused[0]
+    assert not second.is_alive()
+
+
+def test_a_thread_whose_wait_is_over_is_woken_by_the_next_that_waits(
+    machine: sim.Machine, in_time: InTime
+) -> None:
+    done, attached = [], threading.Event()
+
+    def work() -> None:
+        with machine.attach():
+            attached.set()
+            machine.wait(lambda: bool(done))
+
+    def program() -> None:
+        thread = threading.Thread(target=work, daemon=True)
+        with machine.attach():
+            thread.start()
+            attached.wait()
+            while not machine.timeline._waits:
+                pass  # until it waits
+            done.append(True)  # and nobody calls notify
+            stream = sim.Device(0).create_stream()
+            sim.launch(stream, ONE_BLOCK, LONG)
+            stream.sync()
+        thread.join()
+
+    in_time(program)
+
+
+def test_asking_in_a_loop_gets_there_on_an_attached_thread_too(machine: sim.Machine, in_time: InTime) -> None:
+    def work() -> None:
+        with machine.attach():
+            stream = sim.Device(0).create_stream()
+            sim.launch(stream, ONE_BLOCK, sim.Kernel("short", 100e-6))
+            event = stream.record()
+            while not event.is_done:
+                pass
+
+    in_time(work)
+
+
+def test_asking_never_waits_for_another_thread(machine: sim.Machine, in_time: InTime) -> None:
+    held = threading.Lock()  # the program's own, which the thread that asks holds and another wants
+    stream = sim.Device(0).create_stream()
+    sim.launch(stream, ONE_BLOCK, LONG)
+    event, attached = stream.record(), threading.Event()
+
+    def want() -> None:
+        with machine.attach():
+            attached.set()
+            with held:
+                pass
+
+    def program() -> None:
+        thread = threading.Thread(target=want, daemon=True)
+        with machine.attach():
+            with held:
+                thread.start()
+                attached.wait()
+                assert not any(event.is_done for _ in range(5000))
+                assert machine.now == 0
+            thread.join()
+
+    in_time(program)
+
+
+def test_a_look_in_passing_runs_nothing_of_the_programs(machine: sim.Machine) -> None:
+    stream = sim.Device(0).create_stream()
+    ran = []
+    gpu.when_done(stream, ran.append)
+    sim.launch(stream, ONE_BLOCK, LONG)
+    event = stream.record()
+    with machine.attach():
+        for _ in range(3):
+            assert not any(event.is_done for _ in range(500))
+            sim.launch(stream, ONE_BLOCK, LONG)
+        assert not ran
+        assert machine.now == 0
+
+
+# -- what is due -------------------------------------------------------------------------------------
+
+
+def test_waits_and_launches_leave_nothing_behind(machine: sim.Machine) -> None:
+    stream, other = sim.Device(0).create_stream(), sim.Device(0).create_stream()
+    sim.launch(other, ONE_BLOCK, LONG)
+    for _ in range(100):
+        sim.launch(stream, ONE_BLOCK, sim.Kernel("short", 1e-6))
+        fence = stream.record()._fence
+        machine.wait(lambda fence=fence: fence.is_signaled, timeout=3600.0)
+    assert len(machine.timeline._due) < 5
+
+
+def test_the_device_waits_for_what_was_submitted_before(machine: sim.Machine) -> None:
+    stream = sim.Device(0).create_stream()
+    rounds = []
+
+    def again(error: Any) -> None:
+        rounds.append(error)
+        if len(rounds) < 1000:  # two kernels, and the next two are submitted while the second runs
+            sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 1e-6))
+            event = stream.record()
+            sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 1e-3))
+            gpu.when_done(stream, again, event=event)
+
+    again(None)
+    sim.Device(0).sync()
+    assert 1 <= len(rounds) < 10

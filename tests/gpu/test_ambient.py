@@ -1,0 +1,82 @@
+"""The current stream of CuPy and PyTorch, shown with stand-ins for both; tests/gpu has the libraries themselves."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock import gpu
+from penstock.gpu import ambient
+
+
+class Foreign:
+    """A stream of no device that penstock knows."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, 77)
+
+
+@pytest.fixture
+def current(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What each library has as its current stream, by name."""
+    streams: dict[str, Any] = {"cupy": "before", "torch": "before"}
+
+    class CupyStream:
+        def __init__(self, of: Any) -> None:
+            self.of = of
+
+        def use(self) -> None:
+            streams["cupy"] = self.of
+
+        from_external = classmethod(lambda cls, handle: cls(int(handle)))
+
+    cupy = SimpleNamespace(
+        cuda=SimpleNamespace(Stream=CupyStream, get_current_stream=lambda: CupyStream(streams["cupy"]))
+    )
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(
+            ExternalStream=int,
+            is_available=lambda: True,
+            current_stream=lambda: streams["torch"],
+            set_stream=lambda stream: streams.update(torch=stream),
+        )
+    )
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(ambient, "_torch_has_cuda", lambda: True)
+    return streams
+
+
+def test_both_libraries_are_on_the_stream_inside_and_back_afterwards(current: dict[str, Any]) -> None:
+    ambient = gpu.use_stream(Foreign())
+    for _ in range(2):
+        with ambient as handle:
+            assert current == {"cupy": 77, "torch": 77}
+            assert gpu.current_stream() is handle
+        assert current == {"cupy": "before", "torch": "before"}
+        assert gpu.current_stream() is None
+
+
+def test_a_current_stream_can_be_entered_inside_itself(current: dict[str, Any]) -> None:
+    ambient = gpu.use_stream(Foreign())
+    with ambient:
+        with ambient:
+            assert current["cupy"] == 77
+        assert current["cupy"] == 77
+    assert current == {"cupy": "before", "torch": "before"}
+
+
+def test_a_library_that_fails_leaves_nothing_changed(
+    current: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(stream: Any) -> Any:
+        raise RuntimeError("no such device")
+
+    monkeypatch.setattr(sys.modules["torch"].cuda, "ExternalStream", fail)
+    with pytest.raises(RuntimeError, match="no such device"), gpu.use_stream(Foreign()):
+        pass
+    assert current == {"cupy": "before", "torch": "before"}
+    assert gpu.current_stream() is None

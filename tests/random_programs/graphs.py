@@ -1,0 +1,293 @@
+"""Random graphs, run and watched: for the property tests and for the soak.
+
+A plan is data: stages, their inputs, and the flows between them. `orderly` plans are made so that every
+connection must carry the same messages whatever the scheduler does: queues with one producer, producers
+that wait for room. `unruly` plans have everything else as well: shared queues, full queues that drop,
+producers that do not wait, cycles, inputs of which any will do, conditions that must be polled.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from penstock import (
+    Condition,
+    ConditionType,
+    CountCondition,
+    IOSpec,
+    Operator,
+    OperatorSpec,
+    PeriodicCondition,
+)
+from penstock.conditions import AsynchronousCondition, AsynchronousEventState
+from penstock.core import SchedulingStatusType
+from tests.harness import App, MakeScheduler
+from tests.harness.internals import input_queues, output_queues
+
+POLICIES = {name: getattr(IOSpec.QueuePolicy, name) for name in ("POP", "REJECT", "FAULT")}
+
+
+@dataclass
+class InputPlan:
+    size: int = 1  # -1: a queue for each connection
+    least: int | None = None  # None: the default condition; 0: none
+    policy: str = "FAULT"
+    sources: list[int] = field(default_factory=list)
+
+
+@dataclass
+class StagePlan:
+    kind: str  # "count", "event" or "middle"
+    count: int = 0
+    period: int = 0
+    burst: int = 1
+    waits: bool = True
+    asks_for_room: bool = False  # also of queues that drop
+    moody: bool = False
+    any_input: bool = False
+    fails_at: int = 0
+    inputs: list[InputPlan] = field(default_factory=list)
+
+
+@dataclass
+class Plan:
+    stages: list[StagePlan]
+
+
+def orderly(random: Random) -> Plan:
+    """Every stage takes a fixed number from each input, or has one input and takes whatever waits there.
+
+    Anything else would be a matter of timing: a join that takes two from one side when it happens to find
+    two has one too few later on.
+    """
+    stages = [StagePlan("count", count=random.randrange(1, 12), period=random.choice([0, 0, 7, 50]))]
+    for _ in range(random.randrange(1, 7)):
+        if random.random() < 0.2:
+            kind = random.choice(["count", "event"])
+            stages.append(StagePlan(kind, count=random.randrange(0, 8), period=random.choice([0, 13])))
+            continue
+        stage = StagePlan("middle", burst=random.choice([0, 1, 1, 1, 2]), period=random.choice([0, 0, 0, 11]))
+        single = [n for n, other in enumerate(stages) if _emits(other) == 1]
+        if random.random() < 0.5:
+            source = random.randrange(len(stages))
+            most = _emits(stages[source])
+            size = max(most, random.choice([1, 1, 2, 3, 4]))
+            least = 1 if most > 1 else random.choice([None, 1])
+            stage.inputs.append(InputPlan(size, least, "FAULT", [source]))
+        else:
+            for _ in range(random.randrange(1, 4)):
+                if random.random() < 0.3:
+                    producers = random.sample(single, k=min(len(single), 2))
+                    stage.inputs.append(InputPlan(-1, None, "FAULT", producers))
+                else:
+                    size = random.choice([1, 1, 2, 3])
+                    stage.inputs.append(InputPlan(size, None, "FAULT", [random.choice(single)]))
+        stages.append(stage)
+    return Plan(stages)
+
+
+def unruly(random: Random, faults: bool = False) -> Plan:
+    stages = [StagePlan("count", count=random.randrange(1, 15), period=random.choice([0, 0, 9]))]
+    for _ in range(random.randrange(2, 9)):
+        kind = random.choice(["count", "event", "middle", "middle", "middle", "middle"])
+        stage = StagePlan(
+            kind,
+            count=random.randrange(0, 10),
+            period=random.choice([0, 0, 0, 17]),
+            burst=random.choice([0, 1, 1, 1, 2, 3]),
+            waits=random.random() < 0.7,
+            asks_for_room=random.random() < 0.7,
+            moody=random.random() < 0.2,
+            any_input=random.random() < 0.2,
+        )
+        stages.append(stage)
+        if kind != "middle":
+            continue
+        for _ in range(random.randrange(1, 3)):
+            least = random.choice([None, None, 1])
+            policy = random.choice(["POP", "REJECT"])
+            size = random.choice([-1, 1, 1, 2, 3])
+            stage.inputs.append(InputPlan(size, least, policy))
+    middles = [stage for stage in stages if stage.kind == "middle"]
+    for stage in middles:
+        for port in stage.inputs:
+            for _ in range(random.choice([1, 1, 2, 3])):
+                # Any stage may feed any other, itself included, so there are cycles; the first feeds each
+                # of them so that none waits for nothing but itself.
+                port.sources.append(random.randrange(len(stages)))
+            port.sources = sorted({*port.sources, 0})
+    for stage in stages:
+        stage.count = stage.count or (40 if stage.kind == "middle" else 0)
+    if faults:
+        random.choice(stages).fails_at = random.randrange(1, 8)
+    return Plan(stages)
+
+
+def _emits(stage: StagePlan) -> int:
+    """How many messages one compute of a stage may emit."""
+    if stage.kind != "middle":
+        return 1
+    taken = sum(len(port.sources) if port.size == -1 else port.size for port in stage.inputs)
+    return max(1, taken * stage.burst)
+
+
+class Moody(Condition):
+    """A condition that says WAIT every other time it is asked; nothing announces that it changed its mind."""
+
+    asked = 0
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        self.asked += 1
+        return (SchedulingStatusType.READY if self.asked % 2 else SchedulingStatusType.WAIT), None
+
+
+class Stage(Operator):
+    """A stage of a plan; notes what it emits and receives, and whether it was ever run twice at once."""
+
+    def __init__(self, fragment: Any, number: int, plan: Plan, **kwargs: Any) -> None:
+        self.number, self.plan, self.stage = number, plan, plan.stages[number]
+        self.ticks = 0
+        self.emitted: list[tuple[int, int]] = []
+        self.received: dict[str, list[tuple[int, int]]] = {}
+        self.overlapped = False
+        self.outside: list[threading.Thread] = []
+        self._alone = threading.Lock()
+        super().__init__(fragment, name=f"s{number}", **kwargs)
+        stage = self.stage
+        if stage.kind != "middle" or stage.count:
+            self.add_arg(CountCondition(fragment, stage.count))
+        if stage.period:
+            self.add_arg(PeriodicCondition(fragment, stage.period))
+        if stage.moody:
+            self.add_arg(Moody(fragment))
+        self.event: AsynchronousCondition | None = None
+        if stage.kind == "event":
+            self.event = AsynchronousCondition(fragment)
+            self.add_arg(self.event)
+
+    def setup(self, spec: OperatorSpec) -> None:
+        for n, port in enumerate(self.stage.inputs):
+            size = IOSpec.ANY_SIZE if port.size == -1 else port.size
+            declared = spec.input(f"in{n}", size=size, policy=POLICIES[port.policy])
+            self.received[f"in{n}"] = []
+            if port.least == 0:
+                declared.condition(ConditionType.NONE)
+            elif port.least is not None:
+                declared.condition(ConditionType.MESSAGE_AVAILABLE, min_size=port.least)
+        if self.stage.any_input and len(self.stage.inputs) > 1:
+            spec.or_combine_port_conditions([f"in{n}" for n in range(len(self.stage.inputs))])
+        places = 1 if any(port.policy != "FAULT" for port in self.stage.inputs) else _emits(self.stage)
+        out = spec.output("out", size=places)
+        if not self.stage.waits:
+            out.condition(ConditionType.NONE)
+        elif self.stage.asks_for_room:
+            out.condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=places)
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        if not self._alone.acquire(blocking=False):
+            self.overlapped = True
+            return
+        try:
+            self._step(op_input, op_output)
+        finally:
+            self._alone.release()
+
+    def _step(self, op_input: Any, op_output: Any) -> None:
+        self.ticks += 1
+        if self.ticks == self.stage.fails_at:
+            raise ZeroDivisionError(f"{self.name} fails on purpose")
+        if self.event is not None:
+            self._wait_for_outside()
+        got = 0
+        for name, kept in self.received.items():
+            taken = op_input.receive(name)
+            batch = taken if self.spec.inputs[name].gives_tuple else (taken,)
+            for message in batch or ():
+                if message is not None:
+                    kept.append(message)
+                    got += 1
+        for _ in range(got * self.stage.burst if self.stage.kind == "middle" else 1):
+            self.emitted.append((self.number, len(self.emitted)))
+            op_output.emit(self.emitted[-1], "out")
+
+    def _wait_for_outside(self) -> None:
+        event = self.event
+        assert event is not None
+        event.event_state = AsynchronousEventState.EVENT_WAITING
+        done = AsynchronousEventState.EVENT_DONE
+        self.outside.append(threading.Thread(target=lambda: setattr(event, "event_state", done)))
+        self.outside[-1].start()
+
+
+@dataclass
+class Outcome:
+    stages: list[Stage]
+    app: App
+
+    def received(self) -> list[dict[str, list[tuple[int, int]]]]:
+        return [stage.received for stage in self.stages]
+
+
+def run_plan(plan: Plan, scheduler: MakeScheduler) -> Outcome:
+    """Run a plan to its end and return what was seen."""
+    stages: list[Stage] = []
+
+    def compose(app: App) -> None:
+        stages[:] = [Stage(app, number, plan) for number in range(len(plan.stages))]
+        for stage in stages:
+            app.add_operator(stage)
+        for target, stage in enumerate(plan.stages):
+            for n, port in enumerate(stage.inputs):
+                for source in port.sources:
+                    app.add_flow(stages[source], stages[target], {("out", f"in{n}")})
+
+    app = App(compose, scheduler)
+    try:
+        app.run()
+    finally:
+        for stage in stages:
+            for thread in stage.outside:
+                thread.join()
+    return Outcome(stages, app)
+
+
+def check_conserved(plan: Plan, outcome: Outcome) -> None:
+    """Every message was delivered once and in order, or is counted as dropped or as still waiting."""
+    dropped, undelivered = outcome.app.dropped(), outcome.app.undelivered()
+    for stage in outcome.stages:
+        assert not stage.overlapped, f"{stage.name} ran twice at once"
+        for n, port in enumerate(plan.stages[stage.number].inputs):
+            name = f"in{n}"
+            kept = stage.received[name]
+            assert len(set(kept)) == len(kept), f"{stage.name}.{name} received a message twice"
+            for source in port.sources:
+                numbers = [number for origin, number in kept if origin == source]
+                assert numbers == sorted(numbers), f"s{source} -> {stage.name}.{name} is out of order"
+            sent = sum(len(outcome.stages[source].emitted) for source in port.sources)
+            lost = dropped.get(f"{stage.name}.{name}", 0)
+            left = undelivered.get(f"{stage.name}.{name}", 0)
+            assert sent == len(kept) + lost + left, (
+                f"{stage.name}.{name}: {sent} sent, {len(kept)} received, {lost} dropped, {left} left"
+            )
+
+
+def check_nothing_ready(plan: Plan, outcome: Outcome) -> None:
+    """The run of an orderly plan ended because nothing could go on: no stage had what it waits for."""
+    for stage in outcome.stages:
+        declared = plan.stages[stage.number]
+        if declared.kind != "middle" and stage.ticks == declared.count:
+            continue
+        fed = all(
+            queue.undelivered >= (port.least or max(port.size, 1))
+            for n, port in enumerate(declared.inputs)
+            for queue in input_queues(stage, f"in{n}")
+        )
+        room = all(
+            queue.limit - queue.undelivered >= stage.spec.outputs["out"].size
+            for queue in output_queues(stage, "out")
+            if stage._outgoing
+        )
+        assert not (fed and room), f"{stage.name} could still run"

@@ -1,0 +1,20 @@
+"""Random programs that hold, change, batch, drop, pass on and send again what they receive: no frame is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness import SCHEDULERS
+from tests.random_programs.frames import RandomFrames
+from tests.random_programs.simulated_frames import SimulatedFrames
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_a_program_does_with_frames_every_one_is_right(seed: int) -> None:
+    library = SimulatedFrames(seed)
+    scheduler = SCHEDULERS[seed % len(SCHEDULERS)]
+    app = RandomFrames(seed, 40, library, scheduler)
+    app.run()
+    assert library.looked_at == app.reads
+    assert library.mistakes == [], app.plan

@@ -1,0 +1,137 @@
+"""When a run ends by itself: nothing is left to do, a deadlock, or the longest duration."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from penstock import CountCondition, PeriodicCondition
+from penstock.conditions import AsynchronousCondition, AsynchronousEventState
+from penstock.resources import SyntheticClock
+from tests.harness import (
+    App,
+    MakeScheduler,
+    Step,
+    run,
+    sink,
+    source,
+)
+
+
+def test_a_run_ends_when_nothing_is_ready_running_or_pending(scheduler: MakeScheduler) -> None:
+    app = run(
+        lambda app: app.add_flow(source(app, range(3)), sink(app, [], CountCondition(app, 1))), scheduler
+    )
+    assert app.undelivered() == {"sink.in": 1}
+
+
+def test_a_deadlock_is_waited_out_in_the_clocks_time(scheduler: MakeScheduler) -> None:
+    app = App(
+        lambda app: app.add_operator(Step(app, CountCondition(app, 1))),
+        scheduler,
+        stop_on_deadlock_timeout=500,
+    )
+    app.run()
+    # Every operator is done for good, so there is nothing to wait for.
+    assert app.now == 0
+
+    def stuck(app: App) -> None:
+        app.add_flow(source(app, [1]), Step(app, inputs=[("in", {"size": 2})], name="b"))
+
+    app = App(stuck, scheduler, stop_on_deadlock_timeout=500)
+    app.run()
+    assert app.now == 500_000_000
+
+
+def test_work_that_comes_during_the_wait_begins_it_anew(scheduler: MakeScheduler) -> None:
+    """An operator is released from outside while the deadlock timeout runs; the timeout starts again."""
+    clock = SyntheticClock()
+    ran = threading.Event()
+    holder: list[AsynchronousCondition] = []
+
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+        event.event_state = AsynchronousEventState.WAIT
+        holder[:] = [event]
+
+        def body(op: Step, i: Any, o: Any) -> None:
+            event.event_state = AsynchronousEventState.WAIT
+            ran.set()
+
+        app.add_operator(Step(app, event, body=body))
+
+    app = App(compose, scheduler, clock=clock, stop_on_deadlock_timeout=100)
+    future = app.run_async()
+    while not holder or app._engine is None or app._engine.waiting.deadlock_at is None:
+        threading.Event().wait(0.001)
+    clock.advance_by(60_000_000)
+    holder[0].event_state = AsynchronousEventState.READY
+    assert ran.wait(10)
+    while app._engine is not None and app._engine.waiting.deadlock_at != 160_000_000:
+        threading.Event().wait(0.001)
+    clock.advance_by(60_000_000)
+    assert not future.done()
+    clock.advance_by(40_000_000)
+    future.result(timeout=10)
+
+
+def test_without_stop_on_deadlock_a_run_waits_until_it_is_stopped(scheduler: MakeScheduler) -> None:
+    started = threading.Event()
+
+    def compose(app: App) -> None:
+        first = Step(
+            app, CountCondition(app, 1), outputs=["out"], body=lambda op, i, o: started.set(), name="a"
+        )
+        app.add_flow(first, sink(app, []))
+
+    app = App(compose, scheduler, stop_on_deadlock=False)
+    future = app.run_async()
+    assert started.wait(10)
+    assert not future.done()
+    app.stop_execution()
+    future.result(timeout=10)
+
+
+def test_a_negative_deadlock_timeout_means_never_to_stop(scheduler: MakeScheduler) -> None:
+    assert not scheduler(App(lambda app: None), stop_on_deadlock_timeout=-1).stop_on_deadlock
+
+
+def test_a_run_ends_at_its_longest_duration(scheduler: MakeScheduler) -> None:
+    times: list[int] = []
+
+    def compose(app: App) -> None:
+        clock = app.scheduler().clock
+        app.add_operator(
+            Step(app, PeriodicCondition(app, 300_000), body=lambda op, i, o: times.append(clock.timestamp()))
+        )
+
+    run(compose, scheduler, max_duration_ms=1)
+    assert times == [0, 300_000, 600_000, 900_000]
+
+
+def test_time_does_not_jump_to_the_longest_duration_while_an_event_is_outstanding(
+    scheduler: MakeScheduler,
+) -> None:
+    ticks: list[int] = []
+
+    def compose(app: App) -> None:
+        event = AsynchronousCondition(app)
+
+        def body(op: Step, i: Any, o: Any) -> None:
+            ticks.append(op.ticks)
+            event.event_state = AsynchronousEventState.EVENT_WAITING
+            done = AsynchronousEventState.EVENT_DONE
+            threading.Timer(0.005, lambda: setattr(event, "event_state", done)).start()
+
+        app.add_operator(Step(app, event, CountCondition(app, 3), body=body))
+
+    run(compose, scheduler, max_duration_ms=1)
+    assert ticks == [1, 2, 3]
+
+
+def test_a_longest_duration_does_not_delay_the_end(scheduler: MakeScheduler) -> None:
+    app = App(
+        lambda app: app.add_operator(Step(app, CountCondition(app, 1))), scheduler, max_duration_ms=60_000
+    )
+    app.run()
+    assert app.now == 0

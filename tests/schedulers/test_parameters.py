@@ -1,0 +1,31 @@
+"""The parameters of schedulers."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.resources import ManualClock
+from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from tests.harness import (
+    App,
+)
+
+
+def test_parameters_of_schedulers_are_checked() -> None:
+    with pytest.raises(ValueError, match="worker_thread_number must be at least 1"):
+        MultiThreadScheduler(None, worker_thread_number=0)
+    with pytest.raises(TypeError, match="worker_thread_number must be an int"):
+        EventBasedScheduler(None, worker_thread_number="2")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="clock must be a Clock"):
+        GreedyScheduler(None, clock=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="takes a Scheduler"):
+        App(lambda app: None).scheduler("greedy")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="does not take 'worker_thread_number'"):
+        GreedyScheduler(None, worker_thread_number=2)
+    assert GreedyScheduler(None).workers == 0
+    assert EventBasedScheduler(None, worker_thread_number=3).workers == 3
+
+
+def test_the_clock_of_a_scheduler_can_be_asked_for() -> None:
+    clock = ManualClock()
+    assert GreedyScheduler(None, clock=clock).clock is clock
