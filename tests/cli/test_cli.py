@@ -80,7 +80,7 @@ def test_info_tells_the_device_its_partitions_the_libraries_and_what_is_missing(
 
 
 @pytest.mark.parametrize(
-    ("choice", "text"), [("none", "none, as PENSTOCK_DEVICE=none says"), ("gpu", "must be one of auto")]
+    ("choice", "text"), [("none", "none (PENSTOCK_DEVICE=none)"), ("gpu", "must be one of auto")]
 )
 def test_info_works_without_a_device(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, choice: Any, text: str
