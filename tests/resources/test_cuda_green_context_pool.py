@@ -103,7 +103,7 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
     ),
     (
         lambda app: green_pool(app, name="p", sms_per_partition=[100, 100]),
-        r"operator 'step': 'p': 100 \+ 100 = 200 SMs asked for, but .* has 132.* 28 SMs are left",
+        r"operator 'step': 'p': 100 \+ 100 = 200 SMs requested, but .* has 132.* 28 SMs are left",
     ),
     (
         lambda app: CudaGreenContextPool(app, num_partitions=17, name="p"),

@@ -225,7 +225,9 @@ class Queue(deque[Any]):
         while True:
             try:
                 return tuple(self)
-            except RuntimeError:  # the queue changed: garbage collection can let another thread run in the middle
+            except (
+                RuntimeError
+            ):  # the queue changed: garbage collection can let another thread run in the middle
                 continue
 
     def peek(self, index: int = 0) -> Any:

@@ -9,11 +9,11 @@ polls, with two exceptions: users' conditions that must be polled, and a worker 
 running    It computes, or holds the engine's lock to take or finish a node. It needs no waking: it checks the
            inbox, the timers and its ready queue before it parks.
 parked     It is in `parked` of its ready queue and waits for a permit (`Parker`). With a *deadline* it wakes up by
-           itself at that time; the parked worker with the earliest deadline is the current timer worker.
+           itself at that time; the parked worker with the earliest deadline is the timer worker.
 standby    Parked, and it checks every `_PATIENCE` whether the compute that has its ready queue to itself (`quick`)
            is over. If not, it opens the queue to the other workers again.
-waking     Removed from `parked` and given a permit, but it does not hold the lock yet. It will check everything once
-           it does, so no other worker need be woken for the same reason.
+waking     Removed from `parked` and given a permit, but it does not hold the lock yet. It checks everything when it
+           does, so no other worker need be woken for the same reason.
 =========  ========================================================================================================
 
 **The invariants while no thread holds the lock**, and the lines that maintain them:
