@@ -163,7 +163,7 @@ def _loops(nodes: list[Node]) -> dict[Node, frozenset[Node]]:
 
 
 def _find_circle(node: Node) -> Starved | None:
-    """Return what a node that waits for room waits for, if it waits for itself in the end; otherwise None."""
+    """Return the room that a node waits for, if it is part of a circle of such nodes; otherwise None."""
     full = _full_behind(node)
     seen: set[Node] = set()
     open_ = [queue.consumer for queue in full]

@@ -66,7 +66,7 @@ class StreamChecker:
                     continue
                 name = port.name
                 warnings.warn(
-                    f"operator {self._name!r} finished without being ordered after the work behind what it "
+                    f"operator {self._name!r} finished without being ordered after the work that it "
                     f"received at {name!r}; call receive_cuda_stream({name!r}) after receive({name!r})",
                     UnorderedStreamWarning,
                     stacklevel=3,
