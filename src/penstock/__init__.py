@@ -65,7 +65,7 @@ _LATER = ("ExecutionContext", "InputContext", "Outcome", "OutputContext")
 if not TYPE_CHECKING:  # or a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Import what only annotations and the end of a run need when it is first used."""
+        """Import, on first use, a name that only annotations and the end of a run need."""
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import penstock.core

@@ -31,7 +31,7 @@ def test_partition_takes_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["partition", "control=16,vision=30"]) == 0
     drawn = capsys.readouterr().out
     assert "control" in drawn
-    assert "(30 asked for)" in drawn
+    assert "(30 requested)" in drawn
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_partition_takes_names(capsys: pytest.CaptureFixture[str]) -> None:
         ("16,²", "'²' is not an SM count"),
         ("a=16,40", "name all of them or none"),
         ("a=16,a=40", "gives a name twice"),
-        ("100,40", "140 SMs asked for"),
+        ("100,40", "140 SMs requested"),
         ("0", "at least 1 SM"),
     ],
 )
@@ -80,7 +80,7 @@ def test_info_tells_the_device_its_partitions_the_libraries_and_what_is_missing(
 
 
 @pytest.mark.parametrize(
-    ("choice", "text"), [("none", "none, as PENSTOCK_DEVICE=none says"), ("gpu", "must be one of auto")]
+    ("choice", "text"), [("none", "none (PENSTOCK_DEVICE=none)"), ("gpu", "must be one of auto")]
 )
 def test_info_works_without_a_device(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, choice: Any, text: str

@@ -60,5 +60,5 @@ def test_a_condition_about_a_port_the_operator_does_not_have_lists_the_ports() -
     def compose(app: App) -> None:
         app.add_flow(source(app, [1]), sink(app, [], MessageAvailableCondition(app, receiver="inn")))
 
-    with pytest.raises(GraphError, match=r"about a port 'inn' that the operator does not have; it has 'in'"):
+    with pytest.raises(GraphError, match=r"names a port 'inn' that the operator does not have; it has 'in'"):
         run(compose)

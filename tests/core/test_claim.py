@@ -41,7 +41,8 @@ def test_a_condition_belongs_to_one_operator_also_as_a_term(how: str) -> None:
     app = App(lambda app: shared_condition(app, how))
     for _ in range(2):  # the second time as the first: nothing is left of a run that did not begin
         with pytest.raises(
-            GraphError, match=r"condition 'shared' was given to the operators 'a' and 'b'; make one for each"
+            GraphError,
+            match=r"condition 'shared' was passed to the operators 'a' and 'b'; create one for each",
         ):
             app.run()
 

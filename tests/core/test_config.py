@@ -127,7 +127,7 @@ def test_a_file_that_is_no_yaml_is_named_with_the_line(tmp_path: Path) -> None:
 def test_a_key_that_is_there_twice_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "app.yaml"
     file.write_text(text)
-    with pytest.raises(ValueError, match="is there twice"):
+    with pytest.raises(ValueError, match="appears twice"):
         Application([]).config(file)
 
 

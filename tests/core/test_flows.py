@@ -166,7 +166,7 @@ def test_two_operators_with_one_name_are_refused() -> None:
 
 
 def test_an_operator_class_in_place_of_an_operator_says_to_make_one() -> None:
-    with pytest.raises(GraphError, match=r"make one first: Step\(self, name=...\)"):
+    with pytest.raises(GraphError, match=r"create one first: Step\(self, name=...\)"):
         build(lambda app: app.add_flow(Step, sink(app, [])))
 
 

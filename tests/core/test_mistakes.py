@@ -77,12 +77,12 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
     "a function that is not an operator yet": (
         lambda app: app.add_flow(numbers, show),  # type: ignore[arg-type]
         GraphError,
-        "<op numbers() -> out> is not an operator; make one first: numbers(self, name=...)",
+        "<op numbers() -> out> is not an operator; create one first: numbers(self, name=...)",
     ),
     "a class that is not an operator yet": (
         lambda app: app.add_flow(numbers(app), Average),  # type: ignore[arg-type]
         GraphError,
-        "is not an operator; make one first: Average(self, name=...)",
+        "is not an operator; create one first: Average(self, name=...)",
     ),
     "no self": (
         lambda app: Average(window=2),  # type: ignore[call-arg]
@@ -102,7 +102,7 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
     "a parameter that is missing": (
         lambda app: app.add_flow(numbers(app), Average(app)),
         ParameterError,
-        "operator 'average' (Average) needs a value for 'path': give it as a keyword argument",
+        "operator 'average' (Average) needs a value for 'path'; pass it as a keyword argument",
     ),
     "a parameter that is misspelled": (
         lambda app: Average(app, windw=2),
@@ -137,19 +137,19 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
     "a condition that was not made": (
         lambda app: Plain(app, CountCondition),
         ParameterError,
-        "make one first: CountCondition(self, ...)",
+        "create one first: CountCondition(self, ...)",
     ),
     "a scheduler that was not made": (
         lambda app: app.scheduler(GreedyScheduler),  # type: ignore[arg-type]
         TypeError,
-        "make one first: GreedyScheduler(self)",
+        "create one first: GreedyScheduler(self)",
     ),
     "a forgotten return": (
         forgotten_return,
         GraphError,
         (
             "operator 'square': the function never returns a value, so square.out -> show.value would "
-            "carry nothing; return what is to be emitted"
+            "carry nothing; return the value to emit"
         ),
     ),
     "a flow the wrong way round": (
@@ -185,7 +185,7 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
     "an input that is not connected": (
         lambda app: app.add_flow(numbers(app), add(app), {("out", "left")}),
         GraphError,
-        "input 'right' of operator 'add' is not connected, so the operator would never run; connect it by add_flow",
+        "input 'right' of operator 'add' is not connected, so the operator would never run; connect it with",
     ),
     "a port map without braces": (
         lambda app: app.add_flow(numbers(app), show(app), ("out", "value")),  # type: ignore[arg-type]
@@ -221,8 +221,8 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         lambda app: app.add_flow(numbers(Application([], name="other")), show(app)),
         GraphError,
         (
-            "belongs to 'other' and cannot be added to 'App', which is another fragment: "
-            "make it in this compose(), with "
+            "belongs to 'other' and cannot be added to 'App', which is another fragment; "
+            "create it in this compose(), with "
             "self"
         ),
     ),
@@ -254,7 +254,7 @@ METHODS = {
     "async generator": ("async def start(self):\n        yield", "Wrong.start is async"),
     "generator": (
         "def compute(self, op_input, op_output, context):\n        yield 1",
-        "Wrong.compute yields, so calling it does nothing: emit each value by op_output.emit",
+        "Wrong.compute yields, so calling it does nothing: emit each value with op_output.emit",
     ),
     "an argument is missing": (
         "def compute(self, op_input, op_output): ...",

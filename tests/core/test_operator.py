@@ -95,7 +95,7 @@ def test_a_condition_of_two_operators_is_refused() -> None:
         app.add_operator(Step(app, count, name="a"))
         app.add_operator(Step(app, count, name="b"))
 
-    with pytest.raises(GraphError, match="was given to the operators 'a' and 'b'"):
+    with pytest.raises(GraphError, match="was passed to the operators 'a' and 'b'"):
         run(compose)
 
 

@@ -45,15 +45,15 @@ def test_closed_partitions_say_that_they_are_closed(bench: Bench) -> None:
 
 
 def test_a_count_between_groups_is_rounded_up_and_says_so(bench: Bench) -> None:
-    with pytest.warns(gpu.PartitionRounded, match=r"1: 32 SMs \(30 asked for\)"):
+    with pytest.warns(gpu.PartitionRounded, match=r"1: 32 SMs \(30 requested\)"):
         partitions = gpu.partition(bench.device, [16, 30])
     with partitions:
         assert (partitions[1].requested, partitions[1].sm_count) == (30, 32)
-        assert "32 SMs (30 asked for)" in repr(partitions[1])
+        assert "32 SMs (30 requested)" in repr(partitions[1])
 
 
 def test_exact_refuses_to_round(bench: Bench) -> None:
-    with pytest.raises(gpu.PartitionError, match=r"exactly.*30 asked for.*groups have 8 SMs"):
+    with pytest.raises(gpu.PartitionError, match=r"exactly.*30 requested.*groups have 8 SMs"):
         gpu.partition(bench.device, [16, 30], exact=True)
     gpu.partition(bench.device, [16, 24], exact=True).close()
 
@@ -75,8 +75,8 @@ def test_more_than_there_is_says_what_was_asked_what_there_is_and_what_is_left(b
         ([True], TypeError, "the SM count must be an int"),
         ("16,40", TypeError, "got str"),
         (16, TypeError, "got int"),
-        ({"leftover": 8}, gpu.PartitionError, "cannot be called 'leftover'"),
-        ({"": 8}, gpu.PartitionError, "cannot be called ''"),
+        ({"leftover": 8}, gpu.PartitionError, "cannot be named 'leftover'"),
+        ({"": 8}, gpu.PartitionError, "cannot be named ''"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(bench: Bench, request_: Any, error: Any, text: str) -> None:
@@ -99,7 +99,7 @@ def test_a_dry_run_gives_the_plan_and_makes_nothing(bench: Bench) -> None:
         assert [partition.sm_count for partition in made] == [share.sm_count for share in plan]
     drawing = str(plan)
     assert "132 SMs" in drawing
-    assert "(30 asked for)" in drawing
+    assert "(30 requested)" in drawing
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_pool_outlives_the_first_of_two_runs_that_share_it() -> None:
     first = App(pool, slices)
     assert sms(pool, slices, then=first.run) == [[16, 16], [76, 76]]
     assert [step.found for step in first.steps] == [[16, 16], [76, 76]]
-    with pytest.raises(RuntimeError, match="none does now"):
+    with pytest.raises(RuntimeError, match="no run uses it now"):
         slices.partition(0)
 
 

@@ -125,7 +125,7 @@ PLANTS = [
     Plant(
         "the worker that overtakes does not tell the producers of room",
         _ENGINE,
-        "                update_producers(self, queue)  # which it did not do as it received\n",
+        "                update_producers(self, queue)  # its receive did not do this\n",
         "                pass\n",
         "uneven-2",
         (_LOST, _WRONG),

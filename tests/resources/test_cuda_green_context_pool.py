@@ -93,17 +93,17 @@ def test_slices_that_make_no_sense_are_refused(arguments: dict[str, Any], text: 
 IMPOSSIBLE: list[tuple[Any, str]] = [
     (
         lambda app: CudaGreenContext(app, green_pool(app, name="p"), 5),
-        r"operator 'step': 'p' has 3 partitions of \[16, 40, 76\] SMs, so no index 5; 0 to 2",
+        r"operator 'step': 'p' has 3 partitions of \[16, 40, 76\] SMs, so no index 5; use 0 to 2",
     ),
     (
         lambda app: CudaStreamPool(
             app, cuda_green_context=CudaGreenContext(app, green_pool(app, name="p"), -4)
         ),
-        r"operator 'step': 'p' has 3 partitions .* no index -4; 0 to 2",
+        r"operator 'step': 'p' has 3 partitions .* no index -4; use 0 to 2",
     ),
     (
         lambda app: green_pool(app, name="p", sms_per_partition=[100, 100]),
-        r"operator 'step': 'p': 100 \+ 100 = 200 SMs asked for, but .* has 132.* 28 SMs are left",
+        r"operator 'step': 'p': 100 \+ 100 = 200 SMs requested, but .* has 132.* 28 SMs are left",
     ),
     (
         lambda app: CudaGreenContextPool(app, num_partitions=17, name="p"),
@@ -125,7 +125,7 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
         lambda app: CudaGreenContext(app, green_pool(app, name="p", default_context_index="radar"), 0),
         "operator 'step': 'p' has no partition 'radar'; it has '0', '1', 'leftover'",
     ),
-    (lambda app: green_pool(app, name="p", sms_per_partition=[16, -8]), "'p': partition '1' asks for -8 SMs"),
+    (lambda app: green_pool(app, name="p", sms_per_partition=[16, -8]), "'p': partition '1' requests -8 SMs"),
 ]
 
 
@@ -185,7 +185,7 @@ def test_where_there_is_no_device_none_is_asked(monkeypatch: pytest.MonkeyPatch)
     composed(lambda app: CudaStreamPool(app, 7))
     # What is wrong on every device is known still.
     with pytest.raises(
-        gpu.PartitionError, match="'step': 'p' has at most 3 partitions, so no index 3; 0 to 2"
+        gpu.PartitionError, match="'step': 'p' has at most 3 partitions, so no index 3; use 0 to 2"
     ):
         composed(lambda app: CudaGreenContext(app, green_pool(app, name="p"), 3))
     with pytest.raises(
@@ -261,7 +261,7 @@ step:
         ({"leftover": 8}, gpu.PartitionError, "'p': a partition cannot be named 'leftover'"),
         ({"": 8}, gpu.PartitionError, "'p': a partition cannot be named ''"),
         ({3: 8}, gpu.PartitionError, "'p': a partition cannot be named 3"),
-        ({"control": 1}, gpu.PartitionError, "'p': partition 'control' asks for 1 SMs, .* min_sm_size=2"),
+        ({"control": 1}, gpu.PartitionError, "'p': partition 'control' requests 1 SMs, .* min_sm_size=2"),
         ({"control": 8.0}, TypeError, "'p': partition 'control': an SM count must be an int, not 8.0"),
         (["8"], TypeError, "'p': partition '0': an SM count must be an int, not '8'"),
         ([True], TypeError, "'p': partition '0': an SM count must be an int, not True"),

@@ -190,7 +190,7 @@ def test_runs_that_start_and_end_at_any_time_share_a_pool() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    with pytest.raises(RuntimeError, match="while a run uses it, and none does now"):
+    with pytest.raises(RuntimeError, match="only while a run uses it"):
         slices.partition(0)
 
 

@@ -88,7 +88,7 @@ def test_what_is_no_mat_is_refused() -> None:
     ):
         gpumat_to_tensor(np.zeros(3))
     with pytest.raises(
-        TensorError, match=r"GpuMat of CV_16BF .* no name for bfloat16; convertTo\(cv2.CV_32F\)"
+        TensorError, match=r"GpuMat of CV_16BF .* no name for bfloat16; use convertTo\(cv2.CV_32F\)"
     ):
         gpumat_to_tensor(gpumat_over(np.zeros((2, 3), np.uint16), "16BF"))
     with pytest.raises(TensorError, match="GpuMat of depth 40 cannot be a tensor"):

@@ -28,7 +28,7 @@ from tests.harness.producers import (
     name_of,
 )
 
-MUST_NOT = "cannot be exported through DLPack: it is read-only, and the old form, which was requested"
+MUST_NOT = "cannot be exported through DLPack: it is read-only, and the requested old form"
 
 
 def fixed(array: Any) -> Any:

@@ -356,8 +356,8 @@ def test_what_lies_backwards_is_not_exported_through_dlpack(array: Any, asked: A
     with pytest.raises(BufferError) as caught:
         tensor.__dlpack__(**asked)
     assert str(caught.value) == (
-        f"{tensor!r} cannot be exported through DLPack: it has a negative stride, on which some libraries "
-        "end the process. Send numpy.ascontiguousarray(array) or array.copy() instead; numpy.asarray accepts it "
+        f"{tensor!r} cannot be exported through DLPack: it has a negative stride, and some libraries abort "
+        "the process on one. Send numpy.ascontiguousarray(array) or array.copy() instead; numpy.asarray accepts it "
         "as it is"
     )
     assert np.array_equal(np.asarray(tensor), array)

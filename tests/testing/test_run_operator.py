@@ -236,13 +236,13 @@ def test_an_exception_comes_out_as_itself() -> None:
         (lambda: run_operator(Average, inputs=[1], windw=2), ParameterError, "has no parameter 'windw'"),
         (lambda: run_operator(numbers), ParameterError, "needs a value for 'count'"),
         (lambda: run_operator(numbers, inputs=[1], count=1), GraphError, "no inputs, and inputs were given"),
-        (lambda: run_operator(lambda app: 3), TypeError, "a function that makes an operator .* gave 3"),
+        (lambda: run_operator(lambda app: 3), TypeError, "a function that creates an operator .* returned 3"),
         (lambda: run_operator(3), TypeError, "takes an Operator class or a function with @op, not 3"),  # type: ignore[arg-type]
         (lambda: run_operator(square, inputs=[1])["ou"], PortError, "has no output 'ou'; it has 'out'"),
         (
             lambda: run_operator(Tick),
             RuntimeError,
-            r"'tick' was still running after \d+ steps: give steps=\.\.\.",
+            r"'tick' was still running after \d+ steps; pass steps=\.\.\.",
         ),
     ],
 )

@@ -1,8 +1,8 @@
-"""The runtime: it runs what core declares. Private to penstock.
+"""The runtime: runs the programs that core declares. Private to penstock.
 
-Other packages of penstock import from here, and only what is listed here; the wings (`lifecycle`, `scheduling`,
-`messages`, `streams`) import from each other directly. Each name is imported when it is first used, so that
-`import penstock` does not pay for the engine and the streams.
+Other packages of penstock import only the names listed here; the subpackages (`lifecycle`, `scheduling`,
+`messages`, `streams`) import from each other directly. Each name is imported when it is first used, so that `import
+penstock` does not pay for the engine and the streams.
 """
 
 from __future__ import annotations

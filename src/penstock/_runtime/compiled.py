@@ -1,4 +1,4 @@
-"""Whether the hot path runs as extension modules, which a build may have put beside the source files."""
+"""Whether the hot path runs as extension modules, which a build may have put next to the source files."""
 
 from __future__ import annotations
 

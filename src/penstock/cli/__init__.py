@@ -16,9 +16,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _run(arguments)
         finally:
-            sys.stdout.flush()  # here, where a closed pipe can be handled, and not at exit
-    except BrokenPipeError:  # the reader has seen enough, as `head` has
-        # Python flushes stdout once more at exit, so it must lead somewhere.
+            sys.stdout.flush()  # here, not at exit, because here a closed pipe can be handled
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        # Python flushes stdout once more at exit, so it must stay writable.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -29,12 +29,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
-    commands.add_parser("info", help="show the device, its abilities, the libraries, and what is missing")
+    commands.add_parser("info", help="show the device, its capabilities, the libraries, and what is missing")
 
     partition = commands.add_parser(
         "partition",
-        help="show the partitions that the device would give for some SM counts",
-        description="Show how a device would be divided; nothing is made on it.",
+        help="show the partitions that the device would provide for the given SM counts",
+        description="Show how a device would be divided, without creating anything on it.",
     )
     partition.add_argument("counts", help="SM counts, as in 16,40 or control=16,vision=40")
     partition.add_argument("--device", type=int, default=0, metavar="N", help="the device (default 0)")

@@ -1,4 +1,4 @@
-"""``penstock info``: the device, its abilities, the libraries, and what is missing."""
+"""``penstock info``: the device, its capabilities, the libraries, and what is missing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def info() -> str:
     if not (found["Rich"] and found["Matplotlib"]):
         advice.append("the demo's table and plot: install penstock[demo]")
     if advice:
-        lines += ["", "What would make more of it work", *(f"  {line}" for line in advice)]
+        lines += ["", "To enable more features", *(f"  {line}" for line in advice)]
     return "\n".join(lines)
 
 
@@ -53,7 +53,7 @@ def _devices(advice: list[str]) -> list[str]:
     if asked not in backends.CHOICES:
         return [f"Device   none: PENSTOCK_DEVICE={asked!r} must be one of {', '.join(backends.CHOICES)}"]
     if asked == "none":
-        return ["Device   none, as PENSTOCK_DEVICE=none says"]
+        return ["Device   none (PENSTOCK_DEVICE=none)"]
     if asked == "sim":  # an explicit choice, so other devices do not matter
         return _simulated("PENSTOCK_DEVICE=sim", advice)
     try:
@@ -86,7 +86,7 @@ def _simulated(why: str, advice: list[str]) -> list[str]:
 _TIMES = {
     "virtual": "figures are the simulation's; the wall clock shows less (PENSTOCK_SIM_TIME=virtual)",
     "paced": "figures are the simulation's; the wall clock shows no less",
-    "real": "figures are the wall clock's, with what this computer is slow at (PENSTOCK_SIM_TIME=real)",
+    "real": "figures are the wall clock's, including this computer's delays (PENSTOCK_SIM_TIME=real)",
 }
 
 

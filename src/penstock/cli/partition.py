@@ -1,4 +1,4 @@
-"""``penstock partition``: the partitions that a device would give."""
+"""``penstock partition``: the partitions that a device would provide."""
 
 from __future__ import annotations
 

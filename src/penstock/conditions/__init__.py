@@ -43,7 +43,7 @@ __all__ = [
 if not TYPE_CHECKING:  # or a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Import the condition that needs the runtime's streams when it is first used."""
+        """Import, on first use, the condition that needs the runtime's streams."""
         if name != "CudaStreamCondition":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from penstock.conditions.cuda_stream import CudaStreamCondition

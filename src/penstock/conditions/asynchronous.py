@@ -1,4 +1,4 @@
-"""AsynchronousCondition: wait for an event outside of the pipeline."""
+"""AsynchronousCondition: wait for an event outside the pipeline."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ __all__ = ["BooleanCondition"]
 class BooleanCondition(Condition, kind=ConditionType.BOOLEAN):
     """Lets an operator run while the switch is on.
 
-    Once the scheduler has found it off, the operator never runs again in that run.
+    Once the scheduler has seen the switch off, the operator never runs again in that run.
 
     Parameters
     ----------
     enable_tick
-        Whether the switch is on at first.
+        Whether the switch is initially on.
     """
 
     polled = False

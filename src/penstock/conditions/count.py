@@ -47,7 +47,7 @@ class CountCondition(Condition, kind=ConditionType.COUNT):
         self.join(node)
         node.limit_count(self._count)
 
-    # The node counts by itself. What follows is used only where the condition is a term of an OrConditionCombiner.
+    # The node counts its computes. The rest is used only if the condition is a term of an OrConditionCombiner.
 
     def initialize(self) -> None:
         """Reset the count."""

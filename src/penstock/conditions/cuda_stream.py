@@ -18,18 +18,18 @@ __all__ = ["CudaStreamCondition"]
 
 
 class CudaStreamCondition(Condition):
-    """Lets an operator run when the device has finished the work behind all that its `compute` would receive.
+    """Lets an operator run when the device has finished the work behind all messages that `compute` would receive.
 
-    It looks at every message that would be received at its inputs; a message without a stream counts as finished.
-    It holds beside the input's own condition. No thread waits for it: the device calls back. A message that arrives
-    later, and whose work is not finished, is left for the next compute.
+    It checks every message that would be received at its inputs; a message without a stream counts as finished. It
+    applies in addition to the input's own condition. No thread waits for the device: the device calls back. If a
+    message arrives later and its work is not finished, it stays in its queue for the next compute.
 
     Parameters
     ----------
     receiver
         The input.
     receivers
-        The inputs, where there are several; all inputs where neither is given.
+        The inputs, if there are several. If neither argument is given, all inputs.
     """
 
     polled = False
@@ -56,17 +56,17 @@ class CudaStreamCondition(Condition):
         self._queues = tuple(queue for port in ports for queue in node.receiver(port).queues)
 
     def initialize(self) -> None:
-        """Restrict its inputs to messages whose work is finished: more may arrive after the check."""
+        """Restrict its inputs to messages whose work is finished, because more may arrive after the check."""
         if self._node is None:
             return  # it is not part of a run
-        # Before the run begins, so that wrappers that others put around an input's `take` stay outermost.
+        # Before the run begins, so that later wrappers around an input's `take` stay outermost.
         node = cast("_runtime.Node", self._node)
         for port in node.input.ports:
             if any(queue in self._queues for queue in port.queues):
                 port.take_only_done()
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY when the work is finished, else WAIT_EVENT; the device will then call back."""
+        """Return READY if the work is finished, or else WAIT_EVENT; the device then calls back."""
         for queue in self._queues:
             # One receive empties a queue, so every message in it would be received.
             for item in queue.snapshot():
@@ -76,7 +76,7 @@ class CudaStreamCondition(Condition):
         return SchedulingStatusType.READY, None
 
     def _is_done(self, message: Message) -> bool:
-        """Return whether the work behind a message is finished; if not, ask for a callback when it is."""
+        """Return whether the work behind a message is finished; if not, request a callback for when it is."""
         for fences, number, event in message.all_fences():
             if not is_complete(fences, number, event):
                 return self._is_done_by_now(message, fences, number, event)

@@ -29,7 +29,7 @@ class DownstreamMessageAffordableCondition(
     min_size
         The number of free places.
     transmitter
-        The output; not needed where `IOSpec.condition` makes the condition.
+        The output; not needed if `IOSpec.condition` creates the condition.
     """
 
     port_role = "transmitter"
@@ -60,14 +60,14 @@ class DownstreamMessageAffordableCondition(
         self._queues = tuple(
             queue
             for queue in node.transmitter(port).queues
-            # The default of an output does not wait for queues that drop; a condition that was asked for does.
+            # The default condition of an output does not wait for queues that drop; an explicit condition does.
             if not isinstance(queue, UnconnectedQueue) and not (self.is_default and queue.drops)
         )
         for queue in self._queues:
             if self.min_size > queue.limit:
                 raise GraphError(
                     f"output {port!r} of operator {node.name!r} waits for room for {self.min_size} "
-                    f"messages and the queue of input {queue.port!r} of operator {queue.consumer.name!r} "
+                    f"messages, but the queue of input {queue.port!r} of operator {queue.consumer.name!r} "
                     f"holds {queue.limit}"
                 )
 

@@ -25,10 +25,10 @@ class ExpiringMessageAvailableCondition(SinglePortCondition, kind=ConditionType.
         The number of messages with which the operator runs at once.
     max_delay_ns
         The age of the oldest message at which the operator runs with fewer: nanoseconds, float seconds, a str such
-        as ``"5ms"`` or a timedelta. The age counts from the timestamp of the message
-        (``emit(..., acq_timestamp=...)``), or from its arrival where it has none.
+        as ``"5ms"`` or a timedelta. The age counts from the timestamp of the message (``emit(...,
+        acq_timestamp=...)``), or from its arrival if it has none.
     receiver
-        The input; not needed where `IOSpec.condition` makes the condition.
+        The input; not needed if `IOSpec.condition` creates the condition.
     """
 
     port_role = "receiver"
@@ -62,7 +62,8 @@ class ExpiringMessageAvailableCondition(SinglePortCondition, kind=ConditionType.
         waiting = 0
         oldest: int | None = None
         for arrivals in self._arrivals:
-            # Called whenever a message arrives, so the first time one is seen is the time of its arrival.
+            # Called whenever a message arrives, so the time at which a message is first seen is its time of
+            # arrival.
             waiting += arrivals.update(timestamp)
             since = arrivals.oldest()
             if since is not None:
@@ -112,7 +113,7 @@ class _Arrivals:
         return len(waiting)
 
     def oldest(self) -> int | None:
-        """Return the timestamp of the first message, or the time of its arrival where it has none."""
+        """Return the timestamp of the first message, or the time of its arrival if it has none."""
         if not self._known:
             return None
         message, since = self._known[0]

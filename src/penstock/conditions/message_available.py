@@ -25,7 +25,7 @@ class MessageAvailableCondition(SinglePortCondition, kind=ConditionType.MESSAGE_
     front_stage_max_size
         The largest number of waiting messages with which the operator runs; no bound unless given.
     receiver
-        The input; not needed where `IOSpec.condition` makes the condition.
+        The input; not needed if `IOSpec.condition` creates the condition.
     """
 
     port_role = "receiver"
@@ -45,7 +45,7 @@ class MessageAvailableCondition(SinglePortCondition, kind=ConditionType.MESSAGE_
         self._queues: tuple[Queue, ...] = ()
 
     def attach(self, node: Node) -> None:
-        """Set the number of messages that the input's queues need; of several conditions the largest holds."""
+        """Set the number of messages that the input's queues need; the largest of several conditions counts."""
         self.join(node)
         if self.front_stage_max_size is not None:
             node.evaluate(self)
@@ -61,7 +61,7 @@ class MessageAvailableCondition(SinglePortCondition, kind=ConditionType.MESSAGE_
         for queue in self._queues:
             if self.min_size > queue.limit:
                 raise GraphError(
-                    f"input {port!r} of operator {node.name!r} waits for {self.min_size} messages and "
+                    f"input {port!r} of operator {node.name!r} waits for {self.min_size} messages, but "
                     f"its queue holds {queue.limit}; declare it with size={self.min_size} or more"
                 )
 

@@ -1,4 +1,4 @@
-"""MultiMessageAvailableCondition, and the same with a timeout: messages counted over several inputs."""
+"""MultiMessageAvailableCondition, with and without a timeout: count messages over several inputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BY_NAME = {"SumOfAll": _SamplingMode.SUM_OF_ALL, "PerReceiver": _SamplingMode.P
 
 
 class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE_AVAILABLE):
-    """Lets an operator run when enough messages wait over several inputs.
+    """Lets an operator run when enough messages wait at several inputs.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
     min_sum, min_sizes
         The numbers of messages for the two modes.
     receivers
-        The inputs; not needed where ``spec.multi_port_condition`` makes the condition.
+        The inputs; not needed if ``spec.multi_port_condition`` creates the condition.
     """
 
     polled = False
@@ -66,7 +66,7 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
             sampling_mode = _BY_NAME[sampling_mode]
         self.sampling_mode: _SamplingMode = sampling_mode
         if sampling_mode is _SamplingMode.SUM_OF_ALL and min_sizes is not None:
-            raise ValueError(f"condition {name!r}: 'SumOfAll' takes min_sum, and min_sizes was given")
+            raise ValueError(f"condition {name!r}: 'SumOfAll' takes min_sum, not min_sizes")
         if sampling_mode is _SamplingMode.PER_RECEIVER and (min_sizes is None or min_sum is not None):
             raise ValueError(f"condition {name!r}: 'PerReceiver' takes min_sizes, a number for each input")
         self.min_sum = 1 if min_sum is None else min_sum
@@ -80,7 +80,7 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
         return self.ports
 
     def ports_of(self, node: Node) -> tuple[str, ...]:
-        """Return the inputs that it names, or all of `node`."""
+        """Return the inputs that it names, or all inputs of `node`."""
         return self.ports or tuple(node.input_queues)
 
     def join(self, node: Node) -> None:
@@ -101,7 +101,7 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
                     raise GraphError(f"{where} waits for {least} messages at {port!r}, which holds {limit}")
         elif self.min_sum > sum(limits):
             raise GraphError(
-                f"{where} waits for {self.min_sum} messages and its inputs hold {sum(limits)} together"
+                f"{where} waits for {self.min_sum} messages, but its inputs hold only {sum(limits)} together"
             )
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
@@ -117,7 +117,7 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
 class MultiMessageAvailableTimeoutCondition(
     MultiMessageAvailableCondition, kind=ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT
 ):
-    """Lets an operator run when enough messages wait over several inputs, or when it has not run for a time.
+    """Lets an operator run when enough messages wait at several inputs, or when it has not run for a time.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class MultiMessageAvailableTimeoutCondition(
         self._since = None
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY when enough messages wait or the time is up."""
+        """Return READY if enough messages wait or the time is up."""
         if self._since is None:
             self._since = timestamp
         status, _ = super().check(timestamp)

@@ -15,10 +15,11 @@ __all__ = ["OrConditionCombiner"]
 
 
 class OrConditionCombiner(Condition):
-    """Lets an operator run when any of its `terms` would.
+    """Lets an operator run when any of its `terms` allows it.
 
-    Give it to the operator; the terms may be given too. It is NEVER only when all terms are, and waits for the
-    earliest of their times. A user's term that returns WAIT is polled while another waits for a time or an event.
+    Pass it to the operator; the terms may be passed too. It is NEVER only when all terms are, and waits for the
+    earliest of their times. A user's term that returns WAIT is polled while another term waits for a time or an
+    event.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class OrConditionCombiner(Condition):
             term.initialize()
 
     def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Ask the terms, each of which keeps track of whether it waits for an event."""
+        """Evaluate the terms; each term keeps track of whether it waits for an event."""
         return self._best(timestamp, only_look=False)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:

@@ -30,7 +30,7 @@ _BY_NAME = {
 
 
 class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
-    """Lets an operator run once per period of the clock, the first time at once.
+    """Lets an operator run once per period of the clock; the first tick comes at once.
 
     Parameters
     ----------

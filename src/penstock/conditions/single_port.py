@@ -15,7 +15,7 @@ __all__ = ["SinglePortCondition"]
 
 
 class SinglePortCondition(Condition):
-    """A condition about the port that it names, or about the only one there is.
+    """A condition about the port that it names, or about the only port.
 
     A subclass sets `port_role` to ``"receiver"``, for an input, or ``"transmitter"``, for an output.
     """
@@ -28,7 +28,7 @@ class SinglePortCondition(Condition):
 
     @property
     def port_names(self) -> tuple[str, ...]:
-        """The port that it names; empty where it names none."""
+        """The port that it names; empty if it names none."""
         return (self.port,) if self.port is not None else ()
 
     def ports_of(self, node: Node) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a program declares: applications, operators, ports, conditions, resources, schedulers."""
+"""The classes that a program declares: applications, operators, ports, conditions, resources, schedulers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _MODULES = {
 if not TYPE_CHECKING:  # or a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Import what only annotations and the end of a run need when it is first used."""
+        """Import, on first use, a name that only annotations and the end of a run need."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         # The outcome alone would take a tenth of the time of importing penstock.

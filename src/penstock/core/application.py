@@ -16,7 +16,7 @@ __all__ = ["Application"]
 
 
 class Application(Fragment):
-    """A pipeline: subclass it, write `compose`, and call `run`.
+    """A pipeline; subclass it, write `compose`, and call `run`.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Application(Fragment):
         """
         if not argv:
             return super().config(config_file)
-        # Kept, because argv no longer has them when config is called again.
+        # Keep the options: argv no longer has them when config is called again.
         self._options += take_options(self.argv)
         self._config = Config(config_file, self._options)
         return self._config

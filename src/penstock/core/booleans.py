@@ -1,4 +1,4 @@
-"""boolean: a flag that a program or a configuration file gave, checked."""
+"""boolean: check a flag from a program or a configuration file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["boolean"]
 
 
 def boolean(value: Any, what: str) -> bool:
-    """Return a flag as a bool; raise for text, of which ``bool("no")`` would make True, and for other objects.
+    """Return a flag as a bool; raise for text, since ``bool("no")`` is True, and for other objects.
 
     Parameters
     ----------

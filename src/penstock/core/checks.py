@@ -1,4 +1,4 @@
-"""Checks of what a program declares, made before it runs."""
+"""Check a program's declarations before it runs."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ __all__ = ["check", "check_compute", "check_member", "check_resources", "check_s
 
 
 def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
-    """Raise for the first operator or port of `graph` that could not run; the error says what would be right.
+    """Raise for the first operator or port of `graph` that could not run; the error states what would be right.
 
-    `made` are the operators that compose made, all of which must be in the graph.
+    `made` are the operators that compose created; all of them must be in the graph.
     """
     for operator in made:
         if operator not in graph:
             raise GraphError(
-                f"operator {operator.name!r} ({type(operator).__name__}) was made in compose and is not part of "
-                "the graph, so it would never run: connect it by add_flow(...), or add it by add_operator(...) if "
-                "it stands alone"
+                f"operator {operator.name!r} ({type(operator).__name__}) was created in compose but is not part of "
+                "the graph, so it would never run; connect it with add_flow(...), or add it with add_operator(...) "
+                "if it has no flows"
             )
     if not len(graph):
         raise GraphError(
             "there are no operators: compose() must call add_flow(...) for operators that are connected "
-            "and add_operator(...) for one that stands alone"
+            "and add_operator(...) for operators without flows"
         )
     for operator in graph:
         missing = operator.spec.missing(operator)
         if missing:
             raise ParameterError(
                 f"operator {operator.name!r} ({type(operator).__name__}) needs a value for "
-                f"{choices(missing)}: give it as a keyword argument or by add_arg"
+                f"{choices(missing)}; pass it as a keyword argument or with add_arg"
             )
         ErrorPolicy.of(operator.on_error, operator.name)
         if type(operator).start is Operator.start and type(operator).initialize is Operator.initialize:
@@ -55,36 +55,36 @@ def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
 
 
 def _check_result(operator: Operator) -> None:
-    """Raise for a function whose output is connected and that never returns a value: a forgotten return."""
+    """Raise for a function with a connected output that never returns a value: a return is missing."""
     if operator._outgoing and operator.never_emits:
         raise GraphError(
             f"operator {operator.name!r}: the function never returns a value, so {operator._outgoing[0]} would "
-            "carry nothing; return what is to be emitted"
+            "carry nothing; return the value to emit"
         )
 
 
 def check_member(fragment: Fragment, operator: Any) -> None:
-    """Raise for what is not an operator of `fragment`."""
+    """Raise if `operator` is not an operator of `fragment`."""
     if not isinstance(operator, Operator):
         hint = ""
         if isinstance(operator, type) or callable(operator):
-            hint = f"; make one first: {getattr(operator, '__name__', operator)}(self, name=...)"
+            hint = f"; create one first: {getattr(operator, '__name__', operator)}(self, name=...)"
         raise GraphError(f"{operator!r} is not an operator{hint}")
     if not hasattr(operator, "spec"):
         raise GraphError(f"{type(operator).__name__}.__init__ must call super().__init__(fragment, ...)")
     if operator.fragment is not fragment:
         raise GraphError(
             f"operator {operator.name!r} belongs to {operator.fragment.name!r} and cannot be added to "
-            f"{fragment.name!r}, which is another fragment: make it in this compose(), with self as the first "
+            f"{fragment.name!r}, which is another fragment; create it in this compose(), with self as the first "
             "argument"
         )
 
 
 def check_scheduler(given: Any) -> None:
-    """Raise for what is not a scheduler."""
+    """Raise if `given` is not a scheduler."""
     if not isinstance(given, Scheduler):
         is_class = isinstance(given, type) and issubclass(given, Scheduler)
-        hint = f"; make one first: {given.__name__}(self)" if is_class else ""
+        hint = f"; create one first: {given.__name__}(self)" if is_class else ""
         raise TypeError(f"scheduler() takes a Scheduler, not {given!r}{hint}")
 
 
@@ -115,7 +115,7 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
         if name in connected or port.is_receivers:
             continue
         if any(condition.kind is ConditionType.NONE for condition in port.conditions) or port.conditions:
-            # It runs without a message here, or by a condition that was declared for this port.
+            # The operator runs without a message here, or a condition was declared for this port.
             continue
         if any(name in group and group & connected for group in groups):
             continue
@@ -127,7 +127,7 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
         ]
         raise GraphError(
             f"input {name!r} of operator {operator.name!r} is not connected, so the operator would never "
-            f"run; connect it by add_flow (outputs: {', '.join(outputs) or 'none'}), or declare it with "
+            f"run; connect it with add_flow (outputs: {', '.join(outputs) or 'none'}), or declare it with "
             ".condition(ConditionType.NONE) if it may stay empty"
         )
 
@@ -141,6 +141,6 @@ def _check_queues(operator: Operator) -> None:
             least = condition.arguments.get("min_size", 1)
             if size and least > size:
                 raise GraphError(
-                    f"input {name!r} of operator {operator.name!r} waits for {least} messages and its queue "
+                    f"input {name!r} of operator {operator.name!r} waits for {least} messages, but its queue "
                     f"holds {size}; declare it with size={least} or more"
                 )

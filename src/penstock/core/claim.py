@@ -1,4 +1,4 @@
-"""Claim: the one use of a fragment at a time, from the call of `run` to its end."""
+"""Claim: the exclusive use of a fragment, from the call of `run` to its end."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Claim"]
 class Claim:
     """One use of a fragment: a run, or a composition without one.
 
-    A stop may come from any thread at any time after the claim was made, also before there is an engine. `stop`
-    sets `stop_wanted` first and looks for an engine second; `begin` sets the engine first and looks at
-    `stop_wanted` second. So at least one of them sees the other.
+    Any thread may stop the run at any time after the claim was made, even before there is an engine. `stop` first
+    sets `stop_wanted` and then looks for an engine; `begin` first sets the engine and then checks `stop_wanted`. So
+    at least one of them sees the other.
     """
 
     __slots__ = ("doing", "engine", "stop_wanted")
@@ -26,7 +26,7 @@ class Claim:
         self.stop_wanted = False
 
     def begin(self, engine: Engine) -> None:
-        """Set the engine of the run, and stop it if a stop came before."""
+        """Set the engine of the run, and stop it if a stop was requested before."""
         self.engine = engine
         if self.stop_wanted:
             engine.request_stop()

@@ -3,7 +3,8 @@
 Every wait of a scheduler goes through a clock, which answers three questions: what time it is
 (:meth:`Clock.timestamp`), how long a thread must really sleep until a time (:meth:`Clock.seconds_until`), and
 whether time can be moved there instead (:meth:`Clock.jump_to`). With a clock whose time jumps, a test of a
-ten-minute timeout takes a millisecond. A clock that others move announces it (:meth:`Clock.watch`).
+ten-minute timeout takes a millisecond. A clock whose time is set from outside announces each change
+(:meth:`Clock.watch`).
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ def nanoseconds(duration: Duration, what: str = "a duration") -> int:
 
 
 def milliseconds(duration: int | float | str | timedelta, what: str) -> int | float:
-    """Return a duration in milliseconds, where a number is in milliseconds; text and a timedelta are rounded up."""
+    """Return a duration in milliseconds; a number means milliseconds; text and a timedelta are rounded up."""
     if isinstance(duration, str):
         if re.fullmatch(r"\s*[-+]?[0-9]+\s*", duration):
-            return int(duration)  # a bare number is milliseconds here
+            return int(duration)  # here a bare number means milliseconds
         try:
             return -(-_parse(duration, what) // 1_000_000)
         except ValueError:
@@ -137,7 +138,7 @@ class Clock(Resource):
         raise NotImplementedError
 
     def seconds_until(self, target_time_ns: int) -> float | None:
-        """Return the real seconds until this clock shows a time, or None if that cannot be known (see `watch`)."""
+        """Return the real seconds until this clock shows a time, or None if they are unknown (see `watch`)."""
         raise NotImplementedError
 
     def jump_to(self, target_time_ns: int) -> bool:
@@ -148,7 +149,7 @@ class Clock(Resource):
         return False
 
     def park(self, parker: Parker, seconds: float | None) -> bool:
-        """Wait, as a worker, until unparked (True) or until so many seconds have passed (False)."""
+        """Wait, as a worker, until unparked (True) or until `seconds` have passed (False)."""
         return parker.park(seconds)
 
     def unpark(self, parker: Parker) -> None:
@@ -156,8 +157,8 @@ class Clock(Resource):
         parker.unpark()
 
     def attach(self) -> AbstractContextManager[None]:
-        """Count this thread as working, for the length of a ``with``."""
+        """Count this thread as working for the duration of a ``with`` block."""
         return nullcontext()
 
     def watch(self, announce: Callable[[], None] | None) -> None:
-        """Set the function to call, from any thread, when the time was moved or its scale changed."""
+        """Set the function to call, from any thread, when the time or its scale was changed."""

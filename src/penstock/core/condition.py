@@ -3,9 +3,9 @@
 A condition is in one of five states. The conditions of an operator are combined by AND: the operator runs when all
 are READY. Otherwise its state is the first of NEVER, WAIT_EVENT, WAIT, WAIT_TIME that one of them is in.
 
-A condition chooses in :meth:`Condition.attach` how it takes part in a run. The common ones (a message is there,
-there is room downstream, a count) become counters in the node and are never asked again. The others are asked by
-`check` when something has happened that may have changed their state.
+A condition chooses in :meth:`Condition.attach` how it takes part in a run. The common conditions (a waiting
+message, room downstream, a count) become counters in the node and are never checked again. The others are checked
+with `check` after every event that may have changed their state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SchedulingStatusType(enum.Enum):
 
 
 class ConditionType(enum.Enum):
-    """The conditions that ports know by name: see :meth:`IOSpec.condition`."""
+    """The conditions that a port can select by name: see :meth:`IOSpec.condition`."""
 
     NONE = 0
     MESSAGE_AVAILABLE = 1
@@ -51,11 +51,10 @@ class ConditionType(enum.Enum):
 class Condition:
     """The base of conditions; subclass it and write `check`.
 
-    A user's condition is asked again when a message arrives at or leaves one of the operator's ports, after the
-    operator ran, at the time it returned (WAIT_TIME), and when :meth:`notify_scheduler` is called from any thread.
-    While it returns WAIT, it is also polled: in every round of the scheduler, and every
-    `check_recession_period_ms`. While it returns WAIT_EVENT, it is asked again only after
-    :meth:`notify_scheduler`, which costs nothing until then.
+    A user's condition is checked again when a message arrives at or leaves one of the operator's ports, after the
+    operator ran, at the time it returned (WAIT_TIME), and when any thread calls :meth:`notify_scheduler`. While it
+    returns WAIT, it is also polled: in every round of the scheduler, and every `check_recession_period_ms`. While
+    it returns WAIT_EVENT, it is checked again only after :meth:`notify_scheduler`, and costs nothing until then.
 
     A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass,
     so that type checkers know it.
@@ -68,13 +67,13 @@ class Condition:
         The name to find it by; the class's name in lower case unless given.
     """
 
-    # Whether it must be polled while it returns WAIT. Built-in conditions know every event that changes them.
+    # Whether it must be polled while it returns WAIT. Built-in conditions announce every change.
     polled: bool = True
     # Whether a part of it must be polled although the whole waits for a time or an event.
     is_polled_beside: bool = False
-    # Whether a run made it for a port that was given no condition.
+    # Whether a run created it for a port that was given no condition.
     is_default: bool = False
-    # The argument that names the port or ports of the condition, where `setup` makes it for a port.
+    # The argument that names the port or ports of the condition, if `setup` creates it for a port.
     port_role: ClassVar[str | None] = None
     kinds: ClassVar[dict[ConditionType, type[Condition]]] = {}
 
@@ -94,8 +93,8 @@ class Condition:
         self.fragment = fragment
         self.name = name or type(self).__name__.lower()
         self._node: Node | None = None
-        # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that asks,
-        # under the engine's lock; cleared by any thread.
+        # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that
+        # checks it, under the engine's lock; cleared by any thread.
         self._awaits_event = False
         self.spec = ComponentSpec(fragment)
         self.setup(self.spec)
@@ -104,7 +103,7 @@ class Condition:
             refuse_keywords(type(self), unknown, list(self.spec.params))
         self.spec.apply(self, kwargs)
 
-    # What a user's condition writes.
+    # Methods that a user's condition overrides.
 
     def setup(self, spec: ComponentSpec) -> None:
         """Declare parameters."""
@@ -113,19 +112,19 @@ class Condition:
         """Prepare for a run; called once per run."""
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return the state now and, with WAIT_TIME, the time at which to ask again."""
+        """Return the current state and, with WAIT_TIME, the time at which to check again."""
         return SchedulingStatusType.READY, None
 
     def update_state(self, timestamp: int) -> None:
-        """Update what `check` looks at; called right before every `check`."""
+        """Update the state that `check` uses; called right before every `check`."""
 
     def on_execute(self, timestamp: int) -> None:
         """Handle that `compute` ran; `timestamp` is when it began."""
 
-    # What it may use.
+    # Methods that it may call.
 
     def notify_scheduler(self) -> bool:
-        """Ask again, because the state has changed; may be called from any thread. Return whether a run goes on."""
+        """Request another check after a change, from any thread; return whether a run is in progress."""
         self._awaits_event = False
         node = self._node
         if node is None:
@@ -138,7 +137,7 @@ class Condition:
         return self._attached().receiver(port_name)
 
     def transmitter(self, port_name: str) -> Transmitter:
-        """Return a view of an output of the operator: the `free` places behind it."""
+        """Return a view of an output of the operator: the number of `free` places behind it."""
         return self._attached().transmitter(port_name)
 
     def _attached(self) -> Node:
@@ -146,7 +145,7 @@ class Condition:
             raise RuntimeError(f"condition {self.name!r} is not part of a running operator yet")
         return self._node
 
-    # What a run calls.
+    # Methods that a run calls.
 
     @property
     def port_names(self) -> tuple[str, ...]:
@@ -154,16 +153,16 @@ class Condition:
         return ()
 
     def ports_of(self, node: Node) -> tuple[str, ...]:
-        """Return its ports of `node`: those that it names or, where it names none, the only one."""
+        """Return its ports of `node`: the ports that it names or, if it names none, the only port."""
         return self.port_names
 
     @property
     def terms(self) -> tuple[Condition, ...]:
-        """The conditions that it combines, which then do not count by themselves."""
+        """The conditions that it combines; they no longer count by themselves."""
         return ()
 
     def attach(self, node: Node) -> None:
-        """Take part in the run of `node`; by default it is asked before each compute."""
+        """Take part in the run of `node`; by default the condition is checked before each compute."""
         self.join(node)
         node.evaluate(self)
 
@@ -173,10 +172,10 @@ class Condition:
         self._awaits_event = False
 
     def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return the state now, by `check`, unless the condition waits for an event that has not come."""
+        """Return the current state from `check`, unless the condition waits for an event that has not occurred."""
         if self._awaits_event:
             return SchedulingStatusType.WAIT_EVENT, None
-        # Set first: an event during `check` clears it, and then the condition is asked again.
+        # Set before `check`: an event during `check` clears it, and then the condition is checked again.
         self._awaits_event = True
         self.update_state(timestamp)
         answer = self.check(timestamp)

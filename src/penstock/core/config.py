@@ -1,7 +1,7 @@
 """Config: the settings of a program, and their sources.
 
-The program names a YAML file or gives a dict. Whoever runs it may replace the file and set single values, in the
-environment and, where the program allows it, on the command line:
+The program names a YAML file or passes a dict. The user may replace the file and set single values in the
+environment and, if the program allows it, on the command line:
 
     ==============  =============================  ====================
     ..              environment                    command line
@@ -11,8 +11,8 @@ environment and, where the program allows it, on the command line:
     ==============  =============================  ====================
 
 The command line wins over the environment, and both win over the file. Only keys that exist can be set, because a
-misspelled key would otherwise silently change nothing. A file replaces the program's own as a whole: with merged
-files a program would run with a combination of values that is in neither of them.
+misspelled key would otherwise silently change nothing. A file replaces the program's own file as a whole: with
+merged files, a program would run with a combination of values that neither file contains.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Config", "Settings", "take_options"]
 
 Settings: TypeAlias = "str | Path | Mapping[str, Any]"
-"""The configuration that a program gives: the path of a YAML file, or a dict of sections."""
+"""The configuration of a program: the path of a YAML file, or a dict of sections."""
 
 FILE_VARIABLES = ("PENSTOCK_CONFIG", "HOLOSCAN_CONFIG_PATH")
 SET_PREFIX = "PENSTOCK_SET_"
@@ -42,7 +42,7 @@ class Config:
     Parameters
     ----------
     source
-        The path of a YAML file, or a dict of sections; None where only the environment or `options` name one.
+        The path of a YAML file, or a dict of sections; None if only the environment or `options` name a file.
     options
         The options of the command line, as ``("--config", "file.yaml")`` and ``("--set", "camera.fps=30")``.
     """
@@ -50,7 +50,8 @@ class Config:
     __slots__ = ("_sections", "file", "where")
 
     def __init__(self, source: Settings | None, options: Iterable[tuple[str, str]] = ()) -> None:
-        # Read here, not when the first key is used: a wrong path is reported by the line that names it.
+        # Read here, not when the first key is used, so that the traceback of a wrong path shows the line that names
+        # it.
         options = list(options)
         chosen = _chosen_file(options)
         self.file: Path | None = None
@@ -125,7 +126,7 @@ class Config:
         section[last] = value
 
     def keys(self) -> set[str]:
-        """Return every section and ``section.key``."""
+        """Return the name of every section and every ``section.key``."""
         return set(self._walk("", self._sections))
 
     def _walk(self, prefix: str, section: dict[str, Any]) -> Iterator[str]:
@@ -199,8 +200,8 @@ def _chosen_file(options: list[tuple[str, str]]) -> tuple[str, str] | None:
 def _copy(value: Any) -> Any:
     """Return a value with new dicts and lists.
 
-    A section that YAML repeats (``&name``, ``*name``) is loaded as one object, and setting a value in one place
-    would set it in all. Nor may a change that an operator makes to a list show in the next run.
+    A section that YAML repeats (``&name``, ``*name``) is loaded as one object, so setting a value in one place
+    would set it in all of them. A change that an operator makes to a list must not affect the next run either.
     """
     if isinstance(value, dict):
         return {key: _copy(each) for key, each in value.items()}
@@ -232,14 +233,14 @@ def _loader() -> Any:
 
         class Loader(yaml.SafeLoader):
             def compose_mapping_node(self, anchor: Any) -> Any:
-                """Raise for a duplicate key, of which YAML would silently take the last."""
+                """Raise for a duplicate key; YAML would silently use the last one."""
                 node = super().compose_mapping_node(anchor)
                 seen: set[str] = set()
                 for key, _ in node.value:
                     if key.tag == "tag:yaml.org,2002:str":
                         if key.value in seen:
                             raise yaml.constructor.ConstructorError(
-                                None, None, f"the key {key.value!r} is there twice", key.start_mark
+                                None, None, f"the key {key.value!r} appears twice", key.start_mark
                             )
                         seen.add(key.value)
                 return node

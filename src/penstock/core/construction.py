@@ -1,17 +1,16 @@
 """Construction: how conditions, resources and schedulers take their arguments.
 
-Their constructors are plain functions with plain signatures, so that editors and type checkers know them. Each is
-wrapped once, when its class is defined (:func:`constructor`), and the wrapper does what a signature cannot:
+Their constructors are plain functions with plain signatures, so that editors and type checkers understand them.
+Each is wrapped once, when its class is defined (:func:`constructor`). The wrapper does what a signature cannot:
 
 - It checks that the first argument is a fragment. ``CountCondition(5)`` would otherwise be a condition of the
 fragment
   5 that counts to 1.
 - It turns named values (an :class:`Arg`, or what ``from_config`` returns) among the arguments into keywords.
-Arguments
-  that the program wrote itself win over them.
-- It refuses an unknown keyword, and names the known ones.
+  Explicit arguments win over them.
+- It rejects an unknown keyword, and names the known ones.
 
-A metaclass could do the same in one place, but a class could then not derive from one with another metaclass.
+A metaclass could do the same in one place, but then a class could not derive from a class with another metaclass.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def needs_fragment(init: Constructor) -> Constructor:
 
 
 def refuse_keywords(cls: type, unknown: list[str], more: list[str] | None = None) -> None:
-    """Raise for keywords that a class does not take; the error names those that it takes."""
+    """Raise for keywords that a class does not take; the error names the keywords that it takes."""
     known = [*known_keywords(cls), *(more or ())]
     raise ParameterError(
         f"{cls.__name__} does not take {choices(unknown)}; it takes {choices(known, unknown[0])}"
@@ -88,7 +87,7 @@ def refuse_keywords(cls: type, unknown: list[str], more: list[str] | None = None
 
 
 def known_keywords(cls: type) -> list[str]:
-    """Return the keywords that the constructor of a class takes, with those that it passes on to its bases."""
+    """Return the keywords that the constructor of a class takes, including those that it passes on to its bases."""
     names: dict[str, None] = {}
     for base in cls.__mro__:
         init = vars(base).get("__init__")
@@ -103,7 +102,7 @@ def known_keywords(cls: type) -> list[str]:
 
 
 def named_values(args: tuple[Any, ...]) -> Iterator[Arg]:
-    """Yield the named values among some arguments: each Arg, and each Arg of a list."""
+    """Yield the named values among `args`: each Arg, and each Arg of a list."""
     for arg in args:
         if isinstance(arg, Arg):
             yield arg
@@ -123,7 +122,7 @@ class _Signature:
 
     positional: tuple[str, ...]
     keywords: dict[str, Any]
-    """The default of each, by name."""
+    """The default of each parameter, by name."""
     takes_more: bool
     takes_any_keyword: bool
 
@@ -160,7 +159,7 @@ def _corrected_call(cls: type, signature: _Signature, args: tuple[Any, ...], kwa
         if number < len(signature.positional) or signature.takes_more:
             parts.append(repr(arg))
         else:
-            # It must be a keyword: the one whose default has the same type, if there is one.
+            # This value must be a keyword argument: choose the keyword whose default has the same type, if any.
             names = [name for name, default in _settings(cls).items() if type(default) is type(arg)]
             parts.append(f"{names[0]}={arg!r}" if names else "...")
     parts += [f"{name}={value!r}" for name, value in kwargs.items() if name != "fragment"]
@@ -180,7 +179,7 @@ def _settings(cls: type) -> dict[str, Any]:
 def _with_named_values(
     signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Turn named values into keywords, where the program did not give the argument itself."""
+    """Turn named values into keywords, except for arguments that the program passed explicitly."""
     plain = tuple(arg for arg in args if not _is_named(arg))
     given = {*signature.positional[: len(plain)], *kwargs}
     values = {arg.name: arg.value for arg in named_values(args) if arg.name not in given}

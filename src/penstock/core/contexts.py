@@ -1,6 +1,6 @@
-"""The three objects that `compute` is given: where it receives, where it emits, and the run it is part of.
+"""The three arguments of `compute`: the inputs to receive from, the outputs to emit to, and the context of the run.
 
-A program names them in annotations. The runtime makes them, once for each operator.
+A program names these types in annotations. The runtime creates the objects, once for each operator.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["ExecutionContext", "InputContext", "OutputContext"]
 
 
 class InputContext(Protocol):
-    """What `compute` receives from: its first argument."""
+    """The inputs of an operator: the first argument of `compute`."""
 
     def receive(self, name: str = "", *, kind: str = "") -> Any:
-        """Take what waits at an input.
+        """Take the waiting message or messages from an input.
 
         Parameters
         ----------
@@ -32,28 +32,28 @@ class InputContext(Protocol):
         Returns
         -------
         Any
-            The object that was emitted, or None where nothing waits. On an input whose queue is longer than one, a
-            tuple of all that waits; on an ``ANY_SIZE`` input, a tuple with one object of each connection.
+            The emitted object, or None if no message waits. On an input whose queue is longer than one, a tuple of
+            all waiting messages; on an ``ANY_SIZE`` input, a tuple with one object from each connection.
         """
 
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
     ) -> StreamHandle:
-        """Order the operator's stream after the work behind what it received at an input, and return the stream.
+        """Order the operator's stream after the work behind an input's received messages, and return the stream.
 
-        Call it after `receive`. The wait happens on the device, not here. The stream's device becomes current, and
-        what the operator emits from now on carries this stream.
+        Call it after `receive`. The stream waits on the device; this call does not wait. The stream's device
+        becomes current, and messages that the operator emits from now on carry this stream.
 
         Parameters
         ----------
         input_port_name
             The input; not needed where there is only one.
         allocate
-            Take a stream of the operator's own from its pool, the first time. Otherwise, or where the pool has
-            none left, the first stream found at the input is used in this compute; where there is none, the
-            default stream is, and none is emitted.
+            Whether the first call takes a stream of the operator's own from its pool. If not, or if the pool has
+            none left, this compute uses the first stream received at the input. If there is none, it uses the
+            default stream, and its messages carry no stream.
         sync_to_default
-            Order the default stream after it too.
+            Whether to order the default stream after it too.
 
         Returns
         -------
@@ -62,7 +62,7 @@ class InputContext(Protocol):
         """
 
     def receive_cuda_streams(self, input_port_name: str = "") -> list[StreamHandle | None]:
-        """Return the stream of each message received at an input, None for one without; nothing is ordered."""
+        """Return the stream of each message received at an input, or None; order nothing."""
 
     def get_acquisition_timestamp(self, input_port_name: str = "") -> int | None:
         """Return the timestamp of the first message received at an input in this compute, or None."""
@@ -72,7 +72,7 @@ class InputContext(Protocol):
 
 
 class OutputContext(Protocol):
-    """What `compute` emits to: its second argument."""
+    """The outputs of an operator: the second argument of `compute`."""
 
     def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: Any = -1) -> None:
         """Send an object to every input that is connected to an output.
@@ -80,43 +80,43 @@ class OutputContext(Protocol):
         Parameters
         ----------
         data
-            Any object; it is passed on as it is. A dict of arrays is sent as a TensorMap, without copying.
+            Any object; it is passed on unchanged. A dict of arrays is sent as a TensorMap, without copying.
         name
             The output; not needed where there is only one.
         emitter_name
             Accepted for compatibility.
         acq_timestamp
-            When the data was acquired, in nanoseconds, as an int of any library; it travels with the data. Unless
-            given, the data carries the oldest timestamp that was received in this compute, if there was one.
-            None sends none.
+            When the data was acquired, in nanoseconds, as an int of any library; it travels with the data. By
+            default, the data carries the oldest timestamp received in this compute, if any. None sends no
+            timestamp.
         """
 
     def set_cuda_stream(self, stream: StreamHandle | int, output_port_name: str = "") -> None:
-        """Send a stream with all that is emitted at an output from now on; call it before `emit`.
+        """Attach a stream to all messages emitted at an output from now on; call it before `emit`.
 
         It is not needed for the stream of `receive_cuda_stream`. The stream must be one that penstock manages.
         """
 
 
 class ExecutionContext(Protocol):
-    """The run that `compute` is part of: its third argument."""
+    """The context of the run: the third argument of `compute`."""
 
     @property
     def input(self) -> InputContext:
-        """What this operator receives from."""
+        """The inputs of this operator."""
 
     @property
     def output(self) -> OutputContext:
-        """What this operator emits to."""
+        """The outputs of this operator."""
 
     def find_operator(self, op_name: str = "") -> Operator:
-        """Return the operator with a name; this one without a name."""
+        """Return the operator with the given name; without a name, this operator."""
 
     def get_operator_status(self, op_name: str = "") -> SchedulingStatusType:
-        """Return the scheduling status of the operator with a name; of this one without a name."""
+        """Return the scheduling status of the operator with the given name; without a name, of this operator."""
 
     def allocate_cuda_stream(self, stream_name: str = "") -> StreamHandle | None:
-        """Return one more stream of the operator's pool, the same for the same name; None if there is none."""
+        """Return the operator's stream of this name, from its pool at the first call; None if none is left."""
 
     def synchronize_streams(
         self, cuda_streams: Iterable[StreamHandle | int | None], target_cuda_stream: StreamHandle | int | None
@@ -132,9 +132,9 @@ class ExecutionContext(Protocol):
 
     @property
     def acq_timestamp(self) -> Any:
-        """The acquisition timestamp, in nanoseconds, of what this compute emits without naming one.
+        """The acquisition timestamp, in nanoseconds, of messages that this compute emits without an explicit one.
 
-        It is the oldest of those received so far in this compute, or None. Set it to send another.
+        It is the oldest timestamp received so far in this compute, or None. Set it to send a different one.
         """
 
     @acq_timestamp.setter
@@ -146,7 +146,7 @@ class ExecutionContext(Protocol):
 
     @property
     def frames_held(self) -> int:
-        """The number of received frames that are still held, by this operator or by those it passed them on to."""
+        """The number of received frames that this operator, or operators it passed them on to, still hold."""
 
     @property
     def timestamp(self) -> int:

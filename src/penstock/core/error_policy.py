@@ -15,7 +15,7 @@ from penstock.core.errors import ParameterError
 __all__ = ["ErrorPolicy", "OnError"]
 
 OnError: TypeAlias = "Literal['stop', 'skip'] | Mapping[str, int] | ErrorPolicy"
-"""What a program writes as ``on_error``."""
+"""The type of ``on_error``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,13 +57,13 @@ class UnorderedStreamWarning(UserWarning):
 
 
 class UnreceivedMessageWarning(UserWarning):
-    """An operator runs repeatedly and does not receive what waits at one of its inputs."""
+    """An operator runs repeatedly but does not receive the messages that wait at one of its inputs."""
 
 
 def choices(names: Iterable[str], wanted: str = "") -> str:
     """Return the valid names, for the end of an error message.
 
-    Of several, the one most similar to the name that was `wanted` is suggested.
+    If there are several, suggest the name most similar to `wanted`.
     """
     known = list(names)
     listed = ", ".join(repr(name) for name in known) or "none"
@@ -78,7 +78,7 @@ def closest(wanted: str, names: Iterable[str]) -> str | None:
     """Return the name that is most similar to the wanted one, or None."""
     import difflib  # needed only for errors
 
-    # Ignore case, which is mistaken most easily.
+    # Ignore case, because mistakes in case are the most common.
     folded = {str(name).lower(): str(name) for name in names}
     found = difflib.get_close_matches(str(wanted).lower(), folded, n=1, cutoff=0.6)
     return folded[found[0]] if found else None

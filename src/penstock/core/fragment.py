@@ -50,22 +50,22 @@ class Fragment:
         self._thread_pools: list[ThreadPool] = []
         self._green_contexts: GreenContextPool | None = None
         self.max_in_flight = 8
-        """The number of unfinished computes of one operator on the device, unless the operator sets its own."""
+        """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
         self._names: dict[str, int] = {}
         self.count_messages = False
         """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
-        # The operators that compose has made; None while it does not run.
+        # The operators that compose has created; None while compose is not running.
         self._made: list[Operator] | None = None
         # The current use of the fragment, under "run". A dict, because its setdefault is atomic.
         self._claims: dict[str, Claim] = {}
         self._outcome: Outcome | None = None
 
-    # What a subclass writes.
+    # Methods that a subclass overrides.
 
     def compose(self) -> None:
-        """Make the operators and connect them; every run calls it."""
+        """Create the operators and connect them; every run calls it."""
 
-    # What compose uses.
+    # Methods that compose calls.
 
     def add_operator(self, op: Operator) -> None:
         """Add an operator that is not connected; `add_flow` adds the operators that it connects."""
@@ -91,18 +91,19 @@ class Fragment:
             A set of ``(output, input)`` pairs or a dict ``{output: input}`` or ``{output: {input, ...}}``;
             not needed where there is one output and one input.
         size
-            The number of messages that may wait at the input, where that is more than the input's own ``size``.
-            What `receive` returns and when the operator runs do not change.
+            The number of messages that may wait at the input, if it is more than the input's own ``size``. It
+            changes neither what `receive` returns nor when the operator runs.
         policy
             What the queue does when it is full, unless the input declares it: ``POP`` drops the oldest message,
-            ``REJECT`` the new one, ``FAULT`` raises an error. The producer does not wait for a queue that drops.
+            ``REJECT`` the new one, ``FAULT`` raises an error. The producer does not wait for room in a queue that
+            drops.
         """
         check_member(self, upstream_op)
         check_member(self, downstream_op)
         self._graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
 
     def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
-        """Make a pool of worker threads that operators can be assigned to."""
+        """Create a pool of worker threads that operators can be assigned to."""
         return ThreadPool(self, initialize_size, name=name)
 
     def add_default_green_context_pool(
@@ -113,9 +114,9 @@ class Fragment:
         min_sm_size: int = 2,
         num_partitions: int = 0,
     ) -> GreenContextPool:
-        """Divide a device for this fragment: operators that are given no streams use its default partition.
+        """Divide a device for this fragment; operators without a stream pool use its default partition.
 
-        The parameters are those of :class:`penstock.resources.CudaGreenContextPool`, which is what it returns.
+        It takes the parameters of :class:`penstock.resources.CudaGreenContextPool` and returns one.
         """
         if self._green_contexts is not None:
             raise GraphError(f"{self.name!r} has a default green context pool already")
@@ -131,9 +132,9 @@ class Fragment:
         return self._green_contexts
 
     def make_default_stream_source(self) -> Any:
-        """Make the source of streams, in the runtime's sense, for operators that were given none.
+        """Create the runtime's source of streams for operators that were given none.
 
-        It is the default pool of green contexts where the fragment has one, and otherwise a pool of any number of
+        It is the default pool of green contexts if the fragment has one. Otherwise it is a pool of any number of
         streams that may use every SM.
         """
         if self._green_contexts is not None:
@@ -141,7 +142,7 @@ class Fragment:
         return registry.default_streams(self)
 
     def get_default_green_context_pool(self) -> GreenContextPool | None:
-        """Return the pool that `add_default_green_context_pool` made, or None."""
+        """Return the pool that `add_default_green_context_pool` created, or None."""
         return self._green_contexts
 
     def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
@@ -241,7 +242,7 @@ class Fragment:
         return self._graph
 
     def draw(self, style: str = "text") -> str:
-        """Return the graph drawn as ``"text"``, ``"mermaid"`` or ``"dot"``; compose it first if need be."""
+        """Return the graph drawn as ``"text"``, ``"mermaid"`` or ``"dot"``; compose it first if necessary."""
         if not len(self._graph):
             self.compose_graph()
         return draw(self._graph, style)
@@ -250,27 +251,27 @@ class Fragment:
         """Compose the graph, run it to its end, stop every operator, and return how the run ended.
 
         An exception raised by an operator is raised here unchanged, with a note that names the operator. A fragment
-        has one run at a time; a second one is refused.
+        has one run at a time; a second one raises an error.
         """
         return registry.run(self, Claim("is running"))
 
     def run_async(self) -> Future[Outcome]:
-        """Start `run` on a thread of its own and return a future for its outcome.
+        """Start `run` on its own thread and return a future for its outcome.
 
-        That thread receives no signals: Ctrl-C is raised where the program waits for the future, and the run
-        continues until `stop_execution` is called.
+        That thread receives no signals: Ctrl-C raises where the program waits for the future, and the run continues
+        until `stop_execution` is called.
         """
         return registry.run_async(self, Claim("is running"))
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the last run ended, also if it raised; None before the first run, and if `compose` raised."""
+        """How the last run ended, even if it raised; None before the first run, and if `compose` raised."""
         return self._outcome
 
     def stop_execution(self, op_name: str = "") -> None:
         """Stop one operator, or the whole run; may be called from any thread.
 
-        A stop that comes while the application is composed or started takes effect when it would begin to run.
+        A stop during composing or starting takes effect before the first operator runs.
         """
         if op_name:
             self._graph.find(op_name).stop_execution()
@@ -295,14 +296,15 @@ class Fragment:
             )
 
     def _release(self, claim: Claim) -> None:
-        """End the use of this fragment by `claim`, if it is the one that uses it."""
+        """End the use of this fragment by `claim`, if `claim` is the current use."""
         if self._claims.get("run") is claim:
             del self._claims["run"]
 
     def dropped(self) -> dict[str, int]:
         """Return the number of messages that each port dropped in the last run, by ``"operator.port"``.
 
-        An input drops by the policy of its queue; an output that is not connected drops all that is emitted there.
+        An input drops messages by the policy of its queue; an unconnected output drops everything that is emitted
+        there.
         """
         return count_by_port(self._graph, lambda queue: queue.dropped)
 

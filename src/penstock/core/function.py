@@ -1,18 +1,18 @@
 """@op: a plain function as an operator.
 
-Its positional arguments are the inputs, by the names they have; its keyword-only arguments are the parameters;
-what it returns is emitted. The run supplies two keyword-only arguments: ``metadata`` is the metadata of what was
-received, which goes with what is emitted, and ``context`` is the :class:`ExecutionContext`. A function that yields
-emits each value, one in each step. Without inputs it is a source, which ends when the function does. With inputs
-it may yield any number of times for each message, and receives the next message when it has ended for the last.
+Its positional arguments are inputs of the same names, its keyword-only arguments are parameters, and its return
+value is emitted. The run supplies two keyword-only arguments: ``metadata`` is the metadata of the received
+messages, which emitted messages carry on, and ``context`` is the :class:`ExecutionContext`. A function that yields
+emits one value in each step. Without inputs it is a source, which ends when the function ends. With inputs it may
+yield any number of times for each message, and receives the next message when it has ended for the previous one.
 
-The decorated function can still be called. With a fragment as its first argument it makes an operator; otherwise it
-does what it did before, so that it can be tested by itself.
+The decorated function can still be called. With a fragment as its first argument it creates an operator; otherwise
+it works as before, so that it can be tested by itself.
 
-A type checker sees both. A plain call has the signature of the function. A call that makes an operator takes
+A type checker sees both. A plain call has the signature of the function. A call that creates an operator takes
 conditions and resources by position, and ``name``, ``on_error`` and any other keyword. A ParamSpec cannot express
-the parameters alone, without the inputs and without what the run supplies, so their names and types are checked
-when the operator is made.
+the parameters without the inputs and the arguments that the run supplies. So their names and types are checked when
+the operator is created.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ def op(
     ----------
     function
         Its positional arguments become inputs of the same names; ``*values`` becomes an ``ANY_SIZE`` input, to
-        which any number of outputs may be connected. Its keyword-only arguments become parameters. What it returns
-        is emitted, or what it yields, one value in each step; None emits nothing. A keyword-only argument named
-        ``metadata`` or ``context`` is not a parameter: it is the operator's metadata, or its
+        which any number of outputs may be connected. Its keyword-only arguments become parameters. Its return value
+        is emitted, or the values that it yields, one in each step; None emits nothing. A keyword-only argument
+        named ``metadata`` or ``context`` is not a parameter: it is the operator's metadata, or its
         :class:`ExecutionContext`.
     inputs
-        What to declare about inputs beside their names: ``{"frame": Input(policy=IOSpec.QueuePolicy.POP)}``.
+        Declarations of inputs beyond their names: ``{"frame": Input(policy=IOSpec.QueuePolicy.POP)}``.
     outputs
-        The names of the outputs, ``"out"`` unless given. With several, the function returns a tuple with
-        a value for each or a dict by name; None in a tuple, or a missing name, emits nothing there.
-        An empty tuple declares that there are none. A dict declares more about each: ``{"out": Output(size=2)}``.
+        The names of the outputs, ``"out"`` unless given. With several outputs, the function returns a tuple with a
+        value for each, or a dict by name; None in a tuple, or a missing name, emits nothing there. An empty tuple
+        declares no outputs. A dict declares more about each output: ``{"out": Output(size=2)}``.
     on_error
-        What happens when the function raises (see :attr:`Operator.on_error`), unless the operator is made with
+        What happens when the function raises (see :attr:`Operator.on_error`), unless the operator is created with
         another ``on_error=``.
     """
     names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
@@ -91,7 +91,7 @@ _SUPPLIED = ("metadata", "context")
 def _ports(
     kind: type[PortDeclaration], what: str, given: Mapping[str, Any], names: Sequence[str], function: str
 ) -> dict[str, PortDeclaration]:
-    """Return the declaration of each port, the default where none was given."""
+    """Return the declaration of each port, or the default if none was given."""
     for name, port in given.items():
         if name not in names:
             raise GraphError(f"@op: {function} has no {what} {name!r}; it has {choices(names)}")
@@ -104,7 +104,7 @@ def _ports(
 
 
 class OperatorFunction(Generic[P, R]):
-    """A function that can be called, and that makes operators when it is called with a fragment."""
+    """A function that creates an operator when it is called with a fragment."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class OperatorFunction(Generic[P, R]):
         self.__module__ = function.__module__
         self.__wrapped__ = function
 
-    # A function whose first input is a fragment would match both; the first one is what happens.
+    # A function whose first input is a fragment would match both; the first overload is what happens.
     @overload
     def __call__(
         self,
@@ -181,7 +181,7 @@ class OperatorFunction(Generic[P, R]):
     @overload
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Make an operator if the first argument is a fragment; otherwise call the function."""
+        """Create an operator if the first argument is a fragment; otherwise call the function."""
         from penstock.core.fragment import Fragment
 
         if args and isinstance(args[0], Fragment):
@@ -191,7 +191,7 @@ class OperatorFunction(Generic[P, R]):
     def operator(
         self, fragment: Fragment, *parts: Part, name: str = "", **parameters: Any
     ) -> FunctionOperator:
-        """Make an operator of this function in a fragment."""
+        """Create an operator from this function in a fragment."""
         return FunctionOperator(fragment, self, *parts, name=name, **parameters)
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""FunctionOperator: the operator that a function decorated with `@op` makes.
+"""FunctionOperator: the operator of a function decorated with `@op`.
 
-A function that yields emits one value in each step. So no queue behind it need hold more than one message, and it
-waits for room between two values as other operators do between two messages. Emitting all values in one step, as
-`emit` in a loop does, would need queues as long as the longest answer.
+A function that yields emits one value in each step. So queues behind it need hold only one message, and it waits
+for room between two values as other operators do between two messages. Emitting all values in one step, like `emit`
+in a loop, would need queues as long as the longest result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Compute: TypeAlias = Callable[[Any, Any, Any], None]
 
 
 class FunctionOperator(Operator):
-    """The operator that a decorated function makes."""
+    """The operator of a decorated function."""
 
     is_function = True
 
@@ -77,7 +77,7 @@ class FunctionOperator(Operator):
             spec.param(name, default)
 
     def start(self) -> None:
-        """Make the compute that this function needs, once, so that a step costs only one more call."""
+        """Create the compute for this function once, so that a step costs only one more call."""
         parameters = {name: getattr(self, name) for name in self.declared.parameters}
         if self.declared.supplied:
             assert self._node is not None
@@ -129,7 +129,7 @@ class FunctionOperator(Operator):
         inputs, receivers, emit_parts = tuple(self.declared.inputs), self.declared.receivers, self._emit
         assert self._node is not None
         resume = self._resume
-        if resume is None or resume.node is not self._node:  # a restart keeps the one there is
+        if resume is None or resume.node is not self._node:  # a restart keeps the existing one
             resume = self._resume = registry.resume(self._node)
 
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
@@ -148,7 +148,7 @@ class FunctionOperator(Operator):
                     steps = self._steps = None
                     resume.end()
                     # The step that finds no further value emits nothing, so it can begin the next message. It
-                    # begins at most one, so that a function that yields nothing lets other operators run.
+                    # begins at most one, so that a function that yields nothing still lets other operators run.
                     if resume.received or not resume.may_receive():
                         return
             resume.go_on()
@@ -178,7 +178,7 @@ class FunctionOperator(Operator):
             return
         if not outputs:
             raise GraphError(
-                f"operator {self.name!r} returned {value!r} and is declared without outputs: @op(outputs=...)"
+                f"operator {self.name!r} returned {value!r} but is declared without outputs: @op(outputs=...)"
             )
         if isinstance(value, dict):
             unknown = [name for name in value if name not in outputs]

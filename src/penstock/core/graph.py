@@ -20,7 +20,7 @@ PortPairs: TypeAlias = Iterable[tuple[str, str]] | Mapping[str, str | Iterable[s
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A connection from an output to an input, and what ``add_flow`` declared about the queue behind it."""
+    """A connection from an output to an input, and the size and policy that ``add_flow`` declared."""
 
     source: Operator
     output: str
@@ -54,7 +54,7 @@ class Graph:
         return name in self._names and self._names[name] is operator
 
     def find(self, name: str) -> Operator:
-        """Return the operator with a name."""
+        """Return the operator with the given name."""
         try:
             return self._names[name]
         except KeyError:
@@ -83,7 +83,7 @@ class Graph:
         size: int | None = None,
         policy: IOSpec.QueuePolicy | None = None,
     ) -> None:
-        """Add the flows from `source` to `target` that `port_pairs` lists, or the only possible one."""
+        """Add the flows from `source` to `target` that `port_pairs` lists, or the only possible flow."""
         outputs, inputs = source.spec.outputs, target.spec.inputs
         where = f"add_flow({source.name!r}, {target.name!r})"
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
@@ -93,7 +93,7 @@ class Graph:
                 f"{where}: policy must be an IOSpec.QueuePolicy (POP, REJECT or FAULT), not {policy!r}"
             )
         for output, input_ in _pairs(port_pairs, where) or (("", ""),):
-            # As in receive and emit, the name may be omitted where there is one port.
+            # As in receive and emit, the name may be omitted if there is one port.
             output = output or _only(outputs, "output", source, target, where)
             input_ = input_ or _only(inputs, "input", source, target, where)
             if output not in outputs:
@@ -143,12 +143,12 @@ def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:
                 f"such as {{{example[0]!r}: {example[1]!r}}}; not {port_pairs!r}"
             )
         result.append(pair)
-    # A set has no order; sorted, the same program makes the same graph every time.
+    # A set has no order; sorting makes the graph of a program the same every time.
     return sorted(result) if isinstance(port_pairs, (set, frozenset)) else result
 
 
 def _only(ports: Mapping[str, Any], kind: str, source: Operator, target: Operator, where: str) -> str:
-    """Return the only port, or raise an error that says how to name one of several."""
+    """Return the only port; if there are several, raise an error that shows how to name one."""
     if len(ports) == 1:
         return next(iter(ports))
     name = (source if kind == "output" else target).name

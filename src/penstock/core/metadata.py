@@ -1,11 +1,11 @@
 """Metadata: small facts that travel with a message and accumulate on its way.
 
-The metadata of what `compute` receives is merged into the operator's ``metadata``, and what it emits carries a
-copy of that. It is empty again at the next `compute`. The policy decides what happens when a name is already set.
+The metadata of received messages is merged into the operator's ``metadata``, and emitted messages carry a copy of
+it. It is cleared before the next `compute`. The policy decides what happens when a name is already set.
 
-An operator without metadata must cost nothing, so the run does not look for it: the dictionary itself notifies the
-run when an entry is set. So every way of setting one goes through `MetadataDictionary.set`. A copy, a union or an
-unpickled dictionary has the same policy, and belongs to no run.
+An operator without metadata must cost nothing, so the run does not look for metadata: the dictionary notifies the
+run when an entry is set. Therefore every way of setting an entry goes through `MetadataDictionary.set`. A copy, a
+union or an unpickled dictionary has the same policy, and belongs to no run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MetadataPolicy(enum.Enum):
 class MetadataDictionary(dict[str, Any]):
     """A dict in which setting a name again follows a :class:`MetadataPolicy`.
 
-    This holds for every way of setting one: :meth:`set`, ``metadata[key] = value``, :meth:`update`, ``|=``.
+    This holds for every way of setting a name: :meth:`set`, ``metadata[key] = value``, :meth:`update`, ``|=``.
     Removing names works as in any dict.
     """
 
@@ -40,7 +40,7 @@ class MetadataDictionary(dict[str, Any]):
         super().__init__()
         self.policy = policy
         self.owner = owner
-        # The node of the run, which is notified that there is metadata to send, and to clear after this compute.
+        # The node of the run, which is notified that there is metadata to send and to clear after this compute.
         self.node: Any = None
 
     def set(self, key: str, value: Any, dtype: Any = None, cast_to_cpp: bool = False) -> None:
@@ -89,7 +89,7 @@ class MetadataDictionary(dict[str, Any]):
         return union
 
     def __ror__(self, other: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Return a plain dict of `other`, which has no policy, and the entries of this one."""
+        """Return a plain dict, which has no policy, of `other` and the entries of this one."""
         if not isinstance(other, Mapping):
             return NotImplemented
         return {**other, **self}
@@ -120,7 +120,7 @@ class MetadataDictionary(dict[str, Any]):
 
 
 def _entries(other: Any) -> list[tuple[str, Any]]:
-    """Return the entries of what dict.update accepts: a mapping, an object with keys(), or pairs."""
+    """Return the entries of a mapping, an object with keys(), or pairs, as dict.update accepts them."""
     if hasattr(other, "keys"):
         return [(key, other[key]) for key in other.keys()]  # noqa: SIM118  (it may be no mapping)
     return [(key, value) for key, value in other]

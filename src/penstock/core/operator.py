@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["Operator", "Part"]
 
 Part: TypeAlias = Condition | Resource | Arg | list[Arg]
-"""What an operator takes by position, after its fragment."""
+"""The positional arguments of an operator, after its fragment."""
 
 
 class Operator:
     """The base of operators; subclass it and write `setup` and `compute`.
 
     A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass:
-    type checkers then know it, and a value of another type is refused when the operator is made.
+    type checkers then know it, and a value of another type is rejected when the operator is created.
 
     ::
 
@@ -49,13 +49,13 @@ class Operator:
     *args
         Conditions, resources, and named values (an :class:`Arg` or what ``from_config`` returns).
     name
-        The name to find it by, which errors use too; the class's name, made unique, unless given.
+        The operator's unique name, which errors use too; by default the class's name, made unique.
     **kwargs
         The parameters that `setup` declares. A condition, a resource or `on_error` may be given by keyword too.
     """
 
     on_error: OnError = "stop"
-    """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips what that compute was given,
+    """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips the messages of that compute,
     ``{"skip": 100}`` at most 100 times; ``{"restart": 3}`` also calls `stop` and `start`, at most 3 times."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -72,14 +72,14 @@ class Operator:
         self.conditions: dict[str, Condition] = {}
         self.resources: dict[str, Resource] = {}
         self.args: list[Arg] = []
-        # The parameters given by keyword, which win over named values.
+        # The parameters given by keyword; they take precedence over named values.
         self._explicit: set[str] = set()
         self._outgoing: list[Flow] = []
         self._incoming: list[Flow] = []
         self._node: Node | None = None
         self._stop_wanted = False
         self.max_in_flight: int | None = None
-        """The number of its computes that the device may have unfinished; the fragment's unless set."""
+        """The maximum number of its unfinished computes on the device; the fragment's unless set."""
         self._policy = fragment.metadata_policy
         self._metadata_enabled: bool | None = None
         self.metadata = MetadataDictionary(self._policy, self.name)
@@ -104,14 +104,14 @@ class Operator:
         return key not in self.spec.params and isinstance(value, (Condition, Resource))
 
     is_function: ClassVar[bool] = False
-    """Whether `@op` made it from a function."""
+    """Whether `@op` created it from a function."""
 
     @property
     def never_emits(self) -> bool:
-        """Whether it is known never to emit."""
+        """Whether it certainly never emits."""
         return False
 
-    # What a subclass writes.
+    # Methods that a subclass overrides.
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports, parameters and conditions."""
@@ -128,7 +128,7 @@ class Operator:
     def stop(self) -> None:
         """Stop; called once per run for every operator that was started, even after an error."""
 
-    # What a program does with it.
+    # Methods that a program calls.
 
     def add_arg(self, *args: Part, **kwargs: Any) -> None:
         """Add a condition, a resource or named values after construction.
@@ -158,7 +158,7 @@ class Operator:
     def _refuse(self, arg: object) -> NoReturn:
         hint = ""
         if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
-            hint = f"; make one first: {arg.__name__}(self, ...)"
+            hint = f"; create one first: {arg.__name__}(self, ...)"
         elif isinstance(arg, str):
             hint = f", and so is a name: name={arg!r}"
         raise ParameterError(
@@ -174,8 +174,8 @@ class Operator:
         self.args.append(Arg(name, value))
 
     def _add_part(self, parts: dict[str, Any], part: Any, kind: str) -> None:
-        # Two unnamed conditions of one class have the same name: number the second. The same object twice is a
-        # mistake in the program.
+        # Two unnamed conditions of one class have the same name, so number the second. Adding the same object twice
+        # is a mistake in the program.
         if any(part is known for known in parts.values()):
             raise GraphError(f"operator {self.name!r} was given the {kind} {part.name!r} twice")
         name, number = part.name, 2
@@ -184,7 +184,7 @@ class Operator:
         parts[name] = part
 
     def resource(self, name: str) -> Resource | None:
-        """Return the resource with a name, or None."""
+        """Return the resource with the given name, or None."""
         return self.resources.get(name)
 
     def queue_policy(
@@ -202,7 +202,7 @@ class Operator:
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""
-        # For a run that has not been assembled yet; set before looking at the node, as `Claim.stop` does.
+        # For a run that has not been assembled yet; set before the node is read, as in `Claim.stop`.
         self._stop_wanted = True
         if self._node is not None:
             self._node.request_stop()
@@ -254,7 +254,7 @@ _METHODS = {
 
 
 def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:
-    """Raise if a class defines a method that a run could not call, or that would do nothing when called."""
+    """Raise if a class defines a method that a run cannot call, or that does nothing when called."""
     method = vars(cls).get(name)
     if not inspect.isfunction(method):
         return
@@ -267,7 +267,7 @@ def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:
         )
     if inspect.isgeneratorfunction(method):
         raise TypeError(
-            f"{what} yields, so calling it does nothing: emit each value by op_output.emit, or write it as "
+            f"{what} yields, so calling it does nothing: emit each value with op_output.emit, or write it as "
             "a function with @op, where yield emits"
         )
     try:

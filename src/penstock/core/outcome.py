@@ -1,7 +1,7 @@
 """Outcome: how a run ended, what each operator did, and which messages were left.
 
-An outcome is plain data: names, numbers and text. It holds no exception and no message, because an exception
-refers to the frames it was raised in, and those to the data of the operators.
+An outcome is plain data: names, numbers and text. It holds no exceptions and no messages, because an exception
+refers to the stack frames it was raised in, and those refer to the operators' data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class EndedBy(StrEnum):
     FINISHED = "finished"
     """Every source ended, and every message was processed."""
     STARVED = "starved"
-    """Nothing could run any more, and an operator waits for something that will never come."""
+    """No operator could run any more, and an operator waited for something that would never happen."""
     STOPPED = "stopped"
     """`stop_execution` was called."""
     DURATION = "duration"
@@ -31,14 +31,14 @@ class EndedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An input or a condition that an operator waits for, and the operators that could have sent there."""
+    """An input or a condition that an operator waits for, and the operators that could have sent to it."""
 
     port: str
-    """The input; empty where the operator waits for a condition or for room."""
+    """The input; empty if the operator waits for a condition or for room."""
     sources: tuple[str, ...] = ()
-    """The operators that could have sent, with their states, such as ``"'camera' (ended after 3 computes)"``."""
+    """The operators that could have sent a message, with their states: ``"'camera' (ended after 3 computes)"``."""
     reason: str = ""
-    """What it waits for, if not for a message."""
+    """A description of what it waits for, if not a message."""
 
     def __str__(self) -> str:
         if not self.port:
@@ -48,7 +48,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Starved:
-    """An operator that waits for something that will never come."""
+    """An operator that waits for something that will never happen."""
 
     operator: str
     computes: int
@@ -81,7 +81,7 @@ class OperatorOutcome:
     """What one operator did in a run."""
 
     computes: int
-    """The number of computes it finished, with those whose error was skipped."""
+    """The number of computes it finished, including those whose error was skipped."""
     skipped: int = 0
     """The number of its errors that were skipped (``on_error``)."""
     restarts: int = 0
@@ -93,25 +93,25 @@ class OperatorOutcome:
     sent: dict[str, int] | None = None
     """The number of messages it emitted at each output; None unless the application counts messages."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """The number of messages each input dropped by its policy, and each output because it is not connected."""
+    """The number of messages dropped by each input's policy, and by each unconnected output."""
     discarded: dict[str, int] = field(default_factory=dict)
     """The number of messages that waited at each input when a compute failed, and were skipped with it."""
     undelivered: dict[str, int] = field(default_factory=dict)
-    """The number of messages that still waited at each input when the run ended."""
+    """The number of messages still waiting at each input when the run ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a run ended.
 
-    `Application.run` returns it, the future of `run_async` holds it, and ``app.outcome`` is that of the last run,
-    also if `run` raised.
+    `Application.run` returns it, the future of `run_async` holds it, and ``app.outcome`` is the outcome of the last
+    run, even if `run` raised.
     """
 
     application: str
     ended_by: EndedBy
     seconds: float
-    """The time that the operators ran, by the clock of the run."""
+    """How long the operators ran, by the clock of the run."""
     operators: dict[str, OperatorOutcome] = field(default_factory=dict)
     starved: tuple[Starved, ...] = ()
     errors: tuple[ErrorRecord, ...] = ()
@@ -143,7 +143,7 @@ class Outcome:
 
     @property
     def undelivered(self) -> dict[str, int]:
-        """The number of messages that still waited at each input, by ``"operator.port"``."""
+        """The number of messages still waiting at each input, by ``"operator.port"``."""
         return self._by_port("undelivered")
 
     def _by_port(self, what: str) -> dict[str, int]:

@@ -1,7 +1,7 @@
-"""Parameter: a named setting of an operator or condition, declared once, checked when it is given.
+"""Parameter: a named setting of an operator or condition, declared once and checked when it is set.
 
 The expected type is the class's annotation if that is a plain class, and otherwise the type of the default value.
-An int is accepted as a float, a bool is not accepted as an int, and a NumPy scalar counts as the number it is.
+An int is accepted as a float, a bool is not accepted as an int, and a NumPy scalar counts as a number.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Parameter:
         return self.default is REQUIRED and self.flag is not ParameterFlag.OPTIONAL
 
     def check(self, value: Any, owner: str) -> Any:
-        """Return `value`, converted where that loses nothing, or raise ParameterError."""
+        """Return `value`, converted if the conversion is lossless, or raise ParameterError."""
         expected = self.expected
         if expected is None or (
             value is None and (self.default is None or self.flag is ParameterFlag.OPTIONAL)

@@ -1,4 +1,4 @@
-"""What the queues of the last run counted, by port."""
+"""The counts of the last run's queues, by port."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["count_by_port"]
 
 
 def count_by_port(graph: Graph, count: Callable[[Queue], int]) -> dict[str, int]:
-    """Return the sum of `count` over the queues of each port, by ``"operator.port"``, where it is not 0."""
+    """Return the sum of `count` over the queues of each port, by ``"operator.port"``, if it is not 0."""
     counts: dict[str, int] = {}
     for operator in graph:
         if operator._node is None:
             continue
-        # The queues behind a connected output belong to the inputs there, and count for those.
+        # The queues behind a connected output belong to the connected inputs, and count for them.
         ports = list(operator._node.input_queues.items())
         ports += [
             (name, queues)

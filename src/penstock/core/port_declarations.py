@@ -21,7 +21,7 @@ class PortDeclaration:
     def __init__(
         self, *, size: int | IOSpec.IOSize | None = None, policy: IOSpec.QueuePolicy | None = None
     ) -> None:
-        # Made only for its checks, so that an error points to the line with the mistake.
+        # Created only for its checks, so that an error points to the line with the mistake.
         IOSpec("of @op", self.io_type, 1 if size is None else size, policy)
         self.size = size
         self.policy = policy
@@ -37,7 +37,7 @@ class PortDeclaration:
     def declare(
         self, add: Callable[..., IOSpec], name: str, default_size: int | IOSpec.IOSize = IOSpec.SIZE_ONE
     ) -> None:
-        """Declare the port by a spec's `input` or `output`."""
+        """Declare the port with a spec's `input` or `output`."""
         port = add(name, size=default_size if self.size is None else self.size, policy=self.policy)
         for kind, arguments in self.conditions:
             port.condition(kind, **arguments)
@@ -47,25 +47,25 @@ class PortDeclaration:
 
 
 class Input(PortDeclaration):
-    """Declares an input, as :meth:`OperatorSpec.input` does: ``@op(inputs={"frame": Input(size=4)})``.
+    """The declaration of an input, as in :meth:`OperatorSpec.input`: ``@op(inputs={"frame": Input(size=4)})``.
 
     Parameters
     ----------
     size
-        The length of its queue. With more than one, the function receives a tuple of what waits, and runs when the
-        queue is full, unless a condition is declared.
+        The length of its queue. If it is more than one, the function receives a tuple of all waiting messages, and
+        runs when the queue is full, unless a condition is declared.
     policy
         What a full queue does: ``POP`` drops the oldest message, ``REJECT`` the new one; ``FAULT`` raises an error.
     """
 
 
 class Output(PortDeclaration):
-    """Declares an output, as :meth:`OperatorSpec.output` does: ``@op(outputs={"out": Output(size=2)})``.
+    """The declaration of an output, as in :meth:`OperatorSpec.output`: ``@op(outputs={"out": Output(size=2)})``.
 
     Parameters
     ----------
     size
-        The number of messages that one call may emit here: the operator waits for as much room.
+        The number of messages that one call may emit here; the operator waits for room for as many.
     policy
         What the connected queues do when full, unless the input or ``add_flow`` sets it.
     """

@@ -1,8 +1,8 @@
-"""What core knows of the layers above it: interfaces, never their classes.
+"""The interfaces through which core refers to the layers above it, without importing their classes.
 
-The runtime's classes implement these without naming them. Several of them are compiled, and a compiled class has no
-base class outside of the runtime. So the interfaces are Protocols for type checkers: no code calls isinstance with
-them, and this module is imported for annotations only.
+The runtime's classes implement these interfaces without deriving from them. Several are compiled, and a compiled
+class has no base class outside the runtime. So the interfaces are Protocols for type checkers: no code calls
+isinstance with them, and this module is imported for annotations only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Engine(Protocol):
 
 
 class Node(Protocol):
-    """An operator in a run: what its conditions take part in."""
+    """An operator in a run, as its conditions see it."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Node(Protocol):
 
     @property
     def context(self) -> ExecutionContext:
-        """The context that `compute` is given."""
+        """The context that is passed to `compute`."""
 
     @property
     def inputs(self) -> tuple[Queue, ...]:
@@ -66,7 +66,7 @@ class Node(Protocol):
         """Evaluate `condition` before each compute."""
 
     def claim_room(self, queue: Any, port: str, places: int) -> None:
-        """Wait for so many free places in a queue of `output_queues` before each compute."""
+        """Wait for `places` free places in a queue of `output_queues` before each compute."""
 
     def limit_count(self, count: int) -> None:
         """Run at most `count` times."""
@@ -91,7 +91,7 @@ class Queue(Protocol):
     """The queue of an input."""
 
     min_size: int
-    """The number of messages without which the operator does not run."""
+    """The number of messages that the operator needs before it runs."""
 
     @property
     def port(self) -> str:
@@ -115,16 +115,16 @@ class Queue(Protocol):
 
     @property
     def undelivered(self) -> int:
-        """The number of messages that still waited when the run ended."""
+        """The number of messages still waiting when the run ended."""
 
     def snapshot(self) -> tuple[Any, ...]:
-        """Return the messages that wait."""
+        """Return the waiting messages."""
 
     def __len__(self) -> int: ...
 
 
 class Receiver(Protocol):
-    """The messages that wait at an input, for a condition to look at."""
+    """The messages waiting at an input, as a condition sees them."""
 
     @property
     def queues(self) -> tuple[Queue, ...]:
@@ -132,18 +132,18 @@ class Receiver(Protocol):
 
     @property
     def size(self) -> int:
-        """The number of messages that wait."""
+        """The number of waiting messages."""
 
     @property
     def capacity(self) -> int:
         """The number of messages that fit."""
 
     def peek(self, index: int = 0) -> Any:
-        """Return a waiting message without taking it, or None where there are fewer."""
+        """Return a waiting message without taking it, or None if there are fewer."""
 
 
 class Transmitter(Protocol):
-    """The room behind an output, for a condition to look at."""
+    """The room behind an output, as a condition sees it."""
 
     @property
     def queues(self) -> tuple[Queue, ...]:
@@ -155,7 +155,7 @@ class Transmitter(Protocol):
 
 
 class Resume(Protocol):
-    """What keeps a node ready while its operator has more to emit for what it received."""
+    """Keeps a node ready while its operator has more to emit for the messages it received."""
 
     @property
     def node(self) -> Node:
@@ -163,13 +163,13 @@ class Resume(Protocol):
 
     @property
     def received(self) -> bool:
-        """Whether the compute that runs, or ran last, has received anything."""
+        """Whether the current or last compute has received anything."""
 
     def begin_step(self) -> None:
         """Begin a compute."""
 
     def note(self) -> None:
-        """Record what came with the messages that were just received."""
+        """Record the metadata and timestamps of the messages that were just received."""
 
     def go_on(self) -> None:
         """Run the node again without a new message."""
@@ -178,17 +178,17 @@ class Resume(Protocol):
         """Wait for messages again."""
 
     def may_receive(self) -> bool:
-        """Return whether the next messages are there."""
+        """Return whether the next messages are waiting."""
 
 
 class Parker(Protocol):
     """The place where one worker waits."""
 
     def park(self, seconds: float | None) -> bool:
-        """Wait until unparked (True), or until so many seconds have passed (False)."""
+        """Wait until unparked (True), or until `seconds` have passed (False)."""
 
     def take(self) -> bool:
-        """Take the permit to go on, if there is one, without waiting."""
+        """Take the permit, if there is one, without waiting."""
 
     def unpark(self) -> None:
         """End the wait; may be called from any thread."""
@@ -205,22 +205,22 @@ class GreenContextPool(Protocol):
 
     @property
     def sms_per_partition(self) -> list[int]:
-        """The SMs that each partition was asked to have; none where they are to be equal."""
+        """The number of SMs requested for each partition; empty for equal partitions."""
 
     @property
     def names(self) -> list[str]:
-        """The names of the partitions that were asked for."""
+        """The names of the requested partitions."""
 
     @property
     def plan(self) -> gpu.Plan:
-        """What the device gives."""
+        """The partitions that the device provides."""
 
     @property
     def sm_counts(self) -> list[int]:
-        """The SMs that each partition gets, the leftover last."""
+        """The number of SMs that each partition gets, the leftover last."""
 
     def share(self, index: int | str | None = None) -> gpu.Share:
-        """Return what a partition gets, by position or by name, or the default one."""
+        """Return the share of a partition, by position or by name, or of the default one."""
 
     def partition(self, index: int | str | None = None) -> gpu.Partition:
         """Return a partition by position or by name, or the default one; a run must be using the pool."""

@@ -1,9 +1,10 @@
 """The queues of an input: the length, the policy and the flows of each.
 
-An input has one queue for all its flows or, with ``IOSpec.ANY_SIZE``, one queue for each flow. A queue is declared
-in three places. Its length is the input's ``size``, or the larger one of ``add_flow(..., size=...)``. Its policy
-is the input's; where the input has none, that of ``add_flow``, or else that of the output. Flows that share a
-queue must agree on its policy. A flow without one counts as FAULT, because its producer relies on losing nothing.
+An input has one queue for all its flows or, with ``IOSpec.ANY_SIZE``, one queue for each flow. Three places declare
+a queue. Its length is the input's ``size``, or the ``size`` in ``add_flow`` if that is larger. Its policy is the
+input's policy; if the input has none, the policy in ``add_flow``, or else the output's policy. Flows that share a
+queue must agree on its policy. A flow without a policy counts as FAULT, because its producer relies on losing no
+message.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class QueueSpec:
 
 
 def queues_of(operator: Operator, port: IOSpec) -> list[QueueSpec]:
-    """Return the queues of an input; raise GraphError if the declarations of one disagree."""
+    """Return the queues of an input; raise GraphError if the declarations of a queue disagree."""
     flows = [flow for flow in operator._incoming if flow.input == port.name]
     if port.is_receivers:
         return [_queue(operator, port, (flow,), 1) for flow in flows]

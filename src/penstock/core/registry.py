@@ -1,8 +1,8 @@
-"""What core uses of the layers above it, by role.
+"""The objects that core uses from the layers above it, by role.
 
-core declares and never schedules, so it imports none of the layers that build on it. Each of them fills its roles
-when it is imported, and ``penstock/__init__.py`` imports all of them: a program that has imported any part of
-penstock finds every role filled. What is registered may itself import its module when it is first called.
+core declares and never schedules, so it imports none of the layers that build on it. Each layer fills its roles
+when it is imported, and ``penstock/__init__.py`` imports all layers. So every role is filled in a program that has
+imported any part of penstock. A registered function may import its module when it is first called.
 
 Conditions are registered by their class statement instead: ``class CountCondition(Condition, kind=...)``.
 """
@@ -35,35 +35,35 @@ class Registry:
     run: Callable[[Fragment, Claim], Outcome]
     """Run a fragment to its end."""
     run_async: Callable[[Fragment, Claim], Future[Outcome]]
-    """Run a fragment on a thread of its own."""
+    """Run a fragment on its own thread."""
     resume: Callable[[Node], Resume]
     """Keep a node ready between the values that its function yields."""
 
     # By penstock.conditions.
 
     any_of: Callable[[Fragment, list[Condition], str], Condition]
-    """Combine conditions of which any one will do, under a name."""
+    """Combine conditions so that any one of them is enough, under a name."""
 
     # By penstock.schedulers.
 
     default_scheduler: Callable[[Fragment], Scheduler]
-    """Make the scheduler of a fragment that sets none."""
+    """Create the scheduler of a fragment that sets none."""
 
     # By penstock.resources.
 
     default_clock: Callable[[Fragment | None], Clock]
-    """Make the clock of a scheduler that was given none."""
+    """Create the clock of a scheduler that was given none."""
     device_clock: Callable[[Fragment | None], Clock | None]
-    """Make the clock of the simulated device that a run will use, or return None where real time serves."""
+    """Create the clock of the simulated device that a run will use, or return None if the run uses real time."""
     default_streams: Callable[[Fragment], Resource]
-    """Make the pool of streams for operators that were given none."""
+    """Create the stream pool for operators that were given none."""
     green_context_pool: Callable[..., GreenContextPool]
-    """Make the pool that divides a device; takes the arguments of CudaGreenContextPool."""
+    """Create the pool that divides a device; takes the arguments of CudaGreenContextPool."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, role: str) -> Any:
-            """Raise for a role that nobody has filled: its layer has not been imported."""
+            """Raise for a role that has not been filled: its layer has not been imported."""
             raise AttributeError(
                 f"nothing is registered as {role!r}; penstock/__init__.py imports the layers that register"
             )

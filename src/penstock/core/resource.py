@@ -1,4 +1,4 @@
-"""Resource: something that operators share and that outlives one `compute`, such as a clock or a pool."""
+"""Resource: an object that operators share and that outlives one `compute`, such as a clock or a pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Resource"]
 
 
 class Resource:
-    """The base of resources; subclass it to write one.
+    """The base of resources; subclass it to write your own.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Resource:
     def check_graph(fragment: Fragment) -> None:
         """Raise if a graph uses resources of this class incorrectly.
 
-        A subclass may write it. It is called once for each class, when the graph has been composed.
+        A subclass may override it. It is called once for each class, when the graph has been composed.
         """
 
     def initialize(self) -> None:

@@ -26,16 +26,17 @@ class Scheduler(Resource):
     fragment
         The fragment that it runs.
     clock
-        The clock of every wait. Unless given, it is a `RealtimeClock`, or the clock of the simulated machine that
-        the run will use, if the machine is in virtual or paced time.
+        The clock for every wait. By default it is a `RealtimeClock`, or the clock of the simulated machine that the
+        run will use, if that machine is in virtual or paced time.
     stop_on_deadlock
         Whether the run ends when nothing is running, ready or pending.
     stop_on_deadlock_timeout
-        The milliseconds of the clock's time to wait before that; a negative value means never to stop.
+        The milliseconds of the clock's time to wait before that; with a negative value, the run never ends this
+        way.
     max_duration_ms
         The milliseconds of the clock's time after which the run ends; a negative value means no bound.
     check_recession_period_ms
-        The period at which a user's condition that returns WAIT is asked again while nothing else happens.
+        The period at which a user's condition that returns WAIT is checked again while nothing else happens.
 
     The last three are numbers of milliseconds, or a str with a unit such as ``"1.5s"``, or a timedelta.
     """
@@ -82,7 +83,7 @@ class Scheduler(Resource):
         return 0
 
     def execute(self, engine: Any) -> None:
-        """Run until the engine is finished; `engine` is the runtime's, which only a scheduler looks into."""
+        """Run until the engine is finished; `engine` is the runtime's, and only schedulers use it."""
         raise NotImplementedError
 
 

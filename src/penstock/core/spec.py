@@ -37,14 +37,14 @@ class ComponentSpec:
         """Declare a parameter, which becomes an attribute of the component.
 
         Annotate the attribute on the class (``gain: float``), as the field of a dataclass: type checkers then know
-        it, and a value of another type is refused.
+        it, and a value of another type is rejected.
 
         Parameters
         ----------
         name
             The name of the attribute, and the keyword by which the program gives the value.
         default_value
-            The value where the program gives none; without a default the program must give one.
+            The value if the program gives none; without a default the program must give one.
         flag
             ``ParameterFlag.OPTIONAL`` allows None.
         headline, description
@@ -95,7 +95,7 @@ _SIMPLE = {"int": int, "float": float, "str": str, "bool": bool, "dict": dict, "
 
 def _expected(annotation: Any, default: Any) -> type | None:
     if isinstance(annotation, str):
-        # Of annotations kept as text only plain names count: evaluating others could import or fail.
+        # Of annotations kept as text, use only plain names: evaluating others could import modules or fail.
         annotation = _SIMPLE.get(annotation)
     if isinstance(annotation, type):
         return annotation
@@ -126,14 +126,14 @@ class OperatorSpec(ComponentSpec):
         name
             The name `receive` and `add_flow` use.
         size
-            The length of its queue. With more than one, `receive` returns a tuple of what waits, and the
-            operator runs when the queue is full, unless ``.condition(ConditionType.MESSAGE_AVAILABLE,
-            min_size=...)`` asks for fewer. ``IOSpec.ANY_SIZE``: a queue for each connection;
-            ``IOSpec.PRECEDING_COUNT``: a queue whose length is the number of connections.
+            The length of its queue. If it is more than one, `receive` returns a tuple of all waiting messages, and
+            the operator runs when the queue is full, unless ``.condition(ConditionType.MESSAGE_AVAILABLE,
+            min_size=...)`` sets a smaller number. ``IOSpec.ANY_SIZE`` creates a queue for each connection.
+            ``IOSpec.PRECEDING_COUNT`` creates one queue whose length is the number of connections.
         policy
             What a full queue does with another message: ``POP`` drops the oldest, ``REJECT`` the new one, and
             ``FAULT`` (the default) raises :class:`QueueFullError` in the producer. A producer waits for room in a
-            queue that faults. It does not wait for one that drops, unless its output has a
+            queue that faults. It does not wait for room in a queue that drops, unless its output has a
             ``DOWNSTREAM_MESSAGE_AFFORDABLE`` condition.
         """
         return self._add(self.inputs, name, IOSpec.IOType.INPUT, size, policy)
@@ -148,7 +148,7 @@ class OperatorSpec(ComponentSpec):
         name
             The name `emit` and `add_flow` use.
         size
-            The number of messages that one `compute` may emit here: the operator waits until every connected queue
+            The number of messages that one `compute` may emit here; the operator waits until every connected queue
             that does not drop has room for as many.
         policy
             What the connected queues do when full, unless the input or ``add_flow`` sets it.
@@ -189,7 +189,7 @@ class OperatorSpec(ComponentSpec):
     def ambient_stream(self) -> None:
         """Make the operator's stream the current stream of CuPy and PyTorch while it computes.
 
-        Plain array code then runs on this stream and its SMs, ordered after all that was received, and
+        Plain array code then runs on this stream and its SMs, ordered after all received messages, and
         `receive_cuda_stream` is not needed.
         """
         self.is_ambient = True

@@ -1,4 +1,4 @@
-"""ThreadPool: worker threads for some operators only, pinned to cores if wanted."""
+"""ThreadPool: worker threads for some operators only, optionally pinned to cores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ThreadPool(Resource):
     Parameters
     ----------
     initial_size
-        The number of threads shared by the operators that have no thread of their own.
+        The number of threads shared by operators without their own thread.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class ThreadPool(Resource):
         pin_operator: bool = True,
         pin_cores: Iterable[int] | None = None,
     ) -> None:
-        """Run some operators on the threads of this pool.
+        """Run operators on the threads of this pool.
 
         Parameters
         ----------
         ops
             One operator or several.
         pin_operator
-            Give each operator its own thread.
+            Whether each operator gets its own thread.
         pin_cores
             The CPU cores that those threads may use; any unless given.
         """

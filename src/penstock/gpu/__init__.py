@@ -1,9 +1,9 @@
 """GPUs: devices, SM partitions, contexts, streams and events; real or simulated.
 
-On a machine with a GPU, names such as Device and Stream are those of cuda.core, re-exported and never wrapped.
-Elsewhere they are those of :mod:`penstock.gpu.sim`, which has the same interface, so the same program runs on
-both. The choice is made when one of these names is first used; ``PENSTOCK_DEVICE`` (``auto``, ``cuda``,
-``sim``, ``none``) controls it.
+On a machine with a GPU, names such as Device and Stream are cuda.core's own, re-exported and never wrapped.
+Elsewhere they come from :mod:`penstock.gpu.sim`, which has the same interface, so the same program runs on both.
+The choice is made when one of these names is first used; ``PENSTOCK_DEVICE`` (``auto``, ``cuda``, ``sim``,
+``none``) controls it.
 
 The package adds what cuda.core lacks: :func:`partition`, :func:`when_done`, :func:`launch_host`,
 :class:`kernel` and :class:`StreamHandle`. They work with either kind of device.
@@ -29,7 +29,7 @@ from penstock.gpu.host_function import launch_host as launch_host
 from penstock.gpu.kernels import kernel as kernel
 from penstock.gpu.stream_handle import StreamHandle as StreamHandle
 
-if TYPE_CHECKING:  # the simulated classes stand for those of either kind of device
+if TYPE_CHECKING:  # the simulated classes stand for both kinds of device
     from penstock.gpu.partitions import Partition as Partition
     from penstock.gpu.partitions import PartitionError as PartitionError
     from penstock.gpu.partitions import PartitionRounded as PartitionRounded

@@ -19,11 +19,11 @@ Backend = Literal["cuda", "sim", "none"]
 
 CHOICES = ("auto", "cuda", "sim", "none")
 SIMULATED_TIME = "paced"  # the kind of time of a simulated device, unless PENSTOCK_SIM_TIME is set
-OLDEST_DRIVER = (12, 4)  # the first with green contexts
+OLDEST_DRIVER = (12, 4)  # the first version with green contexts
 
 
 class DeviceUnavailable(RuntimeError):
-    """No device of the requested kind is available; the text says what was found and what is needed."""
+    """No device of the requested kind is available; the text states what was found and what is needed."""
 
 
 _choosing = threading.Lock()
@@ -45,7 +45,7 @@ def module() -> ModuleType:
     kind = backend()
     if kind == "none":
         raise DeviceUnavailable(
-            "this program needs a device, but PENSTOCK_DEVICE=none says to use none; "
+            "this program needs a device, but PENSTOCK_DEVICE=none disables devices; "
             "set it to cuda, sim or auto"
         )
     return importlib.import_module(f"penstock.gpu.{kind}")

@@ -12,11 +12,11 @@ The waiting thread was chosen. Compared with a host function on the stream, it
 
 The latency is about the same: slightly shorter with one stream, slightly longer with eight.
 
-Each thread serves one stream, since the points of one stream are reached in order and those of several are not. The
-thread sleeps in the driver, on a ``blocking_sync`` event that is recorded on the thread's own stream behind the
-point. A thread that spins would notice about 120 µs sooner, but it would keep a core busy for each stream. The
-events that order streams are plain events, since few of them are waited for. The cost of a ``blocking_sync``
-event that nobody waits for was not measured separately.
+Each thread serves one stream, because only the points of a single stream are reached in a known order. The thread
+sleeps in the driver, on a ``blocking_sync`` event that is recorded on the thread's own stream behind the point. A
+thread that spins would notice about 120 µs sooner, but it would keep a core busy for each stream. The events that
+order streams are plain events, since few of them are waited for. The cost of a ``blocking_sync`` event without a
+waiting thread was not measured separately.
 
 On a simulated device, the simulation makes the call.
 """
@@ -42,7 +42,7 @@ _IDLE_TIMEOUT = 30.0
 
 
 def when_done(stream: SupportsStream, callback: Callback, *, event: sim.Event | None = None) -> None:
-    """Call a function soon after a stream has reached a point, on a thread of penstock.
+    """Call a function on one of penstock's threads soon after a stream has reached a point.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def when_done(stream: SupportsStream, callback: Callback, *, event: sim.Event | 
         device. It may submit work, and the stream's device is current. Its errors are reported through
         ``threading.excepthook``.
     event : Event, optional
-        An event that was recorded on the stream, the point to wait for. By default, all work submitted so far.
+        An event recorded on the stream at the point to wait for; by default, the end of all work submitted so far.
     """
     owner: Any = getattr(stream, "stream", stream)  # the stream of a StreamHandle
     if is_simulated(owner):

@@ -1,8 +1,8 @@
 """The current device of a thread, changed temporarily.
 
-CUDA has a current context for each thread. The default stream is that of the current context, and streams and
-events are created in it. Code that briefly works on one device, on a thread where other code relies on another,
-makes its device current and then restores the previous context.
+In CUDA, each thread has a current context. The default stream belongs to it, and streams and events are created in
+it. Code that briefly works on one device, on a thread where other code relies on another device, makes its device
+current and then restores the previous context.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The names of cuda.core that :mod:`penstock.gpu` provides, whichever kind of device a process uses.
 
 This is the only list of them. :mod:`penstock.gpu.cuda` takes them from cuda.core, :mod:`penstock.gpu.sim.cuda_core`
-binds them to the simulated classes, and :mod:`penstock.gpu` looks them up in one of the two. It stands in a
-module of its own because neither may be imported before a device is used. Type checkers read the simulated
-classes instead.
+binds them to the simulated classes, and :mod:`penstock.gpu` looks them up in one of the two. It is a separate
+module because neither of the two may be imported before a device is used. Type checkers read the simulated classes
+instead.
 """
 
 from __future__ import annotations

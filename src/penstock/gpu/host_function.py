@@ -1,4 +1,4 @@
-"""Host functions: functions of the program that a stream calls between two pieces of its work.
+"""Host functions: Python functions that a stream calls between two pieces of its work.
 
 cuda.core has no method for this, so a real device is called through cuda.bindings. The driver takes the address
 of a C function; ctypes creates one from a Python function, and is used for nothing else.

@@ -1,12 +1,12 @@
 """The choice of SM resources for the partitions of a device.
 
-Drivers differ in how they split. From 13.1 on each group of a split has its own count. Before that all groups
-have one size and cannot be split again. A context may be built from several groups, however: a split into the
-smallest groups, dealt out, gives unequal partitions on every driver since 12.4. Where all counts are equal, the
-driver's own split is tried as well, because it wastes fewer SMs.
+Drivers split SMs differently. From 13.1 on, each group of a split has its own count. Before that, all groups have
+one size and cannot be split again. A context may be built from several groups, however: distributing the smallest
+groups gives unequal partitions on every driver since 12.4. If all counts are equal, the driver's own split is tried
+as well, because it wastes fewer SMs.
 
-No group is used twice: the driver does not notice when two contexts are built from the same group, and these
-would share its SMs.
+No group is used twice: the driver does not detect that two contexts are built from the same group, and they would
+share its SMs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def group_size(sm: SMResource, count: int) -> int:
 
 
 def total_sms(groups: list[SMResource]) -> int:
-    """Return the number of SMs in some groups."""
+    """Return the number of SMs in `groups`."""
     return sum(group.sm_count for group in groups)
 
 
@@ -77,7 +77,7 @@ def _split_by_driver(
 
 
 def _split_into_smallest(sm: SMResource, names: Any, counts: list[int], *, dry_run: bool) -> Layout | None:
-    """Return a split into the smallest groups, dealt out to the partitions, or None if they do not suffice."""
+    """Return a split into the smallest groups, distributed over the partitions, or None if they do not suffice."""
     size = sm.min_partition_size
     options = names.SMResourceOptions(count=[size] * max(sm.sm_count // size, 1))
     try:
@@ -87,7 +87,7 @@ def _split_into_smallest(sm: SMResource, names: Any, counts: list[int], *, dry_r
             return None
         raise
     best: Layout | None = None
-    # The remaining SMs are one more group, of a different size: one of the partitions may use it.
+    # The remaining SMs form another group, of a different size; one of the partitions may use it.
     for served in [None, *range(len(counts))] if rest.sm_count else [None]:
         dealt: list[list[SMResource]] = []
         unused = list(groups)

@@ -21,7 +21,7 @@ LEFTOVER = "leftover"
 
 
 class PartitionError(ValueError):
-    """The device cannot be partitioned as requested; the text says what is possible."""
+    """The device cannot be partitioned as requested; the text states what is possible."""
 
 
 class PartitionRounded(UserWarning):
@@ -38,7 +38,7 @@ class Share:
 
     def __str__(self) -> str:
         rounded = self.requested and self.requested != self.sm_count
-        return f"{self.name}: {self.sm_count} SMs" + (f" ({self.requested} asked for)" if rounded else "")
+        return f"{self.name}: {self.sm_count} SMs" + (f" ({self.requested} requested)" if rounded else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Plan:
         lines = [f"{self.device_name}: {self.sm_count} SMs, in groups of {self.group_size}"]
         for share in self.shares:
             bar = "█" * max(1, round(share.sm_count * 40 / self.sm_count))
-            asked = f"  ({share.requested} asked for)" if share.requested not in (0, share.sm_count) else ""
+            asked = f"  ({share.requested} requested)" if share.requested not in (0, share.sm_count) else ""
             lines.append(f"  {share.name:<{width}}  {share.sm_count:>4}  {bar}{asked}")
         return "\n".join(lines)
 
@@ -83,9 +83,9 @@ class Partition:
     Attributes
     ----------
     name : str
-        The name; the position, if it was given no name.
+        The name, or the position if it has no name.
     requested, sm_count : int
-        The number of SMs that were requested, and the number it has according to the driver.
+        The number of SMs that were requested, and the number that the driver provided.
     context : Context
         The green context.
     """
@@ -223,9 +223,13 @@ def partition(
         A real or simulated device, with a driver for CUDA 12.4 or newer.
     request : sequence of int, or mapping of names to int
         The number of SMs of each partition: ``[16, 40]`` or ``{"control": 16, "vision": 40}``. A count that the
-        device cannot provide is rounded up, with a :class:`PartitionRounded` warning. exact : bool Raise an
-        error instead of rounding up. dry_run : bool Create nothing and return the plan. sharing_scope,
-        concurrency_limit : optional How the work of each partition reaches the device, on drivers from 13.1 on
+        device cannot provide is rounded up, with a :class:`PartitionRounded` warning.
+    exact : bool
+        Whether to raise an error instead of rounding up.
+    dry_run : bool
+        Whether to create nothing and return the plan.
+    sharing_scope, concurrency_limit : optional
+        How the work of each partition reaches the device, on drivers from 13.1 on
         (:class:`~penstock.gpu.WorkqueueResourceOptions`).
 
     Returns
@@ -307,7 +311,7 @@ def _parse(request: Request) -> tuple[list[str], list[int]]:
     for name, count in zip(names, counts, strict=True):
         if not isinstance(name, str) or not name or name == LEFTOVER:
             raise PartitionError(
-                f"a partition cannot be called {name!r}; use a non-empty name other than {LEFTOVER!r}"
+                f"a partition cannot be named {name!r}; use a non-empty name other than {LEFTOVER!r}"
             )
         if not isinstance(count, int) or isinstance(count, bool):
             raise TypeError(f"partition {name!r}: the SM count must be an int, got {count!r}")
@@ -328,7 +332,7 @@ def _does_not_fit(device: Device, counts: list[int]) -> PartitionError:
         fitting += 1
     requested = " + ".join(map(str, counts)) + (f" = {sum(counts)}" if len(counts) > 1 else "")
     return PartitionError(
-        f"{requested} SMs asked for, but {device.name} has {sm.sm_count}, in groups of "
+        f"{requested} SMs requested, but {device.name} has {sm.sm_count}, in groups of "
         f"{sm.coscheduled_alignment} (at least {sm.min_partition_size}); "
         f"after the first {fitting} of {len(counts)} partitions {remaining} SMs are left"
     )
@@ -349,4 +353,4 @@ def _by_name(items: Sequence[Any], name: str) -> Any:
     for item in items:
         if item.name == name:
             return item
-    raise KeyError(f"no partition is called {name!r}; there are {', '.join(item.name for item in items)}")
+    raise KeyError(f"no partition is named {name!r}; there are {', '.join(item.name for item in items)}")

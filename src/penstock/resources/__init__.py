@@ -1,6 +1,6 @@
 """The catalogue of resources: clocks, thread pools, streams and slices of a device.
 
-Each is imported when it is first used: most programs use none, and some import the runtime's streams.
+Each is imported when it is first used, because most programs use none and some import the runtime's streams.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class CudaGreenContext(StreamSource):
         self.pool.check(self.index)
 
     def create_stream(self, priority: int) -> ManagedStream:
-        """Make a stream whose work runs on this slice only; the caller closes it."""
+        """Create a stream whose work runs on this slice only; the caller closes it."""
         return self.pool.create_stream(priority, self.index)
 
     def _take(self) -> ManagedStream:

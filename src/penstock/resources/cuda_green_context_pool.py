@@ -19,7 +19,7 @@ __all__ = ["CudaGreenContextPool"]
 class CudaGreenContextPool(StreamSource):
     """The SMs of a device, divided into partitions.
 
-    The device is divided at the start of the first run that uses the pool, until the end of the last.
+    The device is divided from the start of the first run that uses the pool to the end of the last.
 
     Parameters
     ----------
@@ -30,15 +30,15 @@ class CudaGreenContextPool(StreamSource):
     flags
         Accepted for compatibility; must be 0.
     num_partitions
-        The number of partitions; not needed where `sms_per_partition` is given.
+        The number of partitions; not needed if `sms_per_partition` is given.
     sms_per_partition
-        The SMs of each, as a sequence or by name: ``[16, 40]`` or ``{"control": 16, "vision": 40}``. Empty means
-        equal shares. Counts that the device cannot give exactly are rounded up. The remaining SMs form a last
-        partition, named ``leftover``.
+        The number of SMs of each partition, as a sequence or by name: ``[16, 40]`` or ``{"control": 16, "vision":
+        40}``. Empty means equal shares. Counts that the device cannot provide exactly are rounded up. The remaining
+        SMs form a last partition, named ``leftover``.
     default_context_index
-        The default partition, by position or by name: the last one unless set.
+        The default partition, by position or by name; the last one unless set.
     min_sm_size
-        The smallest number of SMs that a partition may ask for.
+        The smallest number of SMs that may be requested for a partition.
     """
 
     divides = True
@@ -86,17 +86,17 @@ class CudaGreenContextPool(StreamSource):
 
     @property
     def sms_per_partition(self) -> list[int]:
-        """The SMs that were asked for, for each partition; empty for equal shares."""
+        """The number of SMs requested for each partition; empty for equal shares."""
         return list(self._request.values() if isinstance(self._request, dict) else self._request)
 
     @property
     def names(self) -> list[str]:
-        """The names of the partitions that were asked for; their positions where they have no names."""
+        """The names of the requested partitions, or their positions if they have no names."""
         return list(self._request) if isinstance(self._request, dict) else _numbers(self.num_partitions)
 
     @property
     def plan(self) -> gpu.Plan:
-        """The partitions that the device gives; nothing is made on it."""
+        """The partitions that the device would provide; nothing is created on it."""
         partitions = self._partitions
         if partitions is not None:
             return partitions.plan
@@ -108,11 +108,11 @@ class CudaGreenContextPool(StreamSource):
 
     @property
     def sm_counts(self) -> list[int]:
-        """The SMs that each partition gets, the leftover last."""
+        """The number of SMs that each partition gets, the leftover last."""
         return [share.sm_count for share in self.plan]
 
     def share(self, index: int | str | None = None) -> gpu.Share:
-        """Return what a partition gets, by position or by name, or the default one."""
+        """Return the share of a partition, by position or by name, or of the default one."""
         return self.plan[self._position(index, self.plan)]
 
     def partition(self, index: int | str | None = None) -> gpu.Partition:
@@ -120,28 +120,28 @@ class CudaGreenContextPool(StreamSource):
         with self._lock:
             if self._partitions is None:
                 raise RuntimeError(
-                    f"{self.name!r} divides device {self.dev_id} while a run uses it, and none does now; "
+                    f"{self.name!r} divides device {self.dev_id} only while a run uses it, and no run uses it now; "
                     "gpu.partition divides a device without a run"
                 )
             return self._partitions[self._position(index, self._partitions.plan)]
 
     def create_stream(self, priority: int, index: int | str | None = None) -> ManagedStream:
-        """Make a stream whose work runs on one partition only; the caller closes it."""
+        """Create a stream whose work runs on one partition only; the caller closes it."""
         context = self.partition(index).context
-        with gpu.on_device(self.dev_id):  # making a stream needs a current context
+        with gpu.on_device(self.dev_id):  # creating a stream needs a current context
             stream: Any = context.create_stream(gpu.StreamOptions(priority=priority))
         return ManagedStream(stream, self.dev_id, partial(create_event, self.dev_id))
 
     def check(self, index: int | str | None = None) -> None:
-        """Raise if the device cannot be divided like this, or has no such partition; nothing is made on it."""
+        """Raise if the device cannot be divided like this, or has no such partition; create nothing on it."""
         if gpu.backend() == "none":
-            # It is not known whether SMs remain, so the leftover is allowed.
+            # Without a device it is unknown whether SMs remain, so allow the leftover.
             self._position(index, [*self.names, "leftover"])
         else:
             self.share(index)
 
     def joined_with(self, other: StreamSource) -> str:
-        """Return the arguments of a pool with the partitions of both."""
+        """Return the arguments of a pool that has the partitions of both."""
         assert isinstance(other, CudaGreenContextPool)
         if not (self._request and other._request):
             return f"num_partitions={self.num_partitions + other.num_partitions}"
@@ -168,7 +168,7 @@ class CudaGreenContextPool(StreamSource):
         for name, count in zip(self.names, self.sms_per_partition, strict=False):
             if not isinstance(name, str) or not name or name == "leftover":
                 raise gpu.PartitionError(
-                    f"{self.name!r}: a partition cannot be named {name!r}; give a non-empty str other than "
+                    f"{self.name!r}: a partition cannot be named {name!r}; use a non-empty str other than "
                     "'leftover'"
                 )
             if not isinstance(count, int) or isinstance(count, bool):
@@ -177,12 +177,12 @@ class CudaGreenContextPool(StreamSource):
                 )
             if count < self.min_sm_size:
                 raise gpu.PartitionError(
-                    f"{self.name!r}: partition {name!r} asks for {count} SMs, which is less than "
+                    f"{self.name!r}: partition {name!r} requests {count} SMs, which is less than "
                     f"min_sm_size={self.min_sm_size}"
                 )
 
     def _position(self, index: int | str | None, shares: gpu.Plan | Sequence[str]) -> int:
-        """Return the position of the partition that is meant, from 0 on."""
+        """Return the position of the selected partition, counted from 0."""
         chosen = self.default_context_index if index is None else index
         names = [share if isinstance(share, str) else share.name for share in shares]
         if isinstance(chosen, str):
@@ -198,13 +198,13 @@ class CudaGreenContextPool(StreamSource):
             return chosen % count
         sizes = [share.sm_count for share in shares if not isinstance(share, str)]
         have = f"{count} partitions of {sizes} SMs" if sizes else f"at most {count} partitions"
-        raise gpu.PartitionError(f"{self.name!r} has {have}, so no index {chosen}; 0 to {count - 1}")
+        raise gpu.PartitionError(f"{self.name!r} has {have}, so no index {chosen}; use 0 to {count - 1}")
 
     def _device(self) -> Any:
         count = len(gpu.Device.get_all_devices())
         if self.dev_id >= count:
             raise gpu.PartitionError(
-                f"{self.name!r} divides device {self.dev_id}, and there are {count}, numbered from 0"
+                f"{self.name!r} divides device {self.dev_id}, but there are {count} devices, numbered from 0"
             )
         return gpu.Device(self.dev_id)
 

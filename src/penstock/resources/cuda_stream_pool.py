@@ -22,7 +22,7 @@ _NON_BLOCKING = 1
 
 
 class CudaStreamPool(StreamSource):
-    """Streams on one device, made as they are needed and destroyed at the end of the last run that uses them.
+    """Streams on one device, created when needed and destroyed at the end of the last run that uses them.
 
     Parameters
     ----------
@@ -31,15 +31,16 @@ class CudaStreamPool(StreamSource):
     dev_id
         The device.
     stream_flags
-        0, or 1 for streams that are not ordered with the default stream; those of a green context never are.
+        0, or 1 for streams that are not ordered with the default stream; streams of a green context never are.
     stream_priority
         0, or a negative number for a higher priority.
     reserved_size
-        The number of streams to make at the start of the run.
+        The number of streams to create at the start of the run.
     max_size
-        The largest number of streams; 0 means any number.
+        The maximum number of streams; 0 means no limit.
     cuda_green_context
-        The partition that the streams belong to; a pool means its default one. Without it they may use all SMs.
+        The partition that the streams belong to; a pool stands for its default partition. Without it, streams may
+        use all SMs.
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class CudaStreamPool(StreamSource):
                 )
             if cuda_green_context.dev_id != dev_id:
                 raise ValueError(
-                    f"{name!r} is on device {dev_id}, and its green context on device {cuda_green_context.dev_id}"
+                    f"{name!r} is on device {dev_id}, but its green context is on "
+                    f"device {cuda_green_context.dev_id}"
                 )
         self.dev_id = dev_id
         self.stream_flags = stream_flags
@@ -93,11 +95,11 @@ class CudaStreamPool(StreamSource):
 
     def check(self) -> None:
         """Raise if there is no such device."""
-        if self.dev_id and gpu.backend() != "none":  # if there is any device, there is the first
+        if self.dev_id and gpu.backend() != "none":  # device 0 exists if any device does
             count = len(gpu.Device.get_all_devices())
             if self.dev_id >= count:
                 raise GraphError(
-                    f"{self.name!r} is on device {self.dev_id}, and there are {count}, numbered from 0"
+                    f"{self.name!r} is on device {self.dev_id}, but there are {count} devices, numbered from 0"
                 )
 
     def _open(self) -> None:
@@ -125,7 +127,7 @@ class CudaStreamPool(StreamSource):
         if context is not None:
             managed = context.create_stream(self.stream_priority)
         else:
-            with gpu.on_device(self.dev_id):  # making a stream needs a current context
+            with gpu.on_device(self.dev_id):  # creating a stream needs a current context
                 stream: Any = gpu.Device(self.dev_id).create_stream(
                     options=gpu.StreamOptions(
                         nonblocking=bool(self.stream_flags & _NON_BLOCKING), priority=self.stream_priority

@@ -18,9 +18,9 @@ __all__ = ["MachineClock", "machine_clock"]
 class MachineClock(Clock):
     """The clock of a simulated machine.
 
-    It moves when every worker waits, to the next event of the device or the next time that a worker waits for. In
-    virtual time it jumps there: a pipeline takes no real time, and is the same in every run. In paced time it
-    takes as long by the wall clock.
+    When every worker waits, the clock moves to the next event of the device or the next time that a worker waits
+    for. In virtual time it jumps there: a pipeline takes no real time, and every run is the same. In paced time the
+    move takes as long by the wall clock.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class MachineClock(Clock):
         woken = False
 
         def is_woken() -> bool:
-            nonlocal woken  # called repeatedly, and by other threads too; a permit can be taken once
+            nonlocal woken  # called repeatedly, also by other threads, but a permit can be taken only once
             woken = woken or parker.take()
             return woken
 
@@ -76,10 +76,11 @@ class MachineClock(Clock):
 
 
 def machine_clock(fragment: Fragment | None) -> MachineClock | None:
-    """Return a clock of the simulated machine that a run will use, or None where the wall clock serves.
+    """Return a clock of the simulated machine that a run will use, or None if the run uses the wall clock.
 
-    The wall clock serves where there is no simulated machine, or one in real time. The machine that the environment
-    describes is made here if the run is certain to use it; a run that needs no device makes none.
+    A run uses the wall clock if there is no simulated machine, or if the machine is in real time. The machine that
+    the environment describes is created here if the run is certain to use it; a run that needs no device creates
+    none.
     """
     machine = _machine_of(fragment)
     if machine is None or machine.timeline.is_wall:
@@ -107,7 +108,7 @@ def _machine_of(fragment: Fragment | None) -> Machine | None:
 
 
 def _has_streams(fragment: Fragment | None) -> bool:
-    """Return whether an operator was given a source of streams, which a run opens."""
+    """Return whether an operator was given a source of streams; a run opens every source."""
     from penstock._runtime import source_of
 
     return fragment is not None and any(source_of(operator) is not None for operator in fragment.graph)

@@ -42,7 +42,7 @@ class ManualClock(Clock):
             self._now = max(self._now, target_time_ns)
 
     def seconds_until(self, target_time_ns: int) -> float | None:
-        """Return 0 for a time that has come; None for another, which no real sleep would reach."""
+        """Return 0 for a time that has passed, or None for a later one, which no real sleep would reach."""
         return 0.0 if target_time_ns <= self._now else None
 
     def jump_to(self, target_time_ns: int) -> bool:

@@ -25,7 +25,7 @@ class RealtimeClock(Clock):
     initial_time_offset
         The seconds that the clock shows when a run begins.
     initial_time_scale
-        The seconds of the clock in a real second.
+        The number of clock seconds per real second.
     use_time_since_epoch
         Whether to show the time since the epoch, plus the offset, instead of the time since the run began.
     """
@@ -54,8 +54,8 @@ class RealtimeClock(Clock):
     def initialize(self) -> None:
         """Start from the offset."""
         start = self._offset + (time.time() if self._since_epoch else 0.0)
-        # The time shown at a reference moment, that moment, and the scale since then. One object, so that a thread
-        # that reads it while another changes the scale sees either all of the old one or all of the new one.
+        # The time shown at a reference moment, that moment, and the scale since then. They form one object, so that
+        # a thread that reads it while another changes the scale sees either all old or all new values.
         self._reading = (round(start * 1e9), time.monotonic_ns(), self._initial_scale)
 
     def timestamp(self) -> int:
@@ -64,7 +64,7 @@ class RealtimeClock(Clock):
             reading = self._reading
             shown, reference, scale = reading
             passed = time.monotonic_ns() - reference
-            if reading is self._reading:  # else the scale changed before or after the moment that was read
+            if reading is self._reading:  # otherwise the scale changed around the moment that was read
                 return shown + (passed if scale == 1.0 else round(passed * scale))
 
     def sleep_until(self, target_time_ns: int) -> None:
@@ -79,7 +79,7 @@ class RealtimeClock(Clock):
         return (target_time_ns - shown) / scale / 1e9 - (time.monotonic_ns() - reference) / 1e9
 
     def set_time_scale(self, time_scale: float) -> None:
-        """Set the seconds of the clock in a real second, from now on."""
+        """Set the number of clock seconds per real second, from now on."""
         if time_scale <= 0:
             raise ValueError(f"clock {self.name!r}: the time scale must be positive, not {time_scale}")
         with self._changed:
@@ -92,5 +92,5 @@ class RealtimeClock(Clock):
             announce()
 
     def watch(self, announce: Callable[[], None] | None) -> None:
-        """Set the function to call when the scale was changed."""
+        """Set the function to call after a change of the scale."""
         self._announce = announce

@@ -16,7 +16,7 @@ __all__ = ["SyntheticClock"]
 
 
 class SyntheticClock(Clock):
-    """Time that moves only by `advance_to` and `advance_by`, from an operator or from any thread."""
+    """Time that moves only when an operator or any thread calls `advance_to` or `advance_by`."""
 
     def __init__(
         self, fragment: Fragment | None = None, initial_timestamp: int = 0, *, name: str = "synthetic_clock"
@@ -67,9 +67,9 @@ class SyntheticClock(Clock):
             self._moved.wait_for(lambda: self._now >= target_time_ns)
 
     def seconds_until(self, target_time_ns: int) -> float | None:
-        """Return 0 for a time that has come; None for another, which is announced (`watch`)."""
+        """Return 0 for a time that has passed, or None for a later one, which will be announced (`watch`)."""
         return 0.0 if target_time_ns <= self._now else None
 
     def watch(self, announce: Callable[[], None] | None) -> None:
-        """Set the function to call when the time was moved."""
+        """Set the function to call after the time was moved."""
         self._announce = announce

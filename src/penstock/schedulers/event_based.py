@@ -13,14 +13,14 @@ __all__ = ["EventBasedScheduler"]
 
 
 class EventBasedScheduler(MultiThreadScheduler):
-    """Runs operators on `worker_thread_number` threads, and on those of the fragment's thread pools.
+    """Runs operators on `worker_thread_number` threads and on the threads of the fragment's thread pools.
 
-    It is the same as `MultiThreadScheduler`, under the name that programs for the Holoscan SDK use.
+    It is the same scheduler as `MultiThreadScheduler`, under the name that programs for the Holoscan SDK use.
 
     Parameters
     ----------
     worker_thread_number
-        The number of threads for operators that are in no thread pool.
+        The number of threads for operators without a thread pool.
     enable_queue_stealing, steal_scan_limit, enable_worker_postcheck_fastpath
         Accepted for compatibility: the workers share one queue, so there is nothing to steal.
     """

@@ -14,7 +14,7 @@ __all__ = ["GreedyScheduler"]
 
 
 class GreedyScheduler(Scheduler):
-    """Runs one operator at a time, on the thread that called `run`, without locks and other threads."""
+    """Runs one operator at a time, on the thread that called `run`, without locks or other threads."""
 
     def execute(self, engine: Engine) -> None:
         """Run until the engine is finished."""

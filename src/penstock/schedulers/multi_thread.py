@@ -17,7 +17,7 @@ __all__ = ["MultiThreadScheduler"]
 
 
 class MultiThreadScheduler(Scheduler):
-    """Runs operators on `worker_thread_number` threads, and on those of the fragment's thread pools.
+    """Runs operators on `worker_thread_number` threads and on the threads of the fragment's thread pools.
 
     In the Holoscan SDK this scheduler polls. Here it waits for events, as the others do, and
     `check_recession_period_ms` matters only for users' conditions that must be polled.
@@ -25,7 +25,7 @@ class MultiThreadScheduler(Scheduler):
     Parameters
     ----------
     worker_thread_number
-        The number of threads for operators that are in no thread pool.
+        The number of threads for operators without a thread pool.
     pin_cores
         The CPU cores that those threads may use; any unless given.
     strict_job_thread_pinning
@@ -48,7 +48,7 @@ class MultiThreadScheduler(Scheduler):
             raise ValueError(f"worker_thread_number must be at least 1, not {worker_thread_number}")
         self.worker_thread_number = worker_thread_number
         self.pin_cores = tuple(pin_cores or ())
-        # Accepted for compatibility: a thread that an operator is pinned to never runs another one.
+        # Accepted for compatibility: a thread that an operator is pinned to never runs another operator.
         self.strict_job_thread_pinning = strict_job_thread_pinning
 
     @property

@@ -8,7 +8,7 @@ written with ctypes would run Python code while an exception propagates, which i
 that they reject. `relabel` changes a capsule that NumPy has just created, where NumPy cannot express the
 element type or device.
 
-Reading a capsule takes about half of the time of `as_tensor` (benchmarks/tensor.py).
+Reading a capsule takes about half the time of `as_tensor` (benchmarks/tensor.py).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def read(capsule: Any) -> Description:
 
 
 def relabel(capsule: Any, element: DLDataType, device: DLDevice) -> None:
-    """Change the element type and the device in a capsule that was just created and that no one else has seen."""
+    """Change the element type and the device in a capsule that was just created and is not shared yet."""
     address, name = _open(capsule)
     struct.pack_into("=BBH", (ctypes.c_char * 4).from_address(address + _element_at[name]), 0, *element)
     struct.pack_into("=ii", (ctypes.c_char * 8).from_address(address + _device_at[name]), 0, *device)
@@ -114,7 +114,7 @@ class ConsumedCapsule:
             self.description = read(capsule)
             self._address, name = _open(capsule)
             deleter = ctypes.c_void_p.from_address(self._address + _deleter_at[name]).value
-            # From now on the capsule frees nothing, and no one else can consume it.
+            # From now on the capsule frees nothing and cannot be consumed again.
             _set_name(capsule, _USED[name])
             self._deleter = _Deleter(deleter) if deleter else None
 

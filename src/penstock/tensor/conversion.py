@@ -3,10 +3,9 @@
 DLPack is tried first: it supports the most element types and names the device of the memory. The array
 interfaces follow, for objects without DLPack.
 
-:mod:`penstock.tensor.libraries` explains how the stream of the data is found. An array interface has an entry
-for it, which is used unless ``PENSTOCK_ARRAY_INTERFACE_SYNC=0`` says that everything is already ordered. The
-variable is read whenever an interface names a stream, which costs half a microsecond there and nothing
-elsewhere.
+:mod:`penstock.tensor.libraries` explains how the stream of the data is found. An array interface has an entry for
+it, which is used unless ``PENSTOCK_ARRAY_INTERFACE_SYNC=0`` declares that everything is already ordered. The
+variable is read only when an interface names a stream, which costs half a microsecond.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ def as_tensor(obj: Any, *, stream: int | None = None) -> Tensor:
         The tensor keeps it alive.
     stream
         A stream to order after the work on the array; the tensor then belongs to that stream. By default nothing
-        waits: the tensor remembers the stream that its data is computed on.
+        waits: the tensor records the stream on which its data is computed.
 
     Raises
     ------
     TensorError
-        If the object supports none of the protocols, or describes something that cannot be a tensor.
+        If the object supports none of the protocols, or its description is not a valid tensor.
     """
     if type(obj) is Tensor:
         if stream is None or not obj.device.is_cuda:
@@ -133,7 +132,7 @@ def _from_dlpack(obj: Any, library: Library, pending_work: PendingWork | None, i
     description = capsules.read(capsule)
     if library.is_immutable:
         description = (*description[:5], True)
-    # The capsule is kept, too: an owner may export memory that it does not keep alive itself.
+    # The capsule is kept too: an owner may export memory that it does not keep alive itself.
     return Tensor._create(description, obj, obj, pending_work, capsule)
 
 
@@ -153,7 +152,7 @@ def _from_cuda_array_interface(
 
 
 def _interface_streams_count() -> bool:
-    """Return whether the streams that array interfaces name have to be waited for."""
+    """Return whether to wait for the streams that array interfaces name."""
     setting = os.environ.get("PENSTOCK_ARRAY_INTERFACE_SYNC", "1")
     if setting not in ("0", "1"):
         raise TensorError(f"PENSTOCK_ARRAY_INTERFACE_SYNC={setting!r}: must be one of 0, 1")
@@ -226,7 +225,7 @@ def _locate(description: Description, obj: Any) -> tuple[Description, Any]:
     try:
         view = _cuda_view(Tensor._create(description, obj, None, None))
     except Exception as error:
-        raise TensorError(f"no CUDA device knows the pointer {description[0]:#x} ({error})") from error
+        raise TensorError(f"the pointer {description[0]:#x} belongs to no CUDA device ({error})") from error
     device = DLDevice(*view.__dlpack_device__())
     return (*description[:4], device, description[5]), view
 

@@ -72,7 +72,7 @@ def compute_layout(shape: tuple[int, ...], steps: tuple[int, ...] | None, unit: 
 
 
 def invalid_address(data: int, first: int, end: int) -> TensorError:
-    """Return the error for elements at addresses where there can be no memory."""
+    """Return the error for elements at addresses that cannot be memory."""
     if not data:
         return TensorError("its address is 0, but it has elements; only an empty array may have no address")
     return TensorError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class TensorError(TypeError):
-    """An object cannot be a tensor; the text says what it is, what was tried, and what would work."""
+    """An object cannot be a tensor; the text states what it is, what was tried, and what would work."""
 
 
 def type_name(obj: object) -> str:

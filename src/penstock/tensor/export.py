@@ -1,14 +1,14 @@
 """Requesting DLPack capsules from arrays, and creating the capsules of read-only tensors.
 
-**Read-only memory.** Since version 1.0, DLPack can mark memory as read-only. JAX and TensorFlow export the form
-before that. The capsule of a read-only tensor is therefore created by NumPy, from a view of the same memory
-with elements of the same size, and then relabeled with the right type and device. NumPy never accesses the
-memory, so it may be GPU memory. This costs 5 µs; a capsule of a NumPy array costs less than 1 µs.
+**Read-only memory.** Since version 1.0, DLPack can mark memory as read-only. JAX and TensorFlow export the older
+form. The capsule of a read-only tensor is therefore created by NumPy, from a view of the same memory with elements
+of the same size, and then relabeled with the right type and device. NumPy never accesses the memory, so it may be
+GPU memory. This costs 5 µs; a capsule of a NumPy array costs less than 1 µs.
 
-**Consumers.** The protocol does not name the consumer, but two of them need special treatment. JAX requests the
-old form and never writes, so it may have read-only memory that is not marked. PyTorch requests the new form and
-writes despite the mark (2.13), so the program is warned, as `torch.from_numpy` does. Both make the request from
-Python code, so the caller's module identifies them. Every other consumer is treated as the protocol says.
+**Consumers.** The protocol does not name the consumer, but two of them need special treatment. JAX requests the old
+form and never writes, so it may have read-only memory that is not marked. PyTorch requests the new form and writes
+despite the mark (2.13), so the program is warned, as `torch.from_numpy` does. Both make the request from Python
+code, so the caller's module identifies them. Every other consumer is treated as the protocol specifies.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def request_capsule(
         return array.__dlpack__(stream=stream, max_version=max_version)
     except TypeError as refused:
         if not (isinstance(max_version, tuple) and len(max_version) == 2):
-            raise  # a mistake of the consumer, which says nothing about the type
+            raise  # a mistake of the consumer, unrelated to the type
         try:
             capsule = array.__dlpack__(
                 stream=stream
             )  # if the form was not the reason, this raises the real error
-        except Warning:  # where warnings are errors: only says that the form is old
+        except Warning:  # warnings are errors, and this one only reports the old form
             raise refused from None
         _old_style.add(kind)
         return capsule
@@ -85,7 +85,7 @@ def make_read_only_capsule(
     can_say_read_only = max_version is not None and max_version[0] >= 1
     if not can_say_read_only and library not in _NEVER_WRITES:
         raise tensor._export_error(
-            "it is read-only, and the old form, which was requested, cannot say so. Request it with "
+            "it is read-only, and the requested old form cannot express that. Request it with "
             "max_version=(1, 0), or a copy with copy=True; numpy.asarray and cupy.asarray accept it as it is"
         )
     if library == "torch":

@@ -1,7 +1,7 @@
 """The array interfaces, version 3: NumPy's for host memory, and the CUDA array interface for GPU memory.
 
-Implementations write the dict by hand, so every entry is checked before it is used. An error names the entry
-and says what would be right.
+Implementations write the dict by hand, so every entry is checked before it is used. An error names the entry and
+states what would be right.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.tensor.types import DLDataType, DLDevice, element_from_typestr
 if TYPE_CHECKING:
     from penstock.tensor.tensor import Tensor
 
-_VERSIONS = range(4)  # RMM writes 0, DALI and PyCUDA 2; the entries read here are the same in all
+_VERSIONS = range(4)  # RMM writes 0, DALI and PyCUDA write 2; the entries read here are the same in all
 
 
 def read(interface: Any, device: DLDevice) -> Description:

@@ -1,14 +1,14 @@
-"""What the protocols leave open, library by library.
+"""Differences between libraries that the protocols do not cover.
 
-**The stream of an array.** CuPy and PyTorch have a current stream, on which they compute an array, so they are
-asked for it. For every other library DLPack's handshake is used: it names a stream of ours, and the library
-orders that stream after its own work.
+**The stream of an array.** CuPy and PyTorch compute an array on their current stream, so that stream is used. For
+every other library, DLPack's handshake passes one of penstock's streams, and the library orders that stream after
+its own work.
 
 **Requesting no ordering.** The standard uses -1. JAX takes every number for a handle and uses None instead.
 TensorFlow accepts no stream and exports only complete data.
 
 **Read-only memory.** The arrays of JAX and TensorFlow are immutable, but both export DLPack's old form, which
-cannot express that. Older versions of PyArrow do, too. Their arrays are treated as read-only here.
+cannot express that. So do older versions of PyArrow. Their arrays are treated as read-only here.
 
 **Masks.** A masked array exports its data without the mask, so it is rejected.
 
@@ -39,7 +39,7 @@ class Library(NamedTuple):
     takes_stream: bool = True
     # Returns the description of an array, if there is a faster way than reading a capsule.
     describe: Callable[[Any, tuple[int, int]], Description] | None = None
-    # Whether its arrays are read-only, whatever their capsules say.
+    # Whether its arrays are read-only, regardless of their capsules.
     is_immutable: bool = False
     # Why its arrays cannot be tensors, and what to do instead.
     refusal: str | None = None

@@ -1,10 +1,10 @@
 """Conversion between tensors and OpenCV's GpuMat, which supports none of the array protocols.
 
-**Lifetimes.** A tensor keeps its mat alive, as it does any array. A mat over the memory of a tensor does not
-keep the tensor alive, and nothing can be attached to it: it has no attributes and no weak references, and an
-instance of a subclass crashes the interpreter when it is freed (OpenCV 4.14 and 5.0). Mats and their tensors
-are therefore kept in a list. Each call removes the mats that nothing else references. The tensors that are kept
-too long are thus at most those that were in use at the last call.
+**Lifetimes.** A tensor keeps its mat alive, as it does any array. A mat over the memory of a tensor does not keep
+the tensor alive, and nothing can be attached to it: it has no attributes and no weak references, and an instance of
+a subclass crashes the interpreter when it is freed (OpenCV 4.14 and 5.0). Mats and their tensors are therefore kept
+in a list. Each call removes the mats that nothing else references. So only tensors that were in use at the last
+call may be kept too long.
 
 **Types.** `type()` encodes depth and channels in a way that changed with OpenCV 5. The numbers of the depths
 and the names of the constants did not change.
@@ -48,9 +48,11 @@ def gpumat_to_tensor(mat: Any, *, stream: int | None = None) -> Tensor:
     Parameters
     ----------
     mat : cv2.cuda.GpuMat
-        With one channel it becomes a tensor of (rows, columns), with several one of (rows, columns, channels).
-        Rows may have padding between them. The tensor keeps the mat alive. stream The stream that OpenCV
-        computes the data on, since a GpuMat does not know it. None if the data is complete.
+        With one channel it becomes a tensor of (rows, columns), with several a tensor of (rows, columns, channels).
+        Rows may have padding between them. The tensor keeps the mat alive.
+    stream
+        The stream on which OpenCV computes the data, because a GpuMat does not record it; None if the data is
+        complete.
 
     Raises
     ------
@@ -63,7 +65,7 @@ def gpumat_to_tensor(mat: Any, *, stream: int | None = None) -> Tensor:
     if element.typestr is None:
         raise TensorError(
             f"a GpuMat of CV_{name} cannot be a tensor: the CUDA array interface has no name for {element.name}; "
-            "convertTo(cv2.CV_32F) gives one that can"
+            "use convertTo(cv2.CV_32F) first"
         )
     columns, rows = mat.size()
     channels = mat.channels()

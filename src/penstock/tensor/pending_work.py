@@ -47,7 +47,7 @@ class StreamWork:
 
 
 def stream_of(handle: int) -> Any:
-    """Return the device's stream object for a handle as the array protocols give it."""
+    """Return the device's stream object for a handle of the array protocols."""
     if isinstance(handle, gpu.StreamHandle):
         return handle.stream
     if handle in (0, LEGACY_DEFAULT_HANDLE):

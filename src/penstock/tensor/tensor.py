@@ -37,7 +37,7 @@ class Tensor:
     dl_dtype
         The element type as DLPack describes it; `dtype` is NumPy's.
     is_readonly
-        Whether the memory must not be written to: its owner says so, or is immutable like JAX's arrays.
+        Whether the memory must not be written to, because its owner is read-only or immutable like JAX's arrays.
     owner
         The original array.
     """
@@ -103,7 +103,7 @@ class Tensor:
         return self._with_pending_work(self._pending_work)
 
     def __reduce__(self) -> Any:
-        # The copy would have another owner, elsewhere, but the old address.
+        # The copy would have a new owner elsewhere, but the old address.
         raise TypeError("a Tensor owns no memory, so it cannot be pickled or deep-copied; its owner may be")
 
     # Properties of the array.
@@ -194,7 +194,7 @@ class Tensor:
         if strides and min(strides) < 0 and self._has_negative_stride():
             library = "cupy" if self.device.is_cuda else "numpy"
             raise self._export_error(
-                "it has a negative stride, on which some libraries end the process. Send "
+                "it has a negative stride, and some libraries abort the process on one. Send "
                 f"{library}.ascontiguousarray(array) or array.copy() instead; {library}.asarray accepts it as it is"
             )
         if self.device.is_cuda:
@@ -213,7 +213,7 @@ class Tensor:
             raise
 
     def _has_negative_stride(self) -> bool:
-        """Return whether elements lie before the first one, on which PyTorch ends the process (2.13)."""
+        """Return whether elements lie before the first one; PyTorch aborts the process on such a tensor (2.13)."""
         pairs = zip(self.shape, self.strides, strict=True)
         return self.size > 0 and any(extent > 1 and stride < 0 for extent, stride in pairs)
 
@@ -269,7 +269,7 @@ class Tensor:
         interface["stream"] = self.stream
         strides = self.strides
         if strides and min(strides) < 0 and self._has_negative_stride():
-            # PyTorch would end the process, but it rejects read-only memory. CuPy and Numba ignore the flag.
+            # PyTorch would abort the process, but it rejects read-only memory. CuPy and Numba ignore the flag.
             interface["data"] = (self.data, True)
         return interface
 
@@ -282,7 +282,7 @@ class Tensor:
         return interfaces.write(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Return a NumPy array, or raise an error where NumPy would otherwise create an array of one object."""
+        """Return a NumPy array, or raise an error instead of letting NumPy create an array of one object."""
         import numpy as np
 
         try:

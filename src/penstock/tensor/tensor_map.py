@@ -61,7 +61,7 @@ class TensorMap(dict[str, Tensor]):
         self[name] = array
 
     def get(self, name: str = "", default: Any = None) -> Any:
-        """Return the tensor with that name, or the only one if no name is given; the default if there is none."""
+        """Return the tensor with that name, or without a name the only tensor; the default if there is none."""
         if not name and len(self) == 1:
             return next(iter(self.values()))
         return super().get(name, default)
@@ -75,7 +75,7 @@ def as_message(
 ) -> Any:
     """Return the message for an emitted dict, TensorMap or Tensor: a TensorMap or a Tensor.
 
-    A dict is returned as it is if one of its values is not an array.
+    A dict is returned unchanged if one of its values is not an array.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def as_message(
     pending_work
         The sender's work that produces the data; by default each array names its own.
     sender
-        The operator and the output that emit it; errors of the tensors name them, at the sender and the receiver.
+        The operator and the output that emit it; the tensors' errors name them, at the sender and the receiver.
     """
     if type(data) is Tensor:
         return data if pending_work is None else as_pending_tensor(data, pending_work)

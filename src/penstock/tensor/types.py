@@ -122,7 +122,7 @@ _NAMES = {
 }
 _SIZED_BY_NAME = frozenset(range(6, 18))  # their names include the bits
 _LETTERS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
-# The sizes that the array interfaces can name. They could not say which of the many 8-bit floats is meant.
+# The sizes that the array interfaces can name. They cannot distinguish the various 8-bit floats.
 _SIZES = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64, 128), "c": (64, 128, 256), "b": (8,)}
 _OF_TYPESTR = {
     f"{order}{letter}{bits // 8}": DLDataType(code, bits)

@@ -1,4 +1,4 @@
-"""Tests of operators: run one by itself on given inputs, and look at what it emitted."""
+"""Tools for testing operators: run an operator by itself on given inputs, and inspect what it emitted."""
 
 from __future__ import annotations
 

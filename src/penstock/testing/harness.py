@@ -86,7 +86,7 @@ class _Due(Condition):
 
 
 class Collector(Operator):
-    """Collects all that one output emits."""
+    """Collects everything that one output emits."""
 
     def __init__(self, fragment: Fragment, name: str) -> None:
         self.collected: list[Message] = []
@@ -101,7 +101,7 @@ class Collector(Operator):
         self.began = self.fragment.scheduler().clock.timestamp()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Receive what waits, with metadata and times."""
+        """Receive the waiting messages, with metadata and times."""
         assert self._node is not None
         waiting = self._node.receiver("in")
         carried = [waiting.peek(number) for number in range(waiting.size)]

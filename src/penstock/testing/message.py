@@ -21,10 +21,10 @@ class Message:
     metadata
         The metadata that travels with it.
     acq_timestamp
-        When it was acquired, in nanoseconds; None where that is not known.
+        When the value was acquired, in nanoseconds; None if unknown.
     at
-        When it is sent, counted from the start of the run: a duration such as ``"40ms"``, or None for as soon as
-        there is room. For an emitted message, when it was emitted, in nanoseconds.
+        When it is sent, counted from the start of the run: a duration such as ``"40ms"``, or None to send it as
+        soon as there is room. For an emitted message, when it was emitted, in nanoseconds.
     """
 
     data: Any

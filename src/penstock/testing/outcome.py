@@ -20,11 +20,11 @@ class Outcome(Mapping[str, list[Any]]):
     operator
         The operator, as its last compute and `stop` left it.
     messages
-        What it emitted, by output, with metadata and times.
+        The emitted messages, by output, with metadata and times.
     steps
         The number of its computes.
     not_received
-        The number of messages that it never received, by input; empty where it received all.
+        The number of messages that it never received, by input; empty if it received all.
     """
 
     def __init__(

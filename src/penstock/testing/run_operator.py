@@ -1,9 +1,9 @@
 """run_operator: one operator in a pipeline of its own, from given inputs to what it emits.
 
-The operator runs as in any application: its conditions hold, its queues have their declared lengths, and its
+The operator runs as in any application: its conditions apply, its queues have their declared lengths, and its
 exceptions are raised unchanged. A feeder is connected to each input and a collector to each output. Time is
 virtual: a test of a ten-minute timeout takes a millisecond. Calling `compute` with mock contexts would be simpler,
-but would not test the operator as a pipeline runs it.
+but would not run the operator as a pipeline does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.testing.outcome import Outcome
 
 __all__ = ["run_operator"]
 
-# A run with more steps than this, and this many more for each message, is considered endless.
+# A run with more steps than this, plus this many for each message, is considered endless.
 _MAX_STEPS = 10_000
 _MAX_STEPS_PER_MESSAGE = 1_000
 
@@ -44,30 +44,30 @@ def run_operator(
     Parameters
     ----------
     operator
-        An operator class, a function with ``@op``, or any function that takes an application and makes an operator,
-        such as ``lambda app: Blur(app, CountCondition(app, 3), sigma=2)``.
+        An operator class, a function with ``@op``, or any function that takes an application and creates an
+        operator, such as ``lambda app: Blur(app, CountCondition(app, 3), sigma=2)``.
     inputs
-        The messages for each input, ``{"frame": [a, b]}``; a plain list where there is one input. For an input with
-        any number of connections, a list for each connection. A :class:`Message` in place of a value adds metadata,
+        The messages for each input, ``{"frame": [a, b]}``; a plain list if there is one input. For an input with
+        any number of connections, a list for each connection. A :class:`Message` instead of a value adds metadata,
         a timestamp and the time at which it is sent.
     steps
-        The largest number of computes; no limit unless given.
+        The maximum number of computes; no limit unless given.
     scheduler
-        A function that makes the scheduler; greedy unless given.
+        A function that creates the scheduler; greedy unless given.
     **parameters
         The operator's parameters.
 
     Returns
     -------
     Outcome
-        What each output emitted, as in ``outcome["out"]``, and the operator.
+        The values that each output emitted, as in ``outcome["out"]``, and the operator.
     """
     app = _SingleOperator(operator, inputs, steps, scheduler, parameters)
     with _device_in_virtual_time():
         app.run()
     if steps is None and app.counter.has_ended_it:
         raise RuntimeError(
-            f"operator {app.operator.name!r} was still running after {app.counter.steps} steps: give steps=... "
+            f"operator {app.operator.name!r} was still running after {app.counter.steps} steps; pass steps=... "
             "for an operator that does not end by itself, and check that it receives its messages"
         )
     return Outcome(
@@ -101,11 +101,11 @@ class _SingleOperator(Application):
         self._feeders: list[tuple[str, Feeder]] = []
 
     def compose(self) -> None:
-        """Make the operator, and connect a feeder to each input and a collector to each output."""
+        """Create the operator, and connect a feeder to each input and a collector to each output."""
         if self._make_scheduler is not None:
             self.scheduler(self._make_scheduler(self))
         else:
-            # The clock of the simulated machine, where there is one: the device and the pipeline share it.
+            # Use the simulated machine's clock if there is one, so that the device and the pipeline share it.
             self.scheduler(GreedyScheduler(self, clock=machine_clock(self) or ManualClock(self)))
         self.operator = operator = self._make_operator()
         fed = self._connections(operator)
@@ -132,8 +132,8 @@ class _SingleOperator(Application):
         made = make(self, **self._parameters)
         if not isinstance(made, Operator):
             raise TypeError(
-                f"run_operator takes an Operator class, a function with @op, or a function that makes an operator "
-                f"of an application; {make!r} gave {made!r}"
+                f"run_operator takes an Operator class, a function with @op, or a function that creates an "
+                f"operator in an application; {make!r} returned {made!r}"
             )
         return made
 
@@ -186,9 +186,10 @@ class _SingleOperator(Application):
 
 
 def _device_in_virtual_time() -> AbstractContextManager[Any]:
-    """Return a simulated machine in virtual time, where this process simulates and the current one is in real time.
+    """Return a simulated machine in virtual time, or an empty context if none is needed.
 
-    It is otherwise like the current one. A test should not have to wait for real time.
+    A test should not have to wait for real time. If the simulated machine in use is not in virtual time, the new
+    machine replaces it and is otherwise the same.
     """
     if gpu.backend() != "sim":
         return nullcontext()

@@ -383,7 +383,7 @@ def test_when_two_operators_raise_the_first_comes_out_and_the_second_is_attached
         f"ZeroDivisionError: {name} (raised in compute of operator {name!r} (Step))"
         for name in (first, second)
     ]
-    log.wait_for("an error beside the one that comes out of run()")
+    log.wait_for("an error in addition to the one that run() raises")
 
 
 def test_a_run_that_is_interrupted_keeps_nothing_of_its_operators(log: Log) -> None:

@@ -221,7 +221,7 @@ def test_an_operator_that_was_made_and_never_added_is_refused_by_name() -> None:
 
     app = App(compose)
     with pytest.raises(
-        GraphError, match=r"operator 'lost' \(Step\) was made in compose .*add_flow.*add_operator"
+        GraphError, match=r"operator 'lost' \(Step\) was created in compose .*add_flow.*add_operator"
     ):
         app.run()
     with pytest.raises(GraphError, match="operator 'lost'"):

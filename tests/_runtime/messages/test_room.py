@@ -380,10 +380,11 @@ def test_of_two_numbers_of_places_at_one_output_both_hold(
 
 def test_more_room_than_there_is_is_an_error_that_says_what_would_be_right() -> None:
     with pytest.raises(
-        GraphError, match=r"emits up to 3 messages at once .* holds 2; declare that input with size=3 or more"
+        GraphError,
+        match=r"emits up to 3 messages at once, but .* holds 2; declare that input with size=3 or more",
     ):
         run(lambda app: app.add_flow(burst(app, "a", 3, 1), batch(app, [], 2)))
-    with pytest.raises(GraphError, match=r"waits for room for 3 messages .* holds 2"):
+    with pytest.raises(GraphError, match=r"waits for room for 3 messages.* holds 2"):
         run(lambda app: app.add_flow(burst(app, "a", 3, 1, condition=True), batch(app, [], 2)))
 
 

@@ -37,7 +37,7 @@ def test_an_operator_that_was_given_two_sources_of_streams_is_refused(
         lambda app, make=make, name=name: make(app, name=name) for make, name in zip(makes, "ab", strict=True)
     ]
     with pytest.raises(
-        GraphError, match=rf"operator 'step' .* was given two: {first} and {second}; give it one"
+        GraphError, match=rf"operator 'step' .* was given two: {first} and {second}; pass one"
     ):
         composed(*given)
 

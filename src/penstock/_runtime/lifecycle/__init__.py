@@ -1,1 +1,1 @@
-"""A run from composing to its outcome."""
+"""A run, from composing to its outcome."""

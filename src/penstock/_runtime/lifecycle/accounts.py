@@ -1,9 +1,9 @@
-"""Accounts: what each operator of a run did, from what the run knows anyway.
+"""Accounts: what each operator did in a run, derived from state that the run keeps anyway.
 
-The computes follow from the count of those left (`Node.granted`). The queues know what was dropped and what was
-left. Counting every message has a cost: one counter in `emit` slowed the step of `benchmarks.chain` by 4 to 6 %. So
-messages are counted only where a program asks for it (`Application.count_messages`), by queues placed in front of
-the real ones.
+The number of computes follows from the number of computes left (`Node.granted`). The queues count dropped and
+remaining messages. Counting every message has a cost: one counter in `emit` slowed the step of `benchmarks.chain`
+by 4 to 6 %. So messages are counted only if a program requests it (`Application.count_messages`), by queues placed
+in front of the real ones.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["count_messages", "operators_of"]
 
 
 def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
-    """Return what each operator did; called when the run is over and the queues hold what was left."""
+    """Return what each operator did; called when the run is over, while the queues still hold their messages."""
     arrived: dict[Queue, int] | None = None
     for node in engine.nodes:
         for port in node.output.ports.values():
             for queue in dict.fromkeys(port.queues):
                 if isinstance(queue, _Tally) and not queue.is_summed:
-                    queue.is_summed = True  # an output's only name is known twice, by that name and by ""
+                    queue.is_summed = True  # a single output is listed twice, by its name and by ""
                     arrived = {} if arrived is None else arrived
                     arrived[queue.behind] = arrived.get(queue.behind, 0) + queue.passed_on
     return {node.name: _account(node, arrived) for node in engine.nodes}
@@ -83,7 +83,7 @@ def count_messages(engine: Engine) -> None:
 
 
 class _Tally(Queue):
-    """Stands in front of a queue and counts what one output puts in: with room for none, it is offered each."""
+    """A queue in front of a real one that counts messages of one output; with capacity 0, `offer` gets each."""
 
     __slots__ = ("behind", "is_summed", "passed_on")
 

@@ -1,4 +1,4 @@
-"""Assembly: from what a program declared to the nodes and queues of a run."""
+"""Assembly: create the nodes and queues of a run from a program's declarations."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = ["assemble"]
 
 _NONE = ConditionType.NONE
 
-# Held while a condition is given to a node: two applications may be assembled at once.
+# Held while a condition is assigned to a node, because two applications may be assembled at once.
 _GIVING = threading.Lock()
 
 
 def assemble(fragment: Fragment) -> Engine:
-    """Make the engine that runs the composed graph of `fragment`."""
+    """Create the engine that runs the composed graph of `fragment`."""
     scheduler = fragment.scheduler()
     scheduler.choose_clock()
     engine = Engine(scheduler)
@@ -65,7 +65,7 @@ def assemble(fragment: Fragment) -> Engine:
 
 
 def _complete(fragment: Fragment, engine: Engine) -> None:
-    """Make the contexts and the streams of every node, now that the queues are known."""
+    """Create the contexts and the streams of every node, now that the queues exist."""
     for node in engine.nodes:
         for queue in node.inputs:
             if len(queue.feeders) > 1:
@@ -108,13 +108,13 @@ def _find_output_queues(node: Node, queues: dict[Flow, Queue]) -> None:
 
 
 def _wait_for_room(node: Node, port: IOSpec) -> None:
-    """Make a node wait for room behind an output, as it does by default: not in queues that drop."""
+    """Make a node wait for room behind an output, but not in queues that drop: the default."""
     for queue in node.output_queues[port.name]:
         if queue.drops:
             continue
         if port.size > queue.limit:
             raise GraphError(
-                f"output {port.name!r} of operator {node.name!r} emits up to {port.size} messages at once and "
+                f"output {port.name!r} of operator {node.name!r} emits up to {port.size} messages at once, but "
                 f"the queue of input {queue.port!r} of operator {queue.consumer.name!r} holds {queue.limit}; "
                 f"declare that input with size={port.size} or more"
             )
@@ -122,7 +122,7 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
 
 
 def _share(queue: Queue) -> None:
-    """Make several producers of a queue reserve the room they need."""
+    """Make several producers of a queue reserve the room that they need."""
     for claim in queue.claims:
         _shared_room(claim.node).claims.append(claim)
     for node in dict.fromkeys((*queue.feeders, queue.consumer)):
@@ -139,13 +139,13 @@ def _shared_room(node: Node) -> SharedRoom:
 
 
 def _take_conditions(node: Node) -> None:
-    """Make the conditions of an operator belong to its node alone."""
+    """Assign the conditions of an operator to its node alone."""
     given = list(node.operator.conditions.values())
     terms = [term for condition in given for term in _terms(condition)]
     for term in terms:
         if sum(term is other for other in terms) > 1:
             raise GraphError(
-                f"condition {term.name!r} of operator {node.name!r} is a term more than once; make one for each"
+                f"condition {term.name!r} of operator {node.name!r} is a term more than once; create one for each"
             )
     for condition in {id(condition): condition for condition in (*given, *terms)}.values():
         with _GIVING:
@@ -155,17 +155,17 @@ def _take_conditions(node: Node) -> None:
                 continue
         if other.engine is node.engine:
             raise GraphError(
-                f"condition {condition.name!r} was given to the operators {other.name!r} and {node.name!r}; "
-                "make one for each"
+                f"condition {condition.name!r} was passed to the operators {other.name!r} and {node.name!r}; "
+                "create one for each"
             )
         raise GraphError(
             f"condition {condition.name!r} of operator {node.name!r} is in use by operator {other.name!r} of "
-            f"{other.operator.fragment.name!r}, which is running; make one for each"
+            f"{other.operator.fragment.name!r}, which is running; create one for each"
         )
 
 
 def _terms(condition: Condition) -> list[Condition]:
-    """Return the conditions that one combines, and those that these combine."""
+    """Return a condition and, recursively, the conditions that it combines."""
     return [each for term in condition.terms for each in (term, *_terms(term))]
 
 
@@ -181,8 +181,8 @@ def _give_conditions_back(engine: Engine) -> None:
 def _attach_conditions(node: Node) -> None:
     """Attach the conditions of its ports and of its operator to a node.
 
-    A port has its default condition unless `setup` put another on it, or a condition that was given to the
-    operator, or one over several ports, is about it. All the others hold together.
+    A port has its default condition unless `setup` replaced it, or a condition that was passed to the operator, or
+    a condition over several ports, concerns the port. All other conditions must hold together.
     """
     operator = node.operator
     spec = operator.spec
@@ -221,12 +221,12 @@ def _attach_conditions(node: Node) -> None:
 
 
 def _find(spec: OperatorSpec, name: str) -> IOSpec:
-    """Find a port where only a name says which: an input before an output of the same name."""
+    """Find a port by its name: an input before an output of the same name."""
     return spec.inputs[name] if name in spec.inputs else spec.outputs[name]
 
 
 def _about(node: Node, condition: Condition) -> list[IOSpec]:
-    """Return the ports that a condition is about."""
+    """Return the ports that a condition concerns."""
     if condition.terms:
         return [port for term in condition.terms for port in _about(node, term)]
     spec = node.operator.spec
@@ -235,7 +235,7 @@ def _about(node: Node, condition: Condition) -> list[IOSpec]:
 
 
 def _check_given(node: Node, given: list[Condition]) -> None:
-    """Raise for a condition that is about a port which the operator does not have."""
+    """Raise for a condition that names a port that the operator does not have."""
     for condition in given:
         for term in _terms(condition) or (condition,):
             if term.terms:
@@ -244,7 +244,7 @@ def _check_given(node: Node, given: list[Condition]) -> None:
             for name in term.port_names:
                 if name not in ports:
                     raise GraphError(
-                        f"condition {term.name!r} of operator {node.name!r} is about a port {name!r} "
+                        f"condition {term.name!r} of operator {node.name!r} names a port {name!r} "
                         f"that the operator does not have; it has {choices(ports)}"
                     )
 
@@ -255,7 +255,7 @@ def _combine(operator: Operator, ports: list[IOSpec], terms: list[Condition]) ->
 
 
 def _make(operator: Operator, wanted: PortCondition) -> Condition:
-    """Make a condition that `setup` declared by its kind."""
+    """Create a condition that `setup` declared by its type."""
     kind = Condition.kinds[wanted.kind]
     arguments: dict[str, Any] = dict(wanted.arguments)
     if kind.port_role == "receivers":
@@ -273,7 +273,7 @@ def _make(operator: Operator, wanted: PortCondition) -> Condition:
 
 
 def _default(operator: Operator, port: IOSpec, node: Node) -> Condition:
-    """Make the default condition of a port, to be combined with others."""
+    """Create the default condition of a port, to be combined with others."""
     if port.io_type is IOSpec.IOType.OUTPUT:
         kind, least = ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, port.size
     else:

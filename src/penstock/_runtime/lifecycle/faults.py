@@ -1,12 +1,12 @@
 """Faults: an operator whose errors do not stop the run (`Operator.on_error`).
 
-Only the compute of an operator that asked for it is wrapped; the others cost nothing. The layers around it
-(streams, the engine) see a compute that returned. So what was received is kept for the device, and flags are
-brought up to date as after any other compute.
+Only the compute of an operator with such a policy is wrapped; the others cost nothing. The layers around it
+(streams, the engine) see a compute that returned. So they keep the received messages alive for the device and
+update their flags as after any other compute.
 
-The messages that the failed compute was given are skipped. What it received is gone. What it had not received yet,
-at inputs that it waits for, is discarded and counted: otherwise the operator would be ready at once with half a
-frame, or fail for ever at the same message. What it had emitted was sent.
+The messages of the failed compute are skipped. Messages that it received are lost. Messages that it had not
+received yet, at inputs that it waits for, are discarded and counted: otherwise the operator would be ready at once
+with half a frame, or fail forever at the same message. Messages that it emitted were sent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Faults", "compute_of"]
 
 
 def compute_of(node: Node) -> Callable[..., None]:
-    """Return the compute of a node's operator, with what its policy for errors puts around it."""
+    """Return the compute of a node's operator, wrapped as its error policy requires."""
     policy = ErrorPolicy.of(node.operator.on_error, node.name)
     if policy.action == "stop":
         return node.operator.compute
@@ -38,7 +38,7 @@ def compute_of(node: Node) -> Callable[..., None]:
 
 
 class Faults:
-    """The errors of one operator in a run, and what came of them."""
+    """The errors of one operator in a run, and how they were handled."""
 
     def __init__(self, node: Node, policy: ErrorPolicy) -> None:
         self.node = node
@@ -48,13 +48,13 @@ class Faults:
         self.last_error = ""
         self.discarded: dict[str, int] = {}
         self._compute: Callable[..., None] = node.operator.compute
-        # The inputs that this compute has received from.
+        # The inputs from which this compute has received.
         self._received: set[str] = set()
         for port in node.input.ports:
             port.take = self._noting(port.name, port.take)
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Compute, and do what the policy says where that raises."""
+        """Compute, and apply the policy if that raises."""
         self._received.clear()
         try:
             self._compute(op_input, op_output, context)
@@ -73,7 +73,7 @@ class Faults:
 
     def _handle(self, error: Exception) -> None:
         self.last_error = f"{type(error).__name__}: {message_of(error)}"
-        # A step that goes on with an earlier message was given none of those that wait.
+        # A step that continues with an earlier message owns none of the waiting messages.
         operator = self.node.operator
         went_on = isinstance(operator, FunctionOperator) and operator.has_more
         if self.policy.action == "restart":
@@ -96,7 +96,7 @@ class Faults:
     def _restart(self, error: Exception) -> None:
         operator = self.node.operator
         if self.node.engine.stopping:
-            # It is to be stopped anyway, and once.
+            # The run will stop the operator anyway, and must stop it only once.
             self.skipped += 1
             return
         while True:
@@ -105,7 +105,7 @@ class Faults:
                 raise error
             self.restarts += 1
             self._log(f"restart {self.restarts} of operator {self.node.name!r} after an error", error)
-            # Its kernels may still use what stop() lets go of.
+            # Its kernels may still use memory that stop() releases.
             self.node.streams.synchronize()
             try:
                 operator.stop()
@@ -124,12 +124,12 @@ class Faults:
             return
 
     def _discard(self) -> None:
-        """Take away what the failed compute was given and had not received."""
+        """Discard the messages that the failed compute had not received."""
         node = self.node
         for port in node.input.ports:
             if port.name in self._received or _is_optional(node, port):
                 continue
-            # Where the operator waits for any of several inputs, one of them is all that it was given.
+            # If the operator waits for any of several inputs, a compute owns the message of only one of them.
             if self._received and not all(queue.min_size for queue in port.queues):
                 continue
             spec = node.operator.spec.inputs[port.name]

@@ -1,20 +1,20 @@
-"""Interrupts: signals that ask the process to end while a run has the main thread.
+"""Interrupts: signals that end the process while a run occupies the main thread.
 
-Python runs the handler of a signal between any two steps of the main thread, and that of Ctrl-C raises there. In
-the middle of stopping the operators that would leave some of them unstopped, and the application "running" for
-ever. So during a run its own handlers stand in front of those that were there. They call them, and what those raise
-is
+Python runs the handler of a signal between any two steps of the main thread, and the handler of Ctrl-C raises
+there. If it raised while the operators are being stopped, some of them would stay unstopped and the application
+would stay "running" forever. So a run wraps the existing handlers with its own. These call the original handlers,
+and an exception that those raise is
 
-- raised at once where it may be: while the application is composed and started, and where operators run on this
-  thread, inside whatever `compute` is doing. Once in a run;
-- held back everywhere else: while workers finish what they are at, and while the operators are stopped. The run is
-  asked to stop, a log line says what it waits for, and the exception comes out of `run` when all is done.
+- raised at once, one time in a run, where that is safe: while the application is composed and started, and inside
+  `compute` if operators run on this thread;
+- held back everywhere else: while workers finish their computes, and while the operators are stopped. The run
+  begins to stop, a log line reports what it waits for, and `run` raises the exception when everything is stopped.
 
-SIGTERM ends a process at once, unless the program handles it. Here it does what Ctrl-C does, and comes out as
-``SystemExit(143)``: the exit status by which a shell knows a process that SIGTERM ended. Decided against: sending
-the signal once more after the run, which would skip the program's own `finally` blocks and exit functions.
+SIGTERM ends a process at once, unless the program handles it. During a run it acts like Ctrl-C, and `run` raises
+``SystemExit(143)``, the exit status that a shell shows for a process ended by SIGTERM. The alternative, to send the
+signal again after the run, would skip the program's own `finally` blocks and exit functions.
 
-Only handlers that were installed in Python are replaced, and those that the program installs during the run stay.
+Only handlers that were installed in Python are wrapped, and handlers that the program installs during the run stay.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """What became of the signals of one run; `held` says whether an exception of theirs is held back.
+    """The signals of one run; `held` is whether exceptions of their handlers are held back.
 
     Parameters
     ----------
     name
         The application, for the log.
     stop
-        Asks the run to stop; called from a signal handler.
+        Stops the run; called from a signal handler.
     waits_for
-        Says what the run waits for, for the log.
+        Returns what the run waits for, for the log.
     """
 
     def __init__(self, name: str, stop: Callable[[], None], waits_for: Callable[[], str]) -> None:
@@ -56,7 +56,7 @@ class Interrupts:
         self._previous: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Stand in front of the handlers of this process, if this is the thread that runs them."""
+        """Wrap the signal handlers of this process, if this is the thread that runs them."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:
@@ -69,7 +69,7 @@ class Interrupts:
                     del self._previous[number]
 
     def restore(self) -> None:
-        """Put the handlers back, those of Ctrl-C last."""
+        """Restore the handlers, that of Ctrl-C last."""
         for number in reversed(_SIGNALS):
             if number in self._previous and signal.getsignal(number) == self._on_signal:
                 signal.signal(number, self._previous[number])
@@ -106,6 +106,6 @@ class Interrupts:
                     monotonic() - self._since,
                 )
         except Exception:
-            # A log that cannot be written from inside a signal handler (its stream was being written to) must not
-            # come out in the middle of a tear-down.
+            # Logging from a signal handler fails if its stream is being written to. That error must not be raised
+            # in the middle of a tear-down.
             pass

@@ -20,7 +20,7 @@ def note(error: BaseException, phase: str, component: Operator | Resource) -> No
 
 
 def message_of(error: BaseException) -> str:
-    """Return the text of an exception; a class whose ``__str__`` raises must not disturb the report."""
+    """Return the text of an exception, even if its ``__str__`` raises."""
     try:
         return str(error)
     except Exception:
@@ -30,8 +30,8 @@ def message_of(error: BaseException) -> str:
 def traceback_of(error: BaseException) -> str:
     """Return the text of an exception and its traceback, for the log.
 
-    The exception itself is not logged: a handler that keeps its records would keep the frames, and with them
-    whatever the operator worked on.
+    The exception itself is not logged: a logging handler that keeps its records would keep the stack frames, and
+    with them the operator's data.
     """
     import traceback
 

@@ -1,9 +1,9 @@
-"""The life of a run: compose, assemble, initialize, start, execute, stop, whatever happens on the way.
+"""The life of a run: compose, assemble, initialize, start, execute and, even after errors, stop.
 
-Every step of the tear-down is carried out, whatever the ones before it raised, and no interrupt is raised in it
-(`interrupts`). `run` raises the first error itself. Later errors are in its notes, in its ``other_errors`` and in
-the outcome. An interrupt takes precedence over any error of an operator: a program that goes on after errors must
-not go on after Ctrl-C.
+Every step of the tear-down is carried out, even if earlier steps raised, and no interrupt is raised in it
+(`interrupts`). `run` raises the first error. Later errors are in its notes, in its ``other_errors`` and in the
+outcome. An interrupt takes precedence over any error of an operator: a program that continues after errors must not
+continue after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["run", "run_async"]
 
 
 def run(fragment: Fragment, claim: Claim) -> Outcome:
-    """Run a fragment to its end and return its outcome; an exception of an operator is raised as itself."""
+    """Run a fragment to its end and return its outcome; raise an operator's exception unchanged."""
     life = _Life(fragment, claim)
     interrupts = life.interrupts
     try:
@@ -50,14 +50,14 @@ def run(fragment: Fragment, claim: Claim) -> Outcome:
         try:
             raise failure
         finally:
-            # The traceback holds this frame: without this, the frame would hold the exception in turn.
+            # The traceback refers to this frame; without this line, the frame would also refer to the exception.
             del failure
     assert life.outcome is not None
     return life.outcome
 
 
 def run_async(fragment: Fragment, claim: Claim) -> Future[Outcome]:
-    """Run a fragment on a thread of its own; another run is refused here and now, not in the future."""
+    """Run a fragment on its own thread; if another run is in progress, raise here, not in the future."""
     from concurrent.futures import Future
 
     future: Future[Outcome] = Future()
@@ -69,8 +69,8 @@ def run_async(fragment: Fragment, claim: Claim) -> Future[Outcome]:
             future.set_exception(error)
 
     future.set_running_or_notify_cancel()
-    # Claimed by this thread, so that a stop that comes right after this call is not lost. Claiming twice by one
-    # claim changes nothing.
+    # Claimed by this thread, so that a stop right after this call is not lost. Claiming again with the same claim
+    # changes nothing.
     interrupts = Interrupts(fragment.name, claim.stop, lambda: "its thread")
     try:
         interrupts.install()
@@ -106,7 +106,7 @@ class _Life:
         self._operators: dict[str, OperatorOutcome] = {}
 
     def live(self) -> None:
-        """Run from beginning to end; collect what goes wrong in `errors`."""
+        """Run from beginning to end; collect all errors in `errors`."""
         fragment = self.fragment
         fragment._outcome = None
         try:
@@ -123,7 +123,7 @@ class _Life:
                 self._start(engine)
                 self._execute(engine)
             finally:
-                # Before anything else, and before whatever was raised is handled.
+                # Before anything else, and before an exception is handled.
                 self.interrupts.held = True
         except BaseException as error:
             self.errors.append(error)
@@ -131,7 +131,7 @@ class _Life:
             self._tear_down(self._engine)
 
     def _start(self, engine: Engine) -> None:
-        """Initialize and start; a stop that comes meanwhile skips the rest."""
+        """Initialize and start; a stop in the meantime skips the rest."""
         fragment = self.fragment
         if not engine.stopping:
             self._initialize(engine)
@@ -139,7 +139,7 @@ class _Life:
         for operator in fragment.graph:
             if engine.stopping:
                 return
-            # Listed first: an operator whose start failed half-way has something to stop.
+            # Listed before its start: an operator whose start failed half-way must also be stopped.
             self._started.append(operator)
             self._doing = f"start() of operator {operator.name!r}"
             with _phase("start", operator):
@@ -172,7 +172,7 @@ class _Life:
             return
         self._doing = ""
         engine.prime()
-        # Workers finish what they are at, whatever comes to this thread meanwhile.
+        # Workers finish their computes, even if a signal arrives on this thread meanwhile.
         self.interrupts.held = self.interrupts.held or engine.scheduler.workers > 0
         self._began = self._ended = engine.clock.timestamp()
         try:
@@ -196,22 +196,22 @@ class _Life:
     # The end.
 
     def _tear_down(self, engine: Engine) -> None:
-        """Stop and release everything, whatever goes wrong on the way."""
+        """Stop and release everything, even after errors."""
         engine.stopping = True
         for error in engine.errors:
             self._add(error, "and in the same run")
         engine.errors.clear()
-        # The device first: an operator that stops may let go of what its kernels still use.
+        # Wait for the device first: an operator that stops may release memory that its kernels still use.
         self._attempt("the device", lambda: engine.streams.finish(engine.nodes))
         for operator in reversed(self._started):
             self._attempt(f"stop() of operator {operator.name!r}", operator.stop, operator)
-        # Again: what was launched in stop() is part of the run.
+        # Wait again: work that stop() launched is part of the run.
         self._attempt("the device", lambda: engine.streams.finish(engine.nodes))
         for node in engine.nodes:
             for queue in node.inputs:
                 queue.undelivered = len(queue)
         self._attempt("its outcome", lambda: self._operators.update(operators_of(engine)))
-        # What nobody received goes before the streams: it may be memory that is freed on one of them.
+        # Release undelivered messages before the streams: their memory may be freed on one of them.
         for node in engine.nodes:
             for queue in node.inputs:
                 self._attempt(f"the messages at {node.name!r}", queue.clear)
@@ -241,13 +241,13 @@ class _Life:
             self._add(error, "and while stopping")
 
     def _add(self, error: BaseException, when: str) -> None:
-        """Add an error: the first, or one that goes into the notes of the first."""
+        """Add an error; any but the first is also added to the notes of the first."""
         if self.errors:
             self.errors[0].add_note(f"{when}: {type(error).__name__}: {message_of(error)}")
         self.errors.append(error)
 
     def _report(self, engine: Engine) -> None:
-        """Make the outcome and log it, with each error that `run` will not raise."""
+        """Create the outcome and log it, with each error that `run` will not raise."""
         import logging
 
         outcome = self.outcome = self.fragment._outcome = Outcome(
@@ -262,7 +262,7 @@ class _Life:
         logger.log(getattr(logging, _LEVELS.get(outcome.ended_by, "INFO")), "%s", outcome)
         for error in self.errors[1:]:
             logger.error(
-                "%r: an error beside the one that comes out of run()\n%s",
+                "%r: an error in addition to the one that run() raises\n%s",
                 outcome.application,
                 traceback_of(error),
             )
@@ -307,7 +307,7 @@ def _leads_to(error: BaseException | None, earlier: BaseException) -> bool:
 
 
 class _phase:
-    """Names the operator or resource and what it was doing in a note on whatever is raised inside."""
+    """Adds a note to any exception raised inside, with the operator or resource and its phase."""
 
     __slots__ = ("_component", "_phase")
 

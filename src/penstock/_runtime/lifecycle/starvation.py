@@ -1,16 +1,17 @@
-"""Starvation: operators that wait, at the end of a run, for what will never come.
+"""Starvation: operators that wait, at the end of a run, for something that will never happen.
 
-Most runs end because nothing is ready any more: the sources have ended and every queue is empty. That is a run that
-finished. It is not one if an operator that has not ended
+Most runs end because no operator is ready any more: the sources have ended and every queue is empty. Such a run
+finished. A run starved if an operator that has not ended
 
-1. waits for a message at one input (or for a condition) while messages are left at another, or too few at the same
-   one: a join of which one source ended early, a batch that is not full, a feedback loop without a first message;
-2. never ran, and waits for a condition, or is in a loop none of whose operators ever ran;
+1. waits for a message at one input (or for a condition) while messages are left at another input, or too few
+   messages are at the same input: a join with a source that ended early, a batch that is not full, a feedback loop
+   without a first message;
+2. never ran, and waits for a condition, or is in a loop in which no operator ever ran;
 3. waits for room behind an output in a circle of operators that all wait for room.
 
-What an operator sent to itself, through whichever others, does not count as left: a loop that carries a state from
-frame to frame always has one such message. Nor do messages at an input with ``ConditionType.NONE``. An operator
-that waits for room at one that has ended is no more than upstream of a limit that the program set.
+A message that an operator sent to itself, directly or through others, does not count as left: a loop that carries
+state from frame to frame always has one such message. Nor do messages at an input with ``ConditionType.NONE``. An
+operator that waits for room at an operator that has ended is not starved, because the program set that limit.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = ["find_starved"]
 
 
 def find_starved(engine: Engine) -> tuple[Starved, ...]:
-    """Return the operators that wait for what will never come; called when nothing can run any more."""
+    """Return the starved operators; called when nothing can run any more."""
     waiting = [node for node in engine.nodes if not node.retired]
     loops = _loops(engine.nodes) if waiting else {}
     found = [_examine(node, loops.get(node, frozenset())) for node in waiting]
@@ -38,7 +39,7 @@ def find_starved(engine: Engine) -> tuple[Starved, ...]:
 
 
 def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
-    """Return what a node waits for that will never come; `loop` is the loop that it is part of, if any."""
+    """Return what a starved node waits for, or None; `loop` is the loop that the node is part of, if any."""
     empty = _too_short(node)
     conditions = [] if empty else _conditions_waited_for(node)
     if not empty and not conditions:
@@ -65,7 +66,7 @@ def _too_short(node: Node) -> dict[str, list[Queue]]:
     for condition in node.conditions:
         ports = [port for port in _inputs_of(condition) if port in node.input_queues]
         if ports and not _is_ready(condition):
-            # Too few in all, or none at some of them.
+            # Too few messages in all, or none at some of the inputs.
             empty = [port for port in ports if not any(map(len, node.input_queues[port]))]
             found.update((port, list(node.input_queues[port])) for port in empty or ports)
     return found
@@ -87,12 +88,12 @@ def _is_ready(condition: Condition) -> bool:
         assert condition._node is not None
         return condition.check(condition._node.engine.clock.timestamp())[0] is SchedulingStatusType.READY
     except Exception:
-        # The run is over: it did not fail because a condition cannot be evaluated any more.
+        # The run is over; a condition that can no longer be evaluated is not a failure of the run.
         return False
 
 
 def _left(node: Node) -> dict[str, int]:
-    """Count the messages that wait at a node's inputs and came from others."""
+    """Count the messages from other nodes that wait at a node's inputs."""
     spec = node.operator.spec
     left: dict[str, int] = {}
     downstream: set[Node] | None = None
@@ -105,14 +106,14 @@ def _left(node: Node) -> dict[str, int]:
             if downstream is None:
                 downstream = _downstream_of(node)
             if node.computes and not downstream.isdisjoint(queue.feeders):
-                continue  # its own, as far as can be known
+                continue  # presumably its own message
             if not downstream.issuperset(queue.feeders):
                 left[port] = left.get(port, 0) + len(queue)
     return left
 
 
 def _downstream_of(node: Node) -> set[Node]:
-    """Return the nodes that a message of this one may lead to; itself only where it is in a loop."""
+    """Return the nodes downstream of this one, including itself only if it is in a loop."""
     found: set[Node] = set()
     open_ = [node]
     while open_:
@@ -126,7 +127,7 @@ def _downstream_of(node: Node) -> set[Node]:
 def _loops(nodes: list[Node]) -> dict[Node, frozenset[Node]]:
     """Return the loop that each node is part of; nodes in no loop are left out.
 
-    Kosaraju's algorithm, without recursion, so that the cost grows with the graph and not with its square.
+    This is Kosaraju's algorithm, without recursion, so that the cost grows linearly with the graph.
     """
     finished: list[Node] = []
     seen: set[Node] = set()
@@ -162,7 +163,7 @@ def _loops(nodes: list[Node]) -> dict[Node, frozenset[Node]]:
 
 
 def _find_circle(node: Node) -> Starved | None:
-    """Return what a node waits for that waits for room, if in the end it waits for itself."""
+    """Return the room that a node waits for, if it is part of a circle of such nodes; otherwise None."""
     full = _full_behind(node)
     seen: set[Node] = set()
     open_ = [queue.consumer for queue in full]
@@ -199,7 +200,7 @@ def _counts(node: Node) -> dict[str, int]:
 
 
 def _states(queues: list[Queue], loop: frozenset[Node]) -> list[str]:
-    """Return, for each operator that feeds some queues, why it does not."""
+    """Return, for each operator that feeds `queues`, why it sends nothing."""
     feeders = {feeder: queue for queue in queues for feeder in queue.feeders}
     return [f"{feeder.name!r} ({_state(feeder, queue, loop)})" for feeder, queue in feeders.items()]
 

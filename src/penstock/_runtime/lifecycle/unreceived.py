@@ -1,9 +1,10 @@
-"""Operators that compute again and again and leave their messages where they are.
+"""Operators that compute repeatedly without receiving their messages.
 
-An input that `compute` never receives from keeps its operator ready for ever: it spins, there is nothing to raise,
-and the run does not end. The check runs once in so many sweeps of a ready queue, not at every receive, which would
-cost more than all else there. It replaces the `take` of an input by one that puts the usual one back at the first
-message taken. If that is still in place the next time, and the operator has computed since, nothing was taken.
+If `compute` never receives from an input, its operator stays ready forever: it spins, nothing raises, and the run
+does not end. A check at every receive would cost more than the receive itself, so the check runs only once in
+1024 sweeps of a ready queue. It replaces the `take` of an input with one that restores the original at the
+first message taken. If the replacement is still in place at the next check, and the operator has computed since, no
+message was taken.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 __all__ = ["SWEEPS", "look_for_unreceived"]
 
 SWEEPS = 1023
-"""How many sweeps go by between two checks, less one: a power of two less one."""
+"""The number of sweeps between two checks, minus one: a power of two minus one."""
 
-# So many computes in a row that leave a message waiting are no accident.
+# The number of consecutive computes without a receive that is certainly a mistake.
 _COMPUTES = 1_000
 
 
 def look_for_unreceived(engine: Engine, ready_queue: ReadyQueue) -> None:
-    """Warn of each input of a ready queue's operators that the operator has stopped to receive from."""
+    """Warn about each input from which an operator of a ready queue has stopped receiving."""
     for node in engine.nodes:
         if node.ready_queue is not ready_queue or node.retired or _goes_on(node):
             continue
@@ -48,7 +49,7 @@ def look_for_unreceived(engine: Engine, ready_queue: ReadyQueue) -> None:
             elif (
                 not take.is_told
                 and node.computes - take.since >= _COMPUTES
-                # An operator that runs for any of several inputs may leave one for long.
+                # An operator that runs for any of several inputs may ignore one of them for long.
                 and (len(untaken) == len(ports) or all(queue.min_size for queue in port.queues))
             ):
                 take.is_told = True
@@ -68,16 +69,16 @@ def _is_optional(node: Node, port: InputPort) -> bool:
 def _warn(node: Node, port: InputPort, computes: int) -> None:
     warnings.warn(
         f"operator {node.name!r} has computed {computes} times in a row without receiving from its input "
-        f"{port.name!r}, where messages wait: as long as nobody takes them the operator stays ready and the run "
+        f"{port.name!r}, where messages wait: until it receives them, the operator stays ready and the run "
         f"does not end; call op_input.receive({port.name!r}) in compute, or declare the input with "
-        ".condition(ConditionType.NONE) if it may be left",
+        ".condition(ConditionType.NONE) if messages may stay there",
         UnreceivedMessageWarning,
         stacklevel=2,
     )
 
 
 class _Untaken:
-    """Takes the next message as the port did before, and then leaves that to the port again."""
+    """Takes the next message as the port did before, and restores the port's own `take`."""
 
     __slots__ = ("is_told", "port", "since", "take")
 

@@ -1,1 +1,1 @@
-"""What passes between operators: messages, the queues they wait in, what ``compute`` is handed."""
+"""Messages between operators, the queues they wait in, and the contexts of ``compute``."""

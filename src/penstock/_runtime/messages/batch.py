@@ -8,6 +8,6 @@ __all__ = ["Batch"]
 
 
 class Batch(list[Any]):
-    """Several messages taken at once; a type of its own so that an emitted list is not mistaken for it."""
+    """Several messages taken at once; a separate type, so that an emitted list is not mistaken for it."""
 
     __slots__ = ()

@@ -1,8 +1,8 @@
 """EmittedWork: the work behind tensors that an operator emitted, as the tensors present it to other libraries.
 
-A receiver that called `receive_cuda_stream` is ordered after that work, and what it exports to a library that works
-on the same stream needs nothing more. A library with streams of its own, as JAX has, names one of them when it
-takes a tensor. That stream is then ordered after the work, and after what receivers have done to the tensor since.
+A receiver that called `receive_cuda_stream` is ordered after that work, so a library that works on the same stream
+needs no further order. A library with its own streams, such as JAX, names one of them when it takes a tensor. That
+stream is then ordered after the work, and after the receivers' work on the tensor since.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["EmittedWork"]
 
 
 class EmittedWork:
-    """The work on a stream up to the fence that an `emit` inserts, once all that it sends has been converted.
+    """The work on a stream up to the fence that `emit` inserts after it has converted the data.
 
-    Each of several receivers has one of its own: that one is ordered says nothing about the others. The sender
-    fills it in before the message is queued; from then on it is changed by the receiver, in its computes. Only
+    Each of several receivers has its own, because one receiver may be ordered while the others are not. The sender
+    fills it in before the message is queued; from then on only the receiver changes it, in its computes. Only
     `_ordered_streams` is shared by several receivers, which append to it.
 
     Attributes
@@ -54,7 +54,7 @@ class EmittedWork:
         self.is_exported = False
 
     def attach(self, message: Message) -> None:
-        """Join the message that carries the tensors; its fence is copied, since the message keeps them alive."""
+        """Copy the fence of a message; keeping the message itself would keep its tensors alive."""
         self._fences, self._number, self._event = message.fences, message.number, message.event
         message.work = self
 
@@ -65,11 +65,11 @@ class EmittedWork:
         return other
 
     def note_ordered(self, stream: ManagedStream) -> None:
-        """Note that a stream of the receiver has been ordered after the fence."""
+        """Record that a stream of the receiver has been ordered after the fence."""
         self._is_receiver_ordered = True
         self._ordered_streams.append(stream)
 
-    # What tensors ask (`penstock.tensor`).
+    # The interface for tensors (`penstock.tensor`).
 
     @property
     def stream_handle(self) -> int:
@@ -82,7 +82,7 @@ class EmittedWork:
         return None if self._is_receiver_ordered or self._is_complete else self._stream.handle
 
     def order(self, stream: int) -> None:
-        """Make a stream wait for the work, unless it does already."""
+        """Make a stream wait for the work, unless it already does."""
         self.is_exported = True
         if self._fences is not None and self._fences.is_over:
             return
@@ -90,7 +90,7 @@ class EmittedWork:
         if any(is_named(other, stream) for other in ordered):
             return
         consumer = stream_of(stream)
-        # By events of the stream's own device: the consumer's may be another.
+        # Use events of the stream's own device: the consumer's device may differ.
         if not is_named(self._stream, stream) and not self._is_complete:
             consumer.wait(self._stream.now() if self._event is None else self._event)
         for other in ordered:

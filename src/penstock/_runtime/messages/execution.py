@@ -1,4 +1,4 @@
-"""ExecutionContext: what `compute` may ask about the run that it is part of."""
+"""ExecutionContext: the third argument of `compute`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ExecutionContext"]
 
 
 class ExecutionContext:
-    """What `compute` may ask about the run that it is part of; made once and reused."""
+    """The context of a run, as `compute` uses it; created once and reused."""
 
     __slots__ = ("_node", "input", "output")
 
@@ -26,18 +26,18 @@ class ExecutionContext:
         self.output = node.output
 
     def find_operator(self, op_name: str = "") -> Operator:
-        """Return an operator of this fragment by name; this one without a name."""
+        """Return an operator of this fragment by name; without a name, this operator."""
         operator = self._node.operator
         return operator.fragment.graph.find(op_name) if op_name else operator
 
     def get_operator_status(self, op_name: str = "") -> Any:
-        """Return the scheduling status of an operator; of this one without a name."""
+        """Return the scheduling status of an operator; without a name, of this operator."""
         node = self.find_operator(op_name)._node
         assert node is not None
         return node.status()
 
     def allocate_cuda_stream(self, stream_name: str = "") -> StreamHandle | None:
-        """Return one more stream of the operator's pool, the same for the same name; None if there is none."""
+        """Return the operator's stream of this name, from its pool at the first call; None if none is left."""
         handle: StreamHandle | None = self._node.streams.allocate(stream_name)
         return handle
 
@@ -58,9 +58,9 @@ class ExecutionContext:
 
     @property
     def acq_timestamp(self) -> Any:
-        """The acquisition timestamp, in nanoseconds, of what this compute emits without naming one.
+        """The acquisition timestamp, in nanoseconds, of messages that this compute emits without an explicit one.
 
-        It is the oldest of those received so far in this compute, or None. Set it to send another.
+        It is the oldest timestamp received so far in this compute, or None. Set it to send a different one.
         """
         return self.output.acq_timestamp
 
@@ -72,12 +72,12 @@ class ExecutionContext:
 
     @property
     def frames_in_flight(self) -> int:
-        """The number of frames that this operator received and that are kept because its streams may read them."""
+        """The number of received frames that are kept because this operator's streams may still read them."""
         return self._node.streams.lifetimes.frames_in_flight
 
     @property
     def frames_held(self) -> int:
-        """The number of frames that this operator received and that somebody still holds: it, or a later one."""
+        """The number of received frames that this operator, or operators it passed them on to, still hold."""
         return len(self._node.streams.lifetimes.keeper.watched)
 
     @property

@@ -1,6 +1,6 @@
-"""Input: what `compute` receives from: the input ports of an operator, and `receive`.
+"""Input: the input ports of an operator, and `receive`.
 
-`receive` is the hot path: a look-up by port name in a dict, then a popleft in C. The name may be left out where an
+`receive` is the hot path: a look-up by port name in a dict, then a popleft in C. The name may be omitted if an
 operator has one input.
 """
 
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 __all__ = ["EMPTY", "NOTHING", "InputContext", "InputPort", "messages_in", "taking"]
 
 NOTHING = object()
-"""The `item` of an input where nothing was received."""
+"""The `item` of an input at which nothing was received."""
 EMPTY = Batch()
-"""The `item` of an input where `receive` found nothing."""
+"""The `item` of an input at which `receive` found no message."""
 
 _POP = IOSpec.QueuePolicy.POP
 
 
 class InputContext:
-    """The inputs of an operator, as its `compute` uses them; made once and reused.
+    """The inputs of an operator, as its `compute` uses them; created once and reused.
 
-    Its fields are changed in the operator's computes, or before the first.
+    Its fields are changed only in the operator's computes, or before the first one.
 
     Attributes
     ----------
     ports
         The input ports.
     details
-        What the messages of this compute carried beside data and streams, by port.
+        The metadata and timestamps of this compute's messages, by port.
     """
 
     __slots__ = (
@@ -65,8 +65,8 @@ class InputContext:
         self._by_name = {port.name: port for port in self.ports}
         if len(self.ports) == 1:
             self._by_name[""] = self.ports[0]
-        # Whether a receive does more than take the message: it tells producers of the room, or streams of the
-        # message.
+        # Whether a receive does more than take the message: it announces the room to producers, or passes the
+        # message to the streams.
         self._is_watched = False
         self._announces_room = False
         self._streams: NodeStreams | None = None
@@ -74,12 +74,12 @@ class InputContext:
         self.details: dict[str, list[Details]] = {}
 
     def announce_room(self) -> None:
-        """Tell producers of the room that a receive makes at once, not when compute is over.
+        """Announce the room that a receive makes to producers at once, not when compute is over.
 
-        With one thread there would be no one to make use of it. With several, it lets the next message be made
-        while this one is being worked on. It is not needed while this compute has its ready queue to itself:
-        producers in that queue are told when the compute is over or, if it takes longer than expected, by the
-        worker on standby (`Engine.overtake`).
+        With one thread, no producer could use the room. With several, a producer can make the next message while
+        this one is being processed. It is not needed while this compute has its ready queue to itself: producers in
+        that queue are notified when the compute is over or, if it takes longer than expected, by the worker on
+        standby (`Engine.overtake`).
         """
         self._announces_room = True
         for port in self.ports:
@@ -90,17 +90,17 @@ class InputContext:
         self._is_watched = True
 
     def watch(self, streams: NodeStreams | None) -> None:
-        """Hand everything that is received to `streams`; None ends it."""
+        """Pass every received message to `streams`; None ends this."""
         self._streams = streams
         if streams is not None:
             self._keeper = streams.lifetimes.keeper
         self._is_watched = self._announces_room or streams is not None
 
     def receive(self, name: str = "", *, kind: str = "") -> Any:
-        """Take what waits at an input, and return it.
+        """Take the waiting message or messages from an input, and return them.
 
-        Returns the emitted object; on a port with a queue longer than one a tuple of all that waits; on an
-        ``ANY_SIZE`` port a tuple with one of each connection; None where nothing waits.
+        Returns the emitted object; on a port with a queue longer than one, a tuple of all waiting messages; on an
+        ``ANY_SIZE`` port, a tuple with one message from each connection; None if no message waits.
         """
         try:
             port = self._by_name[name]
@@ -124,7 +124,7 @@ class InputContext:
                 else:
                     port.add(item)
                 # A copy of `NodeStreams.received`, `wait_for` and `_open` for a message with one fence and nothing
-                # else: that is most of what passes between operators that use streams.
+                # else: most messages between operators that use streams are of this kind.
                 if type(item) is Message and item.details is None and item.more_fences is None:
                     own = port.own
                     if own is not None:
@@ -151,7 +151,7 @@ class InputContext:
         return _own_map(item)
 
     def _receive_nothing(self, port: InputPort) -> None:
-        """Note that `receive` found nothing at an input."""
+        """Record that `receive` found nothing at an input."""
         if self._streams is None:
             port.empty_in = self._node.remaining
         elif port.item is NOTHING:
@@ -163,14 +163,14 @@ class InputContext:
                 self._node.engine.announce_room(queue)
 
     def _open(self, port: InputPort, message: Message) -> Any:
-        """Return the data of a message, and hand on what else it carries."""
+        """Return the data of a message, and store its metadata and timestamp."""
         # `receive` has a copy for a message without details.
         if self._streams is None and message.has_fences:
             self._node.streams.received_unwatched(port, message)
         details = message.details
         if details is not None:
             node = self._node
-            # From here on the node forgets details and metadata after each compute.
+            # From here on the node clears details and metadata after each compute.
             node.has_extra_work = node.has_details = True
             self.details.setdefault(port.name, []).append(details)
             if details.metadata is not None and node.operator.is_metadata_enabled:
@@ -187,21 +187,21 @@ class InputContext:
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
     ) -> StreamHandle:
-        """Order this operator's stream after the work behind what it received at a port, and return the stream.
+        """Order this operator's stream after the work behind a port's received messages, and return the stream.
 
-        Call it after `receive`. The stream waits on the device, the host does not. The stream's device is made
-        current, and from now on what the operator emits carries this stream.
+        Call it after `receive`. The stream waits on the device; the host does not wait. The stream's device becomes
+        current, and messages that the operator emits from now on carry this stream.
 
         Parameters
         ----------
         input_port_name
-            The port; not needed where there is only one.
+            The port; not needed if there is only one.
         allocate
-            Take a stream of the operator's own from its pool, the first time. Otherwise, or where the pool has
-            none left, the first stream found at the port is used in this compute. Where there is none, the default
-            stream is used, and none is emitted.
+            Whether the first call takes a stream of the operator's own from its pool. If not, or if the pool has
+            none left, this compute uses the first stream received at the port. If there is none, it uses the
+            default stream, and its messages carry no stream.
         sync_to_default
-            Order the default stream after it, too.
+            Whether to order the default stream after it too.
 
         Returns
         -------
@@ -216,7 +216,7 @@ class InputContext:
         return handle
 
     def receive_cuda_streams(self, input_port_name: str = "") -> list[StreamHandle | None]:
-        """Return the stream of each message received at a port, None where it has none; orders nothing."""
+        """Return the stream of each message received at a port, or None; order nothing."""
         return self._node.streams.received_streams(self._port(input_port_name))
 
     def get_acquisition_timestamp(self, input_port_name: str = "") -> int | None:
@@ -243,31 +243,31 @@ class InputContext:
 
 
 def _own_map(data: Any) -> Any:
-    """Return a map of the receiver's own: what it takes out is still there for the others, and is kept alive."""
+    """Return the receiver's own copy of a map: removing an entry must not affect other receivers or lifetimes."""
     return data.copy() if type(data) is TensorMap else data
 
 
 class InputPort:
-    """An input port: what takes the next message, and what this compute took.
+    """An input port: how it takes the next message, and what this compute took.
 
-    All of it is changed in the operator's computes, or before the first.
+    Its fields are changed only in the operator's computes, or before the first one.
 
     Attributes
     ----------
     take
         Returns the next message, or raises IndexError when there is none.
     item
-        What was received in this compute, or `NOTHING`; only where the operator's streams are watched.
+        What was received in this compute, or `NOTHING`; used only if the operator's streams are watched.
     received_in, empty_in
-        Where they are not: the last compute that received something here, and the last that found nothing.
+        If they are not watched: the last compute that received something here, and the last that found nothing.
     own
-        The stream that is ordered after each message as it is received; None where the operator asks for that.
+        The stream that is ordered after each message as it is received; None until the operator requests it.
     is_noted
-        Whether more is done with a message than to order that stream (`NodeStreams.note`).
+        Whether `NodeStreams.note` must also handle each message.
     count
-        How many messages were taken the last time.
+        The number of messages taken the last time.
     serves_others
-        Whether any of its producers is run by other workers than its consumer is.
+        Whether other workers than the consumer's run any of its producers.
     """
 
     __slots__ = (
@@ -306,14 +306,14 @@ class InputPort:
         self.serves_others = False
 
     def add(self, item: Any) -> None:
-        """Add what was received to what this compute received before."""
+        """Add a received item to those that this compute received before."""
         earlier = self.item
         if earlier is not NOTHING:
             item = Batch([*_parts(earlier), *_parts(item)])
         self.item = item
 
     def recall(self, turn: int) -> None:
-        """Fill in what is known of a compute that was not watched: it received so many objects without a stream."""
+        """Reconstruct the item of a compute that was not watched: `count` objects without a stream."""
         if self.item is NOTHING:
             if self.received_in == turn:
                 self.item = Batch([None] * self.count)
@@ -321,10 +321,10 @@ class InputPort:
                 self.item = EMPTY
 
     def take_only_done(self) -> None:
-        """From now on take only messages that the device is done with; the others stay in their queues.
+        """From now on, take only messages whose work the device has finished; the others stay in their queues.
 
-        Where a full queue drops its oldest, what was done when the operator became ready may be gone. Then there
-        may be nothing left but a message that is not done, and that is waited for here.
+        A full queue that drops its oldest message may have dropped a finished one after the operator became ready.
+        If only an unfinished message is left, it is waited for here.
         """
         if self._is_receivers:
             self.take = self._take_each_done
@@ -375,13 +375,13 @@ class InputPort:
 
 
 def messages_in(item: Any) -> Iterator[Message | None]:
-    """Yield the messages in what was received at a port, None for each that was only an object."""
+    """Yield the messages in an item received at a port, and None for each plain object."""
     for part in () if item is NOTHING else _parts(item):
         yield part if type(part) is Message else None
 
 
 def taking(queue: Queue) -> Callable[[], Any]:
-    """Return what takes one message from a queue: popleft itself, unless a producer may pop as well."""
+    """Return the function that takes one message from a queue: popleft, unless a producer may pop as well."""
     return queue.popleft if queue.policy is not _POP else queue.take
 
 
@@ -390,11 +390,11 @@ def _parts(item: Any) -> Any:
 
 
 def _pop_done(queue: Queue, waits: bool) -> Any:
-    """Take the first message of a queue if the device is done with it; raise IndexError if not."""
+    """Take the first message of a queue if the device has finished its work; otherwise raise IndexError."""
     first = queue[0]
     if _is_unfinished(first) and not (waits and queue.policy is _POP):
         raise IndexError
-    taken = taking(queue)()  # possibly another one, if a newer message has taken the place of the first
+    taken = taking(queue)()  # possibly a newer message, if the first was dropped meanwhile
     if _is_unfinished(taken):
         for _, _, event in taken.all_fences():
             event.sync()

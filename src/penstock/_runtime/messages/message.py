@@ -1,10 +1,10 @@
-"""Message: what travels with a piece of data when it carries more than itself.
+"""Message: an emitted object together with fences, a timestamp or metadata.
 
-Most messages are only the object that was emitted. A queue then holds that object, and no Message is made. One is
-made where there is something to add: fences that a receiver must be ordered after, a timestamp, metadata. `receive`
-tells the two apart by type.
+Most messages are only the emitted object. A queue then holds that object, and no Message is created. A Message is
+created only to add something: fences that a receiver must be ordered after, a timestamp, metadata. `receive`
+distinguishes the two by type.
 
-Every Message is made in this file.
+Every Message is created in this file.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ Fence: TypeAlias = "tuple[Fences, int, Any]"
 
 
 class Message:
-    """An emitted object and what travels with it.
+    """An emitted object and the fences, timestamp and metadata that travel with it.
 
-    A message is filled in when it is made, by the functions below, and then belongs to its receiver. It has no
-    `__init__`: that is half the cost, and one is made in every step of every operator that uses streams.
+    The functions below create and fill in a message, which then belongs to its receiver. It has no `__init__`,
+    which would double the cost: every step of every operator that uses streams creates a message.
 
     Attributes
     ----------
     data
         The emitted object.
     fences, number, event
-        The fence that was inserted when the object was emitted, which a receiver must be ordered after. `fences` is
-        None where the data came with no stream.
+        The fence that was inserted when the object was emitted; a receiver must be ordered after it. `fences` is
+        None if the data came without a stream.
     more_fences
-        Further fences that a receiver must be ordered after; None where there are none, which is the rule.
+        Further fences that a receiver must be ordered after; usually None.
     work
-        The same work, as its tensors present it to other libraries; None where there are no such tensors.
+        The same work, as the message's tensors present it to other libraries; None if there are no such tensors.
     details
-        What else it carries; None where there is nothing else.
+        The timestamp and metadata; None if there are none.
     """
 
     __slots__ = ("data", "details", "event", "fences", "more_fences", "number", "work")
@@ -70,17 +70,17 @@ class Message:
 
     @property
     def is_done(self) -> bool:
-        """Whether the device is done with all that was submitted before the data was emitted."""
+        """Whether the device has finished all work submitted before the data was emitted."""
         return not self.has_fences or all(is_complete(*fence) for fence in self.all_fences())
 
     @property
     def acq_timestamp(self) -> int | None:
-        """When the data was acquired, in nanoseconds, if that was said."""
+        """When the data was acquired, in nanoseconds, or None."""
         return None if self.details is None else self.details.acq_timestamp
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """The metadata that came with it, if any."""
+        """The metadata of the message, if any."""
         return None if self.details is None else self.details.metadata
 
 
@@ -105,7 +105,7 @@ def make_message(data: Any, details: Details | None = None) -> Message:
 
 
 def fenced_message(data: Any, first: Fence | None, more: tuple[Fence, ...]) -> Message:
-    """Return a message that carries fences; `first` is that of the stream it was emitted on, if any."""
+    """Return a message that carries fences; `first` is on the stream it was emitted on, if any."""
     # `stamping` has a copy for one fence.
     message = make_message(data)
     if first is not None:
@@ -115,7 +115,7 @@ def fenced_message(data: Any, first: Fence | None, more: tuple[Fence, ...]) -> M
 
 
 def copy_message(message: Message, data: Any) -> Message:
-    """Return a message with other data that carries what another one carries, except its work."""
+    """Return a copy of a message with other data and without its work."""
     copied = make_message(data, message.details)
     copied.fences, copied.number, copied.event = message.fences, message.number, message.event
     copied.more_fences = message.more_fences
@@ -127,7 +127,7 @@ def stamping(fences: Fences) -> Callable[[Any], Message]:
     insert = fences.insert
 
     def stamp(data: Any) -> Message:
-        # A copy of `fenced_message`, without the calls: this is in every step of every operator that uses streams.
+        # A copy of `fenced_message`, without the calls: every step of every operator that uses streams runs this.
         event = insert()
         message = Message()
         message.data = data

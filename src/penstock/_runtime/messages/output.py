@@ -1,6 +1,6 @@
-"""Output: what `compute` emits to: the output ports of an operator, and `emit`.
+"""Output: the output ports of an operator, and `emit`.
 
-`emit` is the hot path: a look-up by port name in a dict, then an append in C. The name may be left out where an
+`emit` is the hot path: a look-up by port name in a dict, then an append in C. The name may be omitted if an
 operator has one output.
 """
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 __all__ = ["OutputContext", "OutputPort", "whole_timestamp"]
 
-# What is sent as tensors.
+# The types that are sent as tensors.
 _TENSOR_TYPES = frozenset((dict, Tensor, TensorMap))
 
 
 class OutputPort:
     """An output port: the queues behind it, and the stream that it emits, if any.
 
-    All but `queues` is set by `OutputStreams`, in the operator's computes.
+    `OutputStreams` sets all fields except `queues`, in the operator's computes.
 
     Attributes
     ----------
     queues
-        The queues that receive what is emitted.
+        The queues that receive emitted messages.
     stream
         The stream that was chosen for the port.
     stamp
-        Returns the message to send for an emitted object; None where the object itself is sent.
+        Returns the message to send for an emitted object; None if the object itself is sent.
     pending, settle
-        What was received and the stream is not ordered after yet, and what orders it.
+        The received work that the stream is not ordered after yet, and the function that orders it.
     """
 
     __slots__ = ("pending", "queues", "settle", "stamp", "stream")
@@ -55,18 +55,19 @@ class OutputPort:
 
 
 class OutputContext:
-    """The outputs of an operator, as its `compute` uses them; made once and reused.
+    """The outputs of an operator, as its `compute` uses them; created once and reused.
 
-    Its fields are changed in the operator's computes, or before the first.
+    Its fields are changed only in the operator's computes, or before the first one.
 
     Attributes
     ----------
     ports
-        The output ports, by name; by "" as well where there is only one.
+        The output ports, by name; a single port is also listed under "".
     has_details
-        Whether this compute may have metadata or a timestamp to send along: the one thing that emit checks.
+        Whether this compute may have metadata or a timestamp to send: the only flag that emit checks.
     acq_timestamp
-        The timestamp of what is emitted without one: the oldest that was received, unless another was chosen.
+        The timestamp of messages emitted without an explicit one: the oldest received timestamp, unless `choose`
+        set another.
     """
 
     __slots__ = ("_is_chosen", "_metadata", "_node", "acq_timestamp", "has_details", "ports")
@@ -83,7 +84,7 @@ class OutputContext:
         self._is_chosen = False
 
     def pass_on(self, acq_timestamp: int) -> None:
-        """Send a timestamp that was received with what is emitted in this compute, if it is the oldest."""
+        """Send a received timestamp with the messages of this compute, if it is the oldest."""
         if self._is_chosen:
             return
         earlier = self.acq_timestamp
@@ -92,12 +93,12 @@ class OutputContext:
         self.has_details = True
 
     def choose(self, acq_timestamp: int | None) -> None:
-        """Send this timestamp with what is emitted in this compute, whatever is received."""
+        """Send this timestamp with the messages of this compute, regardless of received timestamps."""
         self.acq_timestamp = acq_timestamp
         self._is_chosen = self.has_details = True
 
     def clear(self) -> None:
-        """Carry nothing of this compute into the next."""
+        """Clear the timestamp, so that the next compute starts without one."""
         self.acq_timestamp = None
         self._is_chosen = self.has_details = False
 
@@ -107,16 +108,16 @@ class OutputContext:
         Parameters
         ----------
         data
-            Any object; it is passed on as it is, not copied. A dict of arrays is sent as a TensorMap, without
-            copying: the arrays as tensors that every library takes.
+            Any object; it is passed on unchanged, without copying. A dict of arrays is sent as a TensorMap, whose
+            tensors every library can take.
         name
-            The output port; not needed where there is only one.
+            The output port; not needed if there is only one.
         emitter_name
-            Taken for compatibility.
+            Accepted for compatibility.
         acq_timestamp
-            When the data was acquired, in nanoseconds, as an int of any library; it travels with the data. Without
-            one, the data carries the oldest timestamp of what was received in this compute, if there was any.
-            None sends none.
+            When the data was acquired, in nanoseconds, as an int of any library; it travels with the data. By
+            default, the data carries the oldest timestamp received in this compute, if any. None sends no
+            timestamp.
         """
         try:
             port = self.ports[name]
@@ -141,14 +142,14 @@ class OutputContext:
                 queue.offer(data)
 
     def set_cuda_stream(self, stream: StreamHandle | int, output_port_name: str = "") -> None:
-        """Emit a stream with everything that is sent from a port from now on; call it before `emit`.
+        """Attach a stream to all messages emitted at a port from now on; call it before `emit`.
 
         It is not needed for the stream of `receive_cuda_stream`. Only streams that penstock manages are accepted.
         """
         self._node.streams.set_output(stream, output_port_name)
 
     def _as_tensors(self, data: Any, name: str, port: OutputPort) -> Any:
-        """Return what is sent for a dict of arrays or a tensor."""
+        """Return the message to send for a dict of arrays or a tensor."""
         if port.pending:
             assert port.settle is not None
             port.settle()
@@ -162,7 +163,7 @@ class OutputContext:
             error.add_note(f"raised while emitting at output {name!r} of operator {self._node.name!r}")
             raise
         if port.stamp is not None:
-            data = port.stamp(data)  # after all of it has been put in the stream's order
+            data = port.stamp(data)  # only after all tensors have been ordered on the stream
         if work is not None:
             work.attach(data)
         return data
@@ -182,7 +183,7 @@ class OutputContext:
             queue.offer(copied)
 
     def _with_details(self, data: Any, acq_timestamp: Any) -> Any:
-        """Return a message with a timestamp and metadata; what was given, where there is neither."""
+        """Return a message with a timestamp and metadata, or `data` itself if there is neither."""
         if acq_timestamp is None:
             timestamp = None
         else:
@@ -209,5 +210,5 @@ def whole_timestamp(acq_timestamp: Any) -> int:
         return index(acq_timestamp)
     except TypeError:
         raise TypeError(
-            f"an acquisition timestamp is an int of nanoseconds, as time.time_ns() gives, not {acq_timestamp!r}"
+            f"an acquisition timestamp must be an int of nanoseconds, as from time.time_ns(), not {acq_timestamp!r}"
         ) from None

@@ -1,23 +1,23 @@
-"""Queue: the messages waiting at an input, and what both ends were last told about them.
+"""Queue: the messages waiting at an input, and the flags that tell both ends about them.
 
-A queue is a deque, so that `emit` and `receive` are an append and a popleft in C, which CPython makes
-atomic: neither end takes a lock. What the schedulers need to know, whether there is enough to run the
-consumer and room enough to run the producers, is kept in two flags that are brought up to date after
-each `compute` of either end (`Engine.finish`), in one place, under the engine's lock where there are
-several threads. Keeping them in `emit` and `receive` instead would put a lock on each.
+A queue is a deque, so `emit` and `receive` are an append and a popleft in C. CPython makes both atomic, so neither
+end takes a lock. The schedulers use two flags: whether there are enough messages to run the consumer, and whether
+there is enough room to run the producers. `Engine.finish` updates both flags after each `compute` of either end,
+under the engine's lock if there are several threads. Updating them in `emit` and `receive` would need a lock in
+each.
 
-Only a producer finds a queue full, and only the consumer finds it empty, so the two ends can race only
-in ways that do no harm: room may appear while the producer looks, never vanish. This does not hold in two
-cases, and those take the queue's own lock:
+Only a producer finds a queue full, and only the consumer finds it empty, so races between the two ends are
+harmless: while the producer checks for room, room may appear but never vanish. Two cases are different, and take
+the queue's own lock:
 
-- Several producers share a queue. Then `capacity` is 0, and every `emit` goes through `offer`.
-- The policy is POP. Then a producer that finds the queue full takes from the consumer's end. Without a lock
-  it could drop the new message instead of the oldest (the consumer took the oldest in between), or leave the
-  queue empty for a moment while the consumer looks. The consumer takes the lock for each `receive`, a
-  producer only where the queue is full. The new message is added before the oldest goes, so that whoever
-  looks at the length without the lock never sees too few; for that moment it may see one too many.
+- Several producers share a queue. `capacity` is then 0, and every `emit` goes through `offer`.
+- The policy is POP. A producer that finds the queue full then takes from the consumer's end. Without a lock it
+  could drop the new message instead of the oldest (if the consumer took the oldest in between), or leave the queue
+  empty for a moment while the consumer checks it. The consumer takes the lock for each `receive`, a producer only
+  if the queue is full. The new message is added before the oldest is removed, so a thread that reads the length
+  without the lock never sees too few messages; for a moment it may see one too many.
 
-A deque with a `maxlen` would do the same without a lock, but does not say whether it dropped anything.
+A deque with a `maxlen` would do the same without a lock, but does not report whether it dropped a message.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Claim:
     Attributes
     ----------
     places
-        How many messages it may emit into the queue in one compute.
+        The number of messages it may emit into the queue in one compute.
     affordable
-        What the producer was last told. While False, it is one of its node's blockers.
+        Whether there was room at the last check. While False, the claim is one of its node's blockers.
     running
-        Whether the producer runs now, with its places reserved; only where producers share the queue.
+        Whether the producer runs now, with its places reserved; used only if producers share the queue.
     """
 
     __slots__ = ("_by_port", "affordable", "node", "places", "queue", "running")
@@ -65,41 +65,41 @@ class Claim:
         self.running = False
 
     def add(self, port: str, places: int) -> None:
-        """Need so many places for one output; of several numbers for one output the largest holds."""
+        """Require `places` for one output; the largest of several numbers for one output counts."""
         self._by_port[port] = max(self._by_port.get(port, 0), places)
-        # Two outputs into one queue need room for both, as far as it has as much.
+        # Two outputs into one queue need room for both, limited to the queue's capacity.
         self.places = min(sum(self._by_port.values()), self.queue.limit)
 
 
 class Queue(deque[Any]):
     """A bounded queue between the producers of one input and its consumer.
 
-    Messages are added by producers and taken by the consumer, without a lock except as said above. `available`,
+    Producers add messages and the consumer takes them, without a lock except in the cases above. `available`,
     `affordable`, `room`, `reserved` and the order of `claims` are changed under the engine's lock. `min_size` is
-    changed in the consumer's compute (`resume`). `dropped` is changed by whoever adds, under `lock` where there is
-    one. The rest is set before the run begins.
+    changed in the consumer's compute (`resume`). `dropped` is changed by the thread that adds, under `lock` if
+    there is one. The rest is set before the run begins.
 
     Attributes
     ----------
     capacity, limit
-        What `emit` compares the length with, and how many messages really fit.
+        The number that `emit` compares the length with, and the number of messages that really fit.
     feeders
         The nodes that emit into the queue.
     min_size
-        How many messages the consumer waits for.
+        The number of messages that the consumer waits for.
     available
-        Whether the consumer was last told that there are enough.
+        Whether there were enough messages for the consumer at the last update.
     claims
-        The feeders that wait for room here before they run. Where there is one, it is `producer`, and it is told by
-        `affordable` and `room`: with more than `room` waiting there is none for another compute of it. Where there
-        are several, each is told by its claim (`room_sharing`); `affordable` then says whether none of them waits,
-        and `room` is such that the comparisons for a single producer never come true.
+        The feeders that wait for room here before they run. A single feeder is `producer`; it uses `affordable` and
+        `room`: if more than `room` messages wait, there is no room for another of its computes. With several
+        feeders, each uses its claim (`room_sharing`); `affordable` is then whether none of them waits, and `room`
+        has a value for which the comparisons for a single producer are never true.
     reserved
-        The places that producers which are running now may fill; only where several share the queue.
+        The places that running producers may fill; used only if several producers share the queue.
     watched
-        Whether a condition that is evaluated, not counted, depends on this queue.
+        Whether an evaluated (not counted) condition depends on this queue.
     undelivered
-        What was still waiting when the run ended.
+        The number of messages still waiting when the run ended.
     """
 
     __slots__ = (
@@ -142,7 +142,7 @@ class Queue(deque[Any]):
         self.undelivered = 0
         self.lock: threading.Lock | None = threading.Lock() if policy is _POP else None
 
-    # A queue is an object with a place in a graph: two empty ones are not the same.
+    # A queue is an object with a place in a graph, so two empty queues are not equal.
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __eq__(self, other: object) -> bool:
@@ -150,11 +150,11 @@ class Queue(deque[Any]):
 
     @property
     def drops(self) -> bool:
-        """Whether a full queue drops messages rather than raise an error."""
+        """Whether a full queue drops messages instead of raising an error."""
         return self.policy is _POP or self.policy is _REJECT
 
     def claim(self, node: Node, port: str, places: int) -> None:
-        """Make a producer wait for so many places, for one of its outputs, before it runs."""
+        """Make a producer wait for `places`, for one of its outputs, before it runs."""
         claim = next((claim for claim in self.claims if claim.node is node), None)
         if claim is None:
             claim = Claim(node, self)
@@ -164,7 +164,7 @@ class Queue(deque[Any]):
         self.room = self.limit - claim.places if len(self.claims) == 1 else _ANY
 
     def close_room(self, is_closed: bool) -> None:
-        """Note, where several producers share the queue, whether any of them waits for room."""
+        """Record whether any of several producers that share the queue waits for room."""
         self.affordable = not is_closed
         self.room = -1 if is_closed else _ANY
 
@@ -177,13 +177,13 @@ class Queue(deque[Any]):
     # The producers' end.
 
     def offer(self, item: Any) -> None:
-        """Add a message that may not fit, by the policy."""
+        """Add a message that may not fit, following the policy."""
         if self.lock is None:
             self._offer(item)
             return
         with self.lock:
             oldest = self._offer(item)
-        # Only now, without the lock: its finalizer may run any code.
+        # Only here, without the lock: its finalizer may run any code.
         del oldest
 
     def _offer(self, item: Any) -> Any:
@@ -207,13 +207,13 @@ class Queue(deque[Any]):
     # The consumer's end.
 
     def take(self) -> Any:
-        """Take the oldest message, where the policy is POP; raise IndexError where there is none."""
+        """Take the oldest message, if the policy is POP; raise IndexError if there is none."""
         assert self.lock is not None
         with self.lock:
             return self.popleft()
 
     def take_all(self) -> list[Any]:
-        """Take all that waits."""
+        """Take all waiting messages."""
         if self.policy is not _POP:
             return [self.popleft() for _ in range(len(self))]
         assert self.lock is not None
@@ -221,15 +221,17 @@ class Queue(deque[Any]):
             return [self.popleft() for _ in range(len(self))]
 
     def snapshot(self) -> tuple[Any, ...]:
-        """Return all that waits without taking it, while others may be adding."""
+        """Return all waiting messages without taking them, while other threads may add messages."""
         while True:
             try:
                 return tuple(self)
-            except RuntimeError:  # it changed: garbage collection can let another thread run in the middle
+            except (
+                RuntimeError
+            ):  # the queue changed: garbage collection can let another thread run in the middle
                 continue
 
     def peek(self, index: int = 0) -> Any:
-        """Return a waiting message without taking it, or None where there is none."""
+        """Return a waiting message without taking it, or None if there is none."""
         try:
             return self[index]
         except IndexError:  # the other end may have taken it since the length was read
@@ -237,7 +239,7 @@ class Queue(deque[Any]):
 
 
 class UnconnectedQueue(Queue):
-    """The queue behind an output that is not connected: it counts what it drops."""
+    """The queue behind an unconnected output; it drops and counts every message."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Views of a node's ports for conditions: how much waits, how much room there is, what is first."""
+"""Views of a node's ports for conditions: the waiting messages, and the room behind outputs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Receiver:
 
     @property
     def size(self) -> int:
-        """How many messages wait."""
-        # A full queue that drops its oldest has one too many for a moment.
+        """The number of waiting messages."""
+        # A full queue that drops its oldest message has one too many for a moment.
         return sum(min(len(queue), queue.limit) for queue in self.queues)
 
     @property
@@ -32,7 +32,7 @@ class Receiver:
 
     @property
     def capacity(self) -> int:
-        """How many messages fit."""
+        """The number of messages that fit."""
         return sum(queue.limit for queue in self.queues)
 
     def peek(self, index: int = 0) -> Any:
@@ -56,7 +56,7 @@ class Transmitter:
 
     @property
     def free(self) -> int:
-        """The room in the fullest of the connected queues; without connections there is no bound."""
+        """The room in the fullest of the connected queues; unlimited without connections."""
         return min(
             (max(queue.limit - len(queue), 0) for queue in self.queues if queue.limit), default=1 << 30
         )

@@ -1,16 +1,15 @@
-"""Engine: which nodes are ready, and when a run is over. One mechanism under all schedulers.
+"""Engine: which nodes are ready, and when a run is over. All schedulers use this mechanism.
 
-Readiness is told, never searched for. After each `compute` the engine looks at that node's own queues (`finish`):
-an input that ran low adds a blocker to the node, an input that has room again takes one from its producers, an
-output that filled up adds one, a queue that has enough takes one from its consumer. A node whose last blocker went
-is put in its ready queue. The cost of a step depends on the ports of the operator that ran and on nothing else: no
-other node is looked at.
+The engine never searches for ready nodes. After each `compute` it checks only that node's own queues (`finish`): an
+input that ran low adds a blocker to the node, an input that has room again removes a blocker from its producers, an
+output that filled up adds a blocker, and a queue with enough messages removes one from its consumer. A node that
+loses its last blocker is put in its ready queue. So the cost of a step depends only on the ports of the operator
+that ran.
 
-What cannot be counted is handled beside that. Conditions that must be evaluated are evaluated when their node is
-taken from the ready queue (`admit`). If they say no, the node waits for the event that could change the answer: a
-message, a time (`timers`), or an announcement from any thread (`inbox`). Announcements only append to a deque and
-wake a parked worker, so that they may come from a CUDA callback or a signal handler. The next worker that looks
-handles them.
+Some conditions cannot be counted. They are evaluated when their node is taken from the ready queue (`admit`). If
+one does not hold, the node waits for an event that could change the result: a message, a time (`timers`), or an
+announcement from any thread (`inbox`). An announcement only appends to a deque and wakes a parked worker, so a CUDA
+callback or a signal handler may make one. The next worker that checks the inbox handles it.
 
 A scheduler with several workers holds `lock` around everything here except `announce`, `time_moved` and
 `request_stop`. The greedy scheduler has one thread and takes no lock at all.
@@ -53,12 +52,12 @@ class Engine:
     Attributes
     ----------
     inbox
-        What was announced and not handled yet; None asks for nothing but a look. Any thread appends.
+        The nodes that were announced and not handled yet; None only makes a worker check again. Any thread appends.
     stopping, ended_by
-        Whether the run is to end, and why: "" when there was nothing left to do, "stopped" or "duration". Any
-        thread may stop the run.
+        Whether the run is ending, and why: "" if there was nothing left to do, "stopped" or "duration". Any thread
+        may stop the run.
     errors
-        What workers raised, in the order in which it was noticed. Workers append.
+        The exceptions that workers raised, in the order in which they were caught. Workers append.
     """
 
     __slots__ = (
@@ -94,7 +93,7 @@ class Engine:
         self.streams: RunStreams
         self.lock = threading.Lock()
         self.waiting = Waiting(self)
-        # The time at which the run is to end whatever happens.
+        # The time at which the run ends in any case.
         self.limit: int | None = None
 
         # Changed by any thread, without the lock.
@@ -103,14 +102,14 @@ class Engine:
         self.ended_by = ""
         self.errors: list[BaseException] = []
 
-        # Changed under the lock, where there is one.
+        # Changed under the lock, if there is one.
         self.timers = Timers()
         self.polling = Polling(self)
-        # Whether there is any time to watch for: a timer, the limit, or conditions to poll.
+        # Whether there is any time to wait for: a timer, the limit, or conditions to poll.
         self.timed = False
         # Whether any node was admitted since the run was last found idle.
         self.progress = True
-        # The nodes that wait for an announcement; while there are some there is no deadlock.
+        # The nodes that wait for an announcement; while there are any, there is no deadlock.
         self.outstanding = 0
         # The nodes that may run again, and those that run now.
         self.alive = 0
@@ -122,20 +121,20 @@ class Engine:
     # From any thread.
 
     def announce(self, node: Node) -> None:
-        """Ask for a node's conditions to be evaluated again; never blocks and takes no lock."""
+        """Request another evaluation of a node's conditions; never blocks and takes no lock."""
         if node is self._evaluating and get_ident() == self._evaluating_on:
-            return  # from inside a `check`, whose answer is about to be used anyway
+            return  # from inside a `check`, whose result is about to be used anyway
         self.inbox.append(node)
         self.waiting.announced(node.ready_queue)
 
     def time_moved(self) -> None:
-        """Ask for the clock to be read again, because its time was moved or its pace changed."""
+        """Make a worker read the clock again, because its time or its scale was changed."""
         self.inbox.append(None)
         self.waiting.time_moved()
         self.waiting.announced(None)
 
     def request_stop(self) -> None:
-        """End the run once what is running now has finished."""
+        """End the run after the running computes have finished."""
         if not self.stopping:
             self.ended_by = "stopped"
         self.stopping = True
@@ -143,14 +142,14 @@ class Engine:
         self.waiting.wake_all()
 
     def end(self, ended_by: str = "") -> None:
-        """End the run, because there is nothing left to do unless `ended_by` says otherwise."""
+        """End the run for the reason `ended_by`; by default, because there is nothing left to do."""
         if not self.stopping:
             self.ended_by = ended_by
         self.stopping = True
         self.waiting.wake_all()
 
     def computing(self) -> list[Node]:
-        """Return the nodes that compute now; for people to read, since it takes no lock."""
+        """Return the nodes that compute now; only for display, because it takes no lock."""
         ready = {node for ready_queue in self.ready_queues for node in (*ready_queue.now, *ready_queue.later)}
         return [node for node in self.nodes if node.busy and node not in ready]
 
@@ -163,7 +162,7 @@ class Engine:
             self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
             self.timed = True
         for node in self.nodes:
-            # Taken only now: an operator may choose its compute in start().
+            # Read only now: an operator may choose its compute in start().
             node.compute = node.streams.around(compute_of(node))
             for queue in node.inputs:
                 queue.available = len(queue) >= queue.min_size
@@ -185,7 +184,7 @@ class Engine:
     # The step.
 
     def take(self, ready_queue: ReadyQueue) -> Node | None:
-        """Return the next node of a queue that is to run, or None; the caller runs it and calls `finish`."""
+        """Return the next node to run from a queue, or None; the caller runs it and calls `finish`."""
         while True:
             if self.inbox:
                 self.drain()
@@ -207,7 +206,7 @@ class Engine:
             return node
 
     def service(self) -> None:
-        """Handle announcements and timers, for a worker that may take nothing."""
+        """Handle announcements and timers, for a worker that may not take a node."""
         if self.inbox:
             self.drain()
         if self.timed:
@@ -218,8 +217,8 @@ class Engine:
         return any(ready_queue.now or ready_queue.later for ready_queue in self.ready_queues)
 
     def begin_sweep(self, ready_queue: ReadyQueue) -> None:
-        """Move everything that is to run later to what runs now."""
-        # If none but polled nodes are here, evaluating them once more would go on for ever.
+        """Move all nodes from `later` to `now`."""
+        # If only polled nodes are here, evaluating them again would go on forever.
         polled = self.polling.nodes
         has_others = bool(polled) and not polled.keys() >= set(ready_queue.later)
         ready_queue.sweep += 1
@@ -231,20 +230,20 @@ class Engine:
             self.polling.poll()
 
     def compute_with_extra_work(self, node: Node) -> None:
-        """Run a node whose step is more than its compute."""
+        """Run a node whose step consists of more than its compute."""
         evaluated = node.evaluated
         began = 0 if evaluated is None else self.clock.timestamp()
         node.compute(node.input, node.output, node.context)
         if evaluated is not None:
             evaluated.on_execute(began)
-        # Cleared now, not under the lock and not at the next compute.
+        # Cleared here, not under the lock and not at the next compute.
         if node.has_details:
             node.clear_details()
 
     def finish(self, node: Node) -> None:
-        """Bring every flag of the node's queues up to date and put in ready queues what that made ready.
+        """Update the flags of the node's queues, and put nodes that became ready in their ready queues.
 
-        With `take`, this is what a step costs beside the operator's own compute: about 1.2 µs of the 1.8
+        Together with `take`, this is the cost of a step without the operator's own compute: about 1.2 µs of the 1.8
         that `benchmarks/chain.py` measures.
         """
         for queue in node.inputs:
@@ -296,7 +295,8 @@ class Engine:
 
     def _finish_extra_work(self, node: Node) -> None:
         if node.has_details:
-            # Again here for the compute in which the node first received details: it began as a plain one.
+            # Repeated here for the compute in which the node first received details, which began without extra
+            # work.
             node.clear_details()
         room = node.shared_room
         if room is not None:
@@ -304,13 +304,13 @@ class Engine:
         lifetimes = node.lifetimes
         if lifetimes is not None and lifetimes.full is not None:
             self.throttle(node)
-        # After all that may block this node: the order among producers depends on whether it can run.
+        # After everything that may block this node: the order among producers depends on whether it can run.
         if room is not None:
             for queue in room.queues:
                 share_room(self, queue)
 
     def enqueue_if_ready(self, node: Node, soon: bool = False) -> None:
-        """Put a node in its ready queue, in this sweep if `soon`, if nothing that is counted blocks it."""
+        """Put a node without blockers in its ready queue; if `soon`, in this sweep."""
         # `finish` has copies.
         if not node.blockers and not node.busy:
             node.busy = True
@@ -318,25 +318,25 @@ class Engine:
             (ready_queue.now if soon and node.sweep != ready_queue.sweep else ready_queue.later).append(node)
 
     def announce_room(self, queue: Queue) -> None:
-        """Tell the producers of a queue, in the middle of its consumer's compute, that there is room."""
+        """Announce room to the producers of a queue in the middle of its consumer's compute."""
         with self.lock:
             update_producers(self, queue)
             self.waiting.wake_others(queue.consumer.ready_queue, computes=True)
 
     def overtake(self, ready_queue: ReadyQueue) -> None:
-        """Open a queue to all its workers again: the node that has it to itself is not as quick as expected."""
+        """Open a queue to all its workers again, because its `quick` node takes longer than expected."""
         node = ready_queue.quick
         if node is not None:
             ready_queue.quick = None
             for queue in node.inputs:
-                update_producers(self, queue)  # which it did not do as it received
+                update_producers(self, queue)  # its receive did not do this
 
     def retire(self, node: Node) -> None:
         """Never run a node again."""
         if node.retired:
             return
         node.retired = True
-        # A blocker that nothing takes away.
+        # A blocker that is never removed.
         node.blockers += 1
         self.alive -= 1
         evaluated = node.evaluated
@@ -347,7 +347,7 @@ class Engine:
                 evaluated.awaits_event = False
                 self.outstanding -= 1
 
-    # Operators whose work on the device is too far behind.
+    # Operators that are too far ahead of the device.
 
     def throttle(self, node: Node) -> None:
         """Hold a node back until the device has finished its oldest compute."""
@@ -358,7 +358,7 @@ class Engine:
         node.lifetimes.call_when_caught_up(node.announce)
 
     def unthrottle(self, node: Node) -> None:
-        """Let a node go on if the device has caught up, else wait on."""
+        """Let a node continue if the device has caught up; otherwise keep waiting."""
         assert node.lifetimes is not None
         if node.lifetimes.is_still_full():
             node.lifetimes.call_when_caught_up(node.announce)
@@ -371,7 +371,7 @@ class Engine:
     # Conditions that are evaluated.
 
     def admit(self, node: Node) -> bool:
-        """Return whether a node without blockers may run now; if not, see to it that it is evaluated again."""
+        """Return whether a node without blockers may run now; if not, make sure that it is evaluated again."""
         evaluated = node.evaluated
         if evaluated is not None:
             status, until = self.evaluate(node)
@@ -388,9 +388,9 @@ class Engine:
         return True
 
     def evaluate(self, node: Node) -> tuple[SchedulingStatusType, int | None]:
-        """Evaluate a node's conditions, and note NEVER, events outstanding, and what to poll.
+        """Evaluate a node's conditions, and record NEVER, outstanding events, and conditions to poll.
 
-        Whatever time it waited for is forgotten, unless it waits for a time again.
+        The node no longer waits for its previous time, unless its conditions return a time again.
         """
         evaluated = node.evaluated
         assert evaluated is not None
@@ -415,7 +415,7 @@ class Engine:
             evaluated.awaits_event = awaits_event
             self.outstanding += 1 if awaits_event else -1
         if evaluated.are_polled:
-            # One that is blocked is evaluated when that ends.
+            # A blocked node is evaluated when its last blocker is removed.
             if node.blockers or not evaluated.must_poll(status):
                 self.polling.discard(node)
             else:
@@ -423,9 +423,9 @@ class Engine:
         return status, until
 
     def drain(self) -> None:
-        """Handle what was announced until now."""
+        """Handle all announcements made until now."""
         inbox = self.inbox
-        # Not what is announced meanwhile: under a flood of announcements this would never end.
+        # Skip announcements made meanwhile: under a flood of announcements this loop would never end.
         for _ in range(len(inbox)):
             node = inbox.popleft()
             if node is None:
@@ -437,13 +437,13 @@ class Engine:
             elif not node.blockers:
                 self.progress = self.progress or not node.is_guarded
                 self.enqueue_if_ready(node)
-            elif node.evaluated is not None:  # one that is retired has a blocker, and nothing is evaluated
+            elif node.evaluated is not None:  # a retired node has a blocker, so it is not evaluated
                 self.evaluate(node)
 
     # Time.
 
     def fire(self) -> None:
-        """Put in their queues the nodes whose time has come, and end the run if its time is up."""
+        """Enqueue the nodes whose time has come, and end the run if its time is up."""
         now = self.clock.timestamp()
         for evaluated in self.timers.due(now):
             self.enqueue_if_ready(evaluated.node)
@@ -456,7 +456,7 @@ class Engine:
             self.timed = self.next_time() is not None
 
     def next_time(self) -> int | None:
-        """Return the next time at which something is to happen: a timer, a poll, or the end of the run."""
+        """Return the next time at which something is due: a timer, a poll, or the end of the run."""
         until = self.timers.next()
         if self.limit is not None and (until is None or self.limit < until):
             until = self.limit

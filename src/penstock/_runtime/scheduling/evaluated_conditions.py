@@ -22,17 +22,17 @@ _WAIT_EVENT = SchedulingStatusType.WAIT_EVENT
 class EvaluatedConditions:
     """The conditions of one node that are evaluated before each compute, and what the node waits for.
 
-    `conditions` and `are_polled` are set before the run begins. The rest is changed under the engine's lock, where
+    `conditions` and `are_polled` are set before the run begins. The rest is changed under the engine's lock, if
     there is one.
 
     Attributes
     ----------
     are_polled
-        Whether any of them can become READY without an announcement: one that a user wrote.
+        Whether any of them, written by a user, can become READY without an announcement.
     awaits_event
         Whether the node was last found to wait for an announcement.
     wake_at
-        The time that the node waits for, if it does (`Timers`).
+        The time that the node waits for, if any (`Timers`).
     """
 
     __slots__ = ("are_polled", "awaits_event", "conditions", "node", "wake_at")
@@ -50,7 +50,7 @@ class EvaluatedConditions:
         self.are_polled = self.are_polled or condition.polled
 
     def combine(self, timestamp: int, only_look: bool = False) -> tuple[SchedulingStatusType, int | None]:
-        """Evaluate the conditions, and combine their answers with AND; `only_look` changes nothing in them."""
+        """Evaluate the conditions, and combine their states with AND; with `only_look`, do not change them."""
         combined = _READY
         until: int | None = None
         for condition in self.conditions:
@@ -60,7 +60,7 @@ class EvaluatedConditions:
             if status is _NEVER:
                 return _NEVER, None
             if status is _WAIT_TIME and target is not None and target <= timestamp:
-                # The time it waits for has come.
+                # The time that it waits for has come.
                 continue
             if status is _WAIT_TIME:
                 if target is None:
@@ -74,17 +74,17 @@ class EvaluatedConditions:
         return combined, until
 
     def must_poll(self, status: SchedulingStatusType) -> bool:
-        """Return whether the conditions must be evaluated again after a while, given what they said together.
+        """Return whether the conditions must be polled, given their combined state.
 
-        A node that waits for an event or a time is evaluated when that comes; unless any of several conditions will
-        do, and another of them said WAIT.
+        A node that waits for an event or a time is evaluated when it comes. It must also be polled if any one of
+        several conditions is enough and another of them returned WAIT.
         """
         return status is _WAIT or (
             status is not _READY and any(condition.is_polled_beside for condition in self.conditions)
         )
 
     def on_execute(self, timestamp: int) -> None:
-        """Tell the conditions that compute ran."""
+        """Notify the conditions that compute ran."""
         for condition in self.conditions:
             condition.on_execute(timestamp)
 

@@ -1,8 +1,8 @@
 """Node: an operator in a run, as the engine sees it.
 
-`blockers` counts what keeps the node from running among the things that are counted: an input with too few
-messages, a queue downstream without room. When it is 0 the node is put in its ready queue. Conditions that cannot
-be counted are in `evaluated`; they are evaluated when the node is taken from the ready queue.
+`blockers` counts the reasons why the node cannot run: an input with too few messages, a queue downstream without
+room. When it is 0, the node is put in its ready queue. Conditions that cannot be counted are in `evaluated`; they
+are evaluated when the node is taken from the ready queue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["UNKNOWN_NS", "Node"]
 
 UNKNOWN_NS = 1 << 60
-"""The `expected_ns` of a node whose computes were never timed."""
+"""The `expected_ns` of a node whose computes have not been timed."""
 
 _NEVER = SchedulingStatusType.NEVER
 _WAIT = SchedulingStatusType.WAIT
@@ -41,8 +41,8 @@ _READY = SchedulingStatusType.READY
 class Node:
     """An operator in a run.
 
-    A field is changed by the thread that runs the node, in its compute; or under the engine's lock, where there is
-    one; or before the run begins. The comments in `__init__` say which. `stop_requested` may be set by any thread.
+    A field is changed by the thread that runs the node, in its compute; or under the engine's lock, if there is
+    one; or before the run begins. The comments in `__init__` state which. Any thread may set `stop_requested`.
     """
 
     __slots__ = (
@@ -85,43 +85,43 @@ class Node:
         self.context: ExecutionContext
         self.streams: NodeStreams
         self.ready_queue: ReadyQueue
-        # The queues by port, and flat for the hot path.
+        # The queues by port, and as flat tuples for the hot path.
         self.input_queues: dict[str, tuple[Queue, ...]] = {}
         self.output_queues: dict[str, tuple[Queue, ...]] = {}
         self.inputs: tuple[Queue, ...] = ()
         self.outputs: tuple[Queue, ...] = ()
         # Conditions that are evaluated before each compute, if there are any.
         self.evaluated: EvaluatedConditions | None = None
-        # The room that it shares with other producers, if it does.
+        # The room that it shares with other producers, if any.
         self.shared_room: SharedRoom | None = None
         # Whether conditions are evaluated, or room is reserved, before it runs.
         self.is_guarded = False
-        # What came of its errors, where those do not stop the run.
+        # Its errors, if they do not stop the run.
         self.faults: Faults | None = None
-        # What `remaining` counts down from, so that the computes so far need no counter of their own.
+        # The start value of `remaining`, so that the number of computes needs no counter of its own.
         self.granted = -1
 
         # Changed in its compute.
         self.compute = operator.compute
-        # Whether a step of it is more than its compute.
+        # Whether its step consists of more than its compute.
         self.has_extra_work = False
-        # Whether it has metadata, a timestamp, or details of what it received, to clear after its compute.
+        # Whether it has metadata, a timestamp, or details of received messages to clear after its compute.
         self.has_details = False
-        # What it received and its streams may still read, once it uses streams.
+        # The received frames that its streams may still read, once it uses streams.
         self.lifetimes: Lifetimes | None = None
 
         # Changed under the engine's lock.
         self.blockers = 0
-        # In a ready queue or running: either way not to be put in the ready queue again.
+        # In a ready queue or running; in both cases it must not be enqueued again.
         self.busy = False
-        # Computes left; counts down from -1 past every bound where there is none.
+        # The number of computes left; without a limit, it counts down from -1.
         self.remaining = -1
         # The last sweep of its ready queue in which it ran.
         self.sweep = -1
-        # How many nanoseconds a compute is expected to take; measured where there are several workers. Until it is
-        # known, the node counts as slow: then others run beside it.
+        # The expected duration of a compute in nanoseconds, measured if there are several workers. Until it is
+        # known, the node counts as slow, so that others run at the same time.
         self.expected_ns = UNKNOWN_NS
-        # Whether it waits for the device to finish its oldest compute; that is one of its blockers.
+        # Whether it waits for the device to finish its oldest compute; this is one of its blockers.
         self.throttled = False
         self.retired = False
 
@@ -132,7 +132,7 @@ class Node:
         """The name of the operator."""
         return self.operator.name
 
-    # What conditions use to take part.
+    # Methods for conditions.
 
     def evaluate(self, condition: Condition) -> None:
         """Evaluate `condition` before each compute."""
@@ -159,21 +159,21 @@ class Node:
         return Transmitter(port, self.output_queues[port])
 
     def claim_room(self, queue: Queue, port: str, places: int) -> None:
-        """Wait for so many free places in a queue behind an output; of several claims the largest holds."""
+        """Wait for `places` free places in a queue behind an output; the largest of several claims counts."""
         queue.claim(self, port, places)
 
     def limit_count(self, count: int) -> None:
-        """Run at most `count` times; of several limits the smallest holds."""
+        """Run at most `count` times; the smallest of several limits counts."""
         if self.remaining < 0 or count < self.remaining:
             count = max(count, 0)
             self.granted += count - self.remaining
             self.remaining = count
 
-    # What can be seen.
+    # Information about the node.
 
     @property
     def computes(self) -> int:
-        """How many computes it has finished in this run."""
+        """The number of computes it has finished in this run."""
         return self.granted - self.remaining
 
     @property
@@ -182,7 +182,7 @@ class Node:
         return [] if self.evaluated is None else self.evaluated.conditions
 
     def status(self) -> Any:
-        """Return the state of the node as a whole, for people to read."""
+        """Return the state of the node as a whole, for display."""
         if self.retired:
             return _NEVER
         if self.blockers:
@@ -191,25 +191,25 @@ class Node:
             return _READY
         return self.evaluated.combine(self.engine.clock.timestamp(), only_look=True)[0]
 
-    # What may be called from any thread.
+    # Methods that any thread may call.
 
     def announce(self) -> None:
         """Announce that something this node waits for may have happened."""
         self.engine.announce(self)
 
     def request_stop(self) -> None:
-        """Ask never to be run again."""
+        """Never run this node again."""
         self.stop_requested = True
         self.engine.announce(self)
 
-    # What the engine uses.
+    # Methods for the engine.
 
     def update_extra_work(self) -> None:
-        """Find out whether its steps are more than its compute."""
+        """Determine whether its steps consist of more than its compute."""
         self.has_extra_work = self.is_guarded or self.has_details or self.shared_room is not None
 
     def clear_details(self) -> None:
-        """Clear what came with the messages of one compute: metadata, timestamps."""
+        """Clear the metadata and timestamps of one compute's messages."""
         self.operator.metadata.clear()
         self.input.details.clear()
         self.output.clear()

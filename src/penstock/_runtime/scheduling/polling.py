@@ -1,7 +1,7 @@
-"""Polling: conditions that a user wrote and that said WAIT without naming an event or a time.
+"""Polling: user-written conditions that returned WAIT, without an event or a time.
 
-Nothing tells when such a condition becomes ready. It is evaluated again after everything that runs, and after
-`check_recession_period_ms` where nothing runs.
+No event announces that such a condition has become ready. It is evaluated again after every compute, and after
+`check_recession_period_ms` if nothing runs.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["Polling"]
 
 
 class Polling:
-    """The nodes of a run to be polled; all of it is changed under the engine's lock, where there is one.
+    """The nodes of a run to be polled; all fields are changed under the engine's lock, if there is one.
 
     Attributes
     ----------
     nodes
-        The nodes with a condition that said WAIT. A dict, because its order is the same every time.
+        The nodes with a condition that returned WAIT. A dict, because its order is deterministic.
     at
-        The time at which to evaluate them again, where there are any.
+        The time at which to evaluate them again, if there are any.
     """
 
     __slots__ = ("_engine", "at", "nodes")
@@ -42,7 +42,7 @@ class Polling:
             self._engine.timed = True
 
     def discard(self, node: Node) -> None:
-        """Poll a node no more."""
+        """Stop polling a node."""
         self.nodes.pop(node, None)
 
     def poll(self) -> bool:

@@ -1,10 +1,10 @@
-"""ReadyQueue: the nodes that are ready, in the order they are taken, and the workers that take them.
+"""ReadyQueue: the ready nodes, in the order in which they are taken, and the workers that take them.
 
-Order matters for latency. Taken first-in first-out, a chain would move every frame by one stage per
-round and a frame would be as old as the chain is long, squared. Taken last-in first-out, a frame runs
-straight to the end, but a cycle would keep the queue to itself for ever. So a ready queue works in sweeps: `now`
-is taken from its end, which is where what was just made ready is put, and a node that has already run in
-this sweep goes to `later`. Every ready node runs once in every sweep, and frames go deep first.
+The order affects latency. In first-in first-out order, a chain would move every frame by one stage per round, and
+the age of a frame would grow with the square of the chain's length. In last-in first-out order, a frame runs
+straight to the end, but a cycle would occupy the queue forever. So a ready queue works in sweeps. Nodes are taken
+from the end of `now`, and nodes that have just become ready are added there; a node that has already run in this
+sweep goes to `later`. Every ready node runs once in every sweep, and each frame proceeds as far as possible.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["ReadyQueue"]
 class ReadyQueue:
     """Ready nodes, and the workers that serve them.
 
-    Every field is changed under the engine's lock only, where there is one, except `parked`: any thread may take a
-    worker off it, to wake it.
+    Every field is changed only under the engine's lock, if there is one, except `parked`: any thread may remove a
+    worker from it, to wake it.
 
     Attributes
     ----------
@@ -32,12 +32,12 @@ class ReadyQueue:
     sweep
         The number of this sweep.
     parked
-        The workers that wait for something to do, the ones with a deadline first: those are woken last.
+        The workers that wait for something to do. Workers with a deadline come first and are woken last.
     quick
-        The node that a worker runs now and that is expected to be done in a moment, if any. Until then, the other
-        workers leave the queue to that worker.
+        The running node that is expected to finish in a moment, if any. Until then, the other workers leave the
+        queue to its worker.
     standby
-        The parked worker that watches whether `quick` is done in a moment, if any.
+        The parked worker that watches whether `quick` finishes in time, if any.
     """
 
     __slots__ = ("later", "now", "parked", "quick", "standby", "sweep")

@@ -1,16 +1,15 @@
-"""Resume: an operator that has more to emit for what it received than fits in one compute.
+"""Resume: an operator that emits the results of its messages over several computes.
 
-A function that yields emits one value in each step, so that no queue behind it must hold more than one, and a slow
+A function that yields emits one value in each step, so queues behind it need hold only one message, and a slow
 receiver slows it down like any other operator. Between two steps its node must be ready without a new message. The
-engine takes no part in that: from the step with the first value to the one in which there is no other, the node's
-input queues require no message (`Queue.min_size` is 0). A condition about inputs that is evaluated, not counted,
-returns READY meanwhile.
+engine is not involved: from the step with the first value to the step that finds no further value, the node's input
+queues require no message (`Queue.min_size` is 0). Evaluated conditions on inputs return READY meanwhile.
 
-`min_size` is written in the compute of the node, without a lock. Others read it only for a queue that has not
-enough messages (`Queue.available` is False), and only the end of a compute of this node makes it so.
+`min_size` is written in the compute of the node, without a lock. Other threads read it only for a queue with too
+few messages (`Queue.available` is False), and only the end of a compute of this node clears that flag.
 
-What came with the messages comes again with each step: their metadata and timestamp go out with every value, and
-the messages are kept alive until the streams have completed the work of the last step.
+Each step repeats the metadata and timestamp of the messages, so that every value carries them. The messages are
+kept alive until the streams have completed the work of the last step.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _READY = SchedulingStatusType.READY
 class Resume:
     """Keeps a node ready, without a new message, while it has more to emit for the last one.
 
-    Made before the run begins, when the node's conditions are attached.
+    Created before the run begins, when the node's conditions are attached.
     """
 
     def __init__(self, node: Node) -> None:
@@ -43,15 +42,15 @@ class Resume:
             for condition in conditions
         ]
         self.is_on = False
-        """Whether the node goes on with what it received before."""
+        """Whether the node continues with messages that it received before."""
         self.received = False
-        """Whether the compute that runs, or ran last, has received anything."""
+        """Whether the current or last compute has received anything."""
         self._metadata: dict[str, Any] = {}
         self._acq_timestamp: int | None = None
         self._items: list[Any] = []
 
     def note(self) -> None:
-        """Remember what came with the messages that were just received."""
+        """Record the metadata and timestamps of the messages that were just received."""
         self.received = True
         self._metadata = dict(self.node.operator.metadata)
         self._acq_timestamp = self.node.output.acq_timestamp
@@ -65,7 +64,7 @@ class Resume:
                 queue.min_size = 0
 
     def begin_step(self) -> None:
-        """Treat a step that goes on as one that received what the first received."""
+        """Treat a continuing step as if it had received the messages of the first step."""
         self.received = False
         if self.is_on:
             if self._metadata:
@@ -86,7 +85,7 @@ class Resume:
         self._items = []
 
     def may_receive(self) -> bool:
-        """Return whether the next messages are there, so that the step in which one ends can begin the next."""
+        """Return whether the next messages are waiting, so that a step can end one message and begin the next."""
         if any(len(queue) < size for queue, size in self._sizes):
             return False
         now = self.node.engine.clock.timestamp() if self._conditions else 0
@@ -94,12 +93,12 @@ class Resume:
             condition.update_state(now)
             if condition.check(now)[0] is not _READY:
                 return False
-        self.node.clear_details()  # what came with the last messages does not belong to these
+        self.node.clear_details()  # the details of the last messages do not belong to these
         return True
 
 
 class _UnlessResumed(Condition):
-    """A condition about inputs, which do not matter while the node goes on with what it received before."""
+    """A condition on inputs; inputs do not matter while the node continues with earlier messages."""
 
     def __init__(self, condition: Condition, resume: Resume) -> None:
         super().__init__(condition.fragment, name=condition.name)
@@ -108,16 +107,16 @@ class _UnlessResumed(Condition):
         self.polled = condition.polled
 
     def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY while there is more to emit, else ask the condition, which knows what it waits for."""
+        """Return READY while there is more to emit; otherwise evaluate the condition."""
         return (_READY, None) if self.resume.is_on else self.condition.evaluate(timestamp)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY while there is more to emit, else what the condition says."""
+        """Return READY while there is more to emit; otherwise check the condition."""
         return (_READY, None) if self.resume.is_on else self.condition.check(timestamp)
 
     @property
     def is_polled_beside(self) -> bool:  # type: ignore[override]
-        """Whether a part of the condition must be polled, whatever the whole said."""
+        """Whether a part of the condition must be polled, regardless of the combined state."""
         return self.condition.is_polled_beside
 
     def on_execute(self, timestamp: int) -> None:

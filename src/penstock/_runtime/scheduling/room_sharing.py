@@ -1,8 +1,8 @@
-"""Room sharing: a queue for whose room several producers wait.
+"""Room sharing: several producers wait for room in one queue.
 
-The room is reserved before a compute and given back after it, so that two producers never run for the same place.
-All of this happens under the engine's lock, where there is one. A queue with a single producer needs none of it:
-`Engine.finish` compares its length with one number.
+A producer reserves room before a compute and releases it afterwards, so that two producers never run for the same
+place. All of this happens under the engine's lock, if there is one. A queue with a single producer needs none of
+it: `Engine.finish` compares its length with one number.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["SharedRoom", "reserve", "share_room", "unreserve", "update_producers
 
 
 class SharedRoom:
-    """The part of a node in the sharing of room; set before the run begins.
+    """A node's part in the sharing of room; set before the run begins.
 
     Attributes
     ----------
     claims
-        What it must reserve before it runs, because other producers wait for room in the same queue.
+        The room that it must reserve before it runs, because other producers use the same queues.
     queues
-        The queues at either end of it for which several producers wait.
+        The queues of its inputs and outputs for which several producers wait.
     """
 
     __slots__ = ("claims", "queues")
@@ -43,7 +43,7 @@ def reserve(engine: Engine, room: SharedRoom) -> None:
 
 
 def unreserve(room: SharedRoom) -> None:
-    """Release the room that a node reserved, and let the others go first next time; `finish` tells them."""
+    """Release the room that a node reserved, and let others go first next time; `finish` notifies them."""
     for claim in room.claims:
         claim.running = False
         claims = claim.queue.claims
@@ -53,7 +53,7 @@ def unreserve(room: SharedRoom) -> None:
 
 
 def update_producers(engine: Engine, queue: Queue) -> None:
-    """Bring what the producers of a queue were told of its room up to date."""
+    """Update the flags that tell the producers of a queue whether there is room."""
     # `Engine.finish` has a copy for a single producer.
     if len(queue.claims) > 1:
         share_room(engine, queue)
@@ -68,11 +68,11 @@ def update_producers(engine: Engine, queue: Queue) -> None:
 
 
 def share_room(engine: Engine, queue: Queue) -> None:
-    """Tell each of several producers whether there is room for it beside those that run now.
+    """Update, for each of several producers, whether there is room for it in addition to the running ones.
 
-    The one that ran least recently comes first. A producer that needs few places may run before one that needs
-    many and came first, else a batch that only it can complete would never be complete. But it does not do so
-    while the queue is about to be emptied anyway, else the other would never find room.
+    The producer that ran least recently comes first. A producer that needs few places may overtake an earlier one
+    that needs many; otherwise a batch that only it can complete would never be complete. But it may not overtake
+    while the queue is about to be emptied anyway; otherwise the other would never find room.
     """
     waiting = len(queue)
     consumer = queue.consumer
@@ -92,7 +92,7 @@ def share_room(engine: Engine, queue: Queue) -> None:
             else:
                 node.blockers += 1
                 if node.blockers == 1 and node.shared_room is not None:
-                    # It was about to run, and so to empty its inputs, and now is not.
+                    # It was about to run and empty its inputs, but now it is blocked.
                     for other in node.shared_room.queues:
                         if other.consumer is node:
                             share_room(engine, other)

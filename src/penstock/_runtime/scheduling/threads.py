@@ -1,4 +1,4 @@
-"""WorkerThread: a thread that works, and a way to wait for its end that Ctrl-C can interrupt."""
+"""WorkerThread: a thread with a way to wait for its end that Ctrl-C can interrupt."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["WorkerThread"]
 
 
 class WorkerThread:
-    """A thread that works, and a way to wait for its end that Ctrl-C can interrupt and that can be repeated.
+    """A thread with a way to wait for its end that can be interrupted by Ctrl-C and repeated.
 
-    `Thread.join` is not that: interrupted, it takes the thread for ended in some versions of CPython.
+    `Thread.join` cannot be repeated: in some versions of CPython, an interrupted join marks the thread as ended.
     """
 
     __slots__ = ("_entering", "_leaving", "_left", "thread")
@@ -41,12 +41,12 @@ class WorkerThread:
         self.thread = threading.Thread(target=work_and_leave, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread, and wait until the clock counts it."""
+        """Start the thread, and wait until it is attached to the clock."""
         self.thread.start()
         self._entering.acquire()
 
     def wait(self) -> None:
-        """Wait until the thread has left."""
+        """Wait until the thread has ended."""
         if not self._left:
             self._leaving.acquire()
         self.thread.join()

@@ -1,9 +1,9 @@
 """Timers: the nodes whose conditions wait for a time, earliest first.
 
-A node waits for one time at most, kept in `EvaluatedConditions.wake_at`. Disarming it, or arming it for another
-time, leaves its old entry in the heap. The entry is stale, which shows because `wake_at` says something else, and
-is dropped when its turn comes; searching for it would cost more. Where stale entries outnumber the others they are
-swept out, so the heap is never more than twice as long as there are nodes that wait, plus `_FEW`.
+A node waits for at most one time, `EvaluatedConditions.wake_at`. Disarming it, or arming it for another time,
+leaves its old entry in the heap. Such an entry is stale, because it differs from `wake_at`, and is dropped when its
+turn comes; searching for it would cost more. If stale entries outnumber the others, they are removed. So the heap
+is never longer than twice the number of waiting nodes, plus `_FEW`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _FEW = 32
 
 
 class Timers:
-    """A heap of conditions by the time they wait for; those that wait for the same time keep their order.
+    """A heap of conditions by the time they wait for; conditions with the same time keep their order.
 
-    All of it is changed under the engine's lock, where there is one.
+    All fields are changed under the engine's lock, if there is one.
     """
 
     __slots__ = ("_heap", "_sequence", "_stale")
@@ -33,11 +33,11 @@ class Timers:
         self._stale = 0
 
     def __len__(self) -> int:
-        """Return the number of entries, stale ones included."""
+        """Return the number of entries, including stale ones."""
         return len(self._heap)
 
     def arm(self, conditions: EvaluatedConditions, until: int) -> None:
-        """Wait for a time, and for no other."""
+        """Wait for a time, and for no other time."""
         if conditions.wake_at == until:
             return
         if conditions.wake_at is not None:
@@ -47,14 +47,14 @@ class Timers:
         heapq.heappush(self._heap, (until, self._sequence, conditions))
 
     def disarm(self, conditions: EvaluatedConditions) -> None:
-        """Wait for no time."""
+        """Stop waiting for a time."""
         if conditions.wake_at is None:
             return
         conditions.wake_at = None
         self._stale += 1
         if self._stale > _FEW and 2 * self._stale > len(self._heap):
-            # At most one entry of a node matches its `wake_at`: arming for the time of a stale entry adds a second
-            # one, of which the older is kept.
+            # Keep one entry per node: arming for the time of a stale entry adds a second one that also matches
+            # `wake_at`. The older one is kept.
             kept: dict[EvaluatedConditions, tuple[int, int, EvaluatedConditions]] = {}
             for entry in sorted(self._heap):
                 if entry[2].wake_at == entry[0]:
@@ -76,7 +76,7 @@ class Timers:
         return found
 
     def next(self) -> int | None:
-        """Return the next time that is waited for, or None."""
+        """Return the next time that a node waits for, or None."""
         heap = self._heap
         while heap and heap[0][2].wake_at != heap[0][0]:
             heapq.heappop(heap)

@@ -1,43 +1,43 @@
-"""Waiting: which workers are parked, who wakes them, and how a run comes to its end.
+"""Waiting: which workers are parked, what wakes them, and how a run ends.
 
-This file is the whole mechanism by which a worker waits and is woken, for one thread and for several. Nothing here
-polls, with two exceptions that say so: users' conditions that must be evaluated again, and a worker on standby.
+This file is the whole mechanism by which workers wait and are woken, for one thread and for several. Nothing here
+polls, with two exceptions: users' conditions that must be polled, and a worker on standby.
 
 **The states of a worker**
 
 =========  ========================================================================================================
-running    It computes, or holds the engine's lock to take or finish a node. It needs no waking: it looks at the
-           inbox, at the timers and at its ready queue before it parks.
+running    It computes, or holds the engine's lock to take or finish a node. It needs no waking: it checks the
+           inbox, the timers and its ready queue before it parks.
 parked     It is in `parked` of its ready queue and waits for a permit (`Parker`). With a *deadline* it wakes up by
-           itself at that time; the parked worker with the earliest deadline is the timer worker of the moment.
-standby    Parked, and it looks every `_PATIENCE` whether the compute that has its ready queue to itself (`quick`)
-           is over. If not, it opens the queue to the others again.
-waking     Taken off `parked` and given a permit, but it does not hold the lock yet. It will look at everything once
-           it does, so nobody else need be woken for the same reason.
+           itself at that time; the parked worker with the earliest deadline is the timer worker.
+standby    Parked, and it checks every `_PATIENCE` whether the compute that has its ready queue to itself (`quick`)
+           is over. If not, it opens the queue to the other workers again.
+waking     Removed from `parked` and given a permit, but it does not hold the lock yet. It checks everything when it
+           does, so no other worker need be woken for the same reason.
 =========  ========================================================================================================
 
-**What holds whenever nobody holds the lock**, and which line sees to it:
+**The invariants while no thread holds the lock**, and the lines that maintain them:
 
 1. *Work.* If a ready queue has a node to take and a parked worker, then a worker of that queue is waking, or its
-   `quick` is set and a worker is on standby. Whoever adds to a queue calls `wake_others` before it computes or
-   parks. One worker is woken at a time; it wakes the next when it has taken its node and there is more.
+   `quick` is set and a worker is on standby. A worker that adds to a queue calls `wake_others` before it computes
+   or parks. One worker is woken at a time; it wakes the next when it has taken its node and more nodes are left.
 2. *Time.* If something is due at a time and a worker is parked, then some parked worker has a deadline that is not
    later, or is waking, or a worker is on standby for a `quick` node. A worker that parks takes the deadline itself
-   unless another has it; a worker that is about to compute wakes one if nobody has it.
+   unless another worker has it; a worker that is about to compute wakes a worker if no worker has it.
 3. *Announcements.* They come from any thread, without the lock: from a CUDA callback, a signal handler, a user's
-   thread. Who announces adds to the inbox first and looks for a parked worker second; a worker that parks lists
-   itself first and looks at the inbox second. So one of the two sees the other. A worker that is waking leaves
-   `waking` before it looks at the inbox, for the same reason.
-4. *Permits.* A worker is taken off `parked` by one thread only, which then gives it one permit. A worker that
-   wakes by its deadline takes itself off; where somebody was faster, it takes the permit that is on its way, so
-   that it does not end its next wait.
+   thread. An announcing thread first adds to the inbox and then looks for a parked worker; a parking worker first
+   lists itself and then checks the inbox. So one of the two sees the other. For the same reason, a waking worker
+   leaves `waking` before it checks the inbox.
+4. *Permits.* Only one thread removes a worker from `parked`, and then gives it one permit. A worker that wakes at
+   its deadline removes itself. If another thread was faster, the worker takes the permit that this thread gives, so
+   that the permit does not end its next wait.
 
-**The end.** A run may end, and time may jump, only when nothing runs and nothing is ready. The last worker to find
-nothing sees that, under the lock, and decides (`_decide`): it evaluates the conditions that must be polled,
-declares a deadlock, moves a clock that can be moved, or waits for the next time like any other.
+**The end.** A run may end, and time may jump, only when nothing runs and nothing is ready. The last worker that
+finds nothing to do detects this, under the lock, and decides (`_decide`): it evaluates the conditions that must be
+polled, declares a deadlock, moves a clock that can be moved, or waits for the next time like any other worker.
 
-`tests/interleavings` runs these lines under every order of threads that small graphs can give, with faults planted
-against each of the four rules.
+`tests/interleavings` runs these lines under every interleaving of threads that small graphs allow, with planted
+faults against each of the four rules.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = ["Waiting"]
 
 _PATIENCE = 1e-3  # seconds
 
-# What `_decide` finds.
+# The results of `_decide`.
 _WAIT = "wait"
 _GO_ON = "go on"
 _OVER = "over"
@@ -67,27 +67,28 @@ class Waiting:
     Attributes
     ----------
     waking
-        The workers that were given a permit and do not hold the lock yet. Any thread may add one; the worker itself
-        leaves.
+        The workers that have a permit and do not hold the lock yet. Any thread may add a worker; only the worker
+        removes itself.
     """
 
     __slots__ = ("_engine", "deadlock_at", "waking")
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        # When the run ends unless something runs before; set while it is idle. Changed under the lock.
+        # When the run ends unless an operator runs before; set while the run is idle. Changed under the lock.
         self.deadlock_at: int | None = None
-        # A dict, because its order is the same every time.
+        # A dict, because its order is deterministic.
         self.waking: dict[Parker, None] = {}
 
     # Waking. From any thread, with or without the lock.
 
     def announced(self, ready_queue: ReadyQueue | None) -> None:
-        """Make sure that a worker looks at the inbox; called after something was put there."""
+        """Make sure that a worker checks the inbox; called after something was added to it."""
         if self.waking:
             return
         if ready_queue is not None:
-            # The worker that has the queue to itself will be done in a moment and look, or the one on standby will.
+            # The worker that has the queue to itself will soon finish and check the inbox, or the worker on standby
+            # will.
             if ready_queue.quick is not None and ready_queue.standby is not None:
                 return
             if self._wake_one(ready_queue):
@@ -103,7 +104,7 @@ class Waiting:
                 pass
 
     def time_moved(self) -> None:
-        """Wake the workers with a deadline, because it comes sooner or later than they think."""
+        """Wake the workers with a deadline, because the time until it has changed."""
         for ready_queue in self._engine.ready_queues:
             for parker in tuple(ready_queue.parked):
                 if parker.deadline is not None:
@@ -114,7 +115,7 @@ class Waiting:
                     self._unpark(parker)
 
     def _wake_one(self, ready_queue: ReadyQueue) -> bool:
-        """Wake a parked worker of a queue, rather one without a deadline, and return whether there was one."""
+        """Wake a parked worker of a queue, preferably one without a deadline; return whether there was one."""
         try:
             parker = ready_queue.parked.pop()
         except IndexError:
@@ -129,17 +130,17 @@ class Waiting:
     # Waking, with the lock held, by a worker that is about to compute (`computes`) or to park.
 
     def wake_others(self, own: ReadyQueue | None, computes: bool) -> None:
-        """Wake workers for the work and the time that this worker does not see to itself."""
+        """Wake workers for the work and the deadlines that this worker does not handle itself."""
         engine = self._engine
         for ready_queue in engine.ready_queues:
             if not ready_queue.parked or not (ready_queue.now or ready_queue.later):
                 continue
             if ready_queue is own and not computes:
-                continue  # what it left there is for the worker that has the queue to itself
+                continue  # the remaining nodes are for the worker that has the queue to itself
             if ready_queue.quick is not None and ready_queue.standby is not None:
                 continue
             if not self._is_waking(ready_queue):
-                # Where `quick` is set the woken worker will be on standby.
+                # If `quick` is set, the woken worker will be on standby.
                 self._wake_one(ready_queue)
         if computes and engine.timed and not self.waking and engine.clock.passes:
             if own is not None and own.quick is not None and own.standby is not None:
@@ -154,7 +155,7 @@ class Waiting:
         return any(parker.ready_queue is ready_queue for parker in tuple(self.waking))
 
     def _has_timer_worker(self, until: int) -> bool:
-        """Whether a parked worker wakes up by itself no later than at a time."""
+        """Return whether a parked worker wakes up by itself no later than `until`."""
         for ready_queue in self._engine.ready_queues:
             for parker in tuple(ready_queue.parked):
                 deadline = parker.deadline
@@ -167,7 +168,7 @@ class Waiting:
     def wait(self, parker: Parker, lock: threading.Lock | None) -> bool:
         """Wait until there may be something to do and return True, or return False when the run is over.
 
-        Called by a worker that found nothing to take, with `lock` held where there is one; it is released while
+        A worker that found nothing to take calls it, with `lock` held if there is one; the lock is released while
         the worker is parked.
         """
         engine = self._engine
@@ -198,7 +199,7 @@ class Waiting:
                         parker.deadline = deadline
                         seconds = clock.seconds_until(deadline)
             if engine.polling.nodes and not clock.passes:
-                # No time of this clock can be waited for, so users' conditions are polled in real time.
+                # No thread can wait for a time of this clock, so users' conditions are polled in real time.
                 polls = True
                 seconds = engine.scheduler.check_recession_period_ms / 1e3
         if parker.deadline is None:
@@ -235,19 +236,19 @@ class Waiting:
         return True
 
     def _leave(self, parker: Parker) -> None:
-        """Take a worker that nobody woke off the list of the parked."""
+        """Remove a worker that was not woken from the list of parked workers."""
         try:
             parker.ready_queue.parked.remove(parker)
         except ValueError:
-            # Somebody chose it at the same moment. The permit comes, and must not end the next wait.
+            # Another thread chose it at the same moment. Its permit must not end the next wait.
             parker.park(None)
             self.waking.pop(parker, None)
 
     def _stand_by(self, parker: Parker) -> bool:
-        """Watch a queue until woken (True), or until one compute takes too long there or there is none (False)."""
+        """Watch a queue until woken (True), or until its compute takes too long or has ended (False)."""
         ready_queue, clock = parker.ready_queue, self._engine.clock
         while True:
-            # Read without the lock, which is the other worker's to use: at worst this is a round late.
+            # Read without the lock, which the other worker needs: at worst, this is one round late.
             node = ready_queue.quick
             remaining = 0 if node is None else node.remaining
             if clock.park(parker, _PATIENCE):
@@ -256,13 +257,13 @@ class Waiting:
                 return False
 
     def _decide(self) -> tuple[str, int | None]:
-        """Return whether to wait, and for which time; called where nothing runs and nothing is ready."""
+        """Return whether to wait, and for which time; called when nothing runs and nothing is ready."""
         engine = self._engine
         clock, scheduler = engine.clock, engine.scheduler
         if engine.progress:
             engine.progress = False
             self.deadlock_at = None
-            # Evaluated once after whatever ran last, and then again after a while.
+            # Evaluated once after the last compute, and then periodically.
             if engine.polling.nodes and engine.polling.poll():
                 return _GO_ON, None
         if not engine.alive:
@@ -279,7 +280,7 @@ class Waiting:
                 engine.end()
                 return _OVER, None
             until = self.deadlock_at
-        # With an event outstanding time must not jump to the end of the run before it comes.
+        # While an event is outstanding, time must not jump to the end of the run.
         can_jump = until is not None or not engine.outstanding
         if engine.limit is not None and (until is None or engine.limit < until):
             until = engine.limit

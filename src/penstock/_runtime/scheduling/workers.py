@@ -1,16 +1,16 @@
-"""Worker threads: take a ready node, run it, go on with what it made ready.
+"""Worker threads: take a ready node, run it, continue with a node that it made ready.
 
-A worker holds the engine's lock to take a node and to finish it, in one stretch: one lock operation for
-each compute. After a compute the worker itself takes what that made ready; another thread is woken only
-when something is left over in the ready queue. Waking a thread costs tens of microseconds, and under the GIL
-the woken thread could not run anyway until this one lets go.
+A worker finishes one node and takes the next under one hold of the engine's lock, so a compute costs one lock
+operation. After a compute, the worker itself takes a node that became ready; it wakes another thread only if more
+nodes are left in the ready queue. Waking a thread costs tens of microseconds, and the woken thread could not run
+anyway until this one releases the GIL.
 
-Nor is it woken for what this worker will get to in a moment. Two threads that each make short calls which
-release the GIL (a kernel launch is one) hand it to and fro at every call, and both get slower by far: a chain
-of CuPy operators took 65 µs a compute on four workers and 20 on one. So a node whose computes are known to take
-less than `_QUICK` is run with its ready queue to itself. In case it does not come back after all, one parked worker
-stands by: it looks every millisecond whether the same compute still runs, and takes over if it does. A node counts
-as slow until one of its computes has been measured, so that slow ones run side by side from the first.
+Nor does it wake a thread for work that it will reach in a moment itself. Two threads that make short calls that
+release the GIL (such as kernel launches) hand the GIL back and forth at every call, and both become much slower: a
+chain of CuPy operators took 65 µs per compute on four workers and 20 on one. So a node whose computes take less
+than `_QUICK` runs with its ready queue to itself. In case it takes longer after all, one parked worker stands by:
+it checks every millisecond whether the same compute still runs, and takes over if it does. A node counts as slow
+until one of its computes has been measured, so slow nodes run in parallel from the first compute.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ def run_workers(
         for number, (parker, pinned) in enumerate(places)
     ]
     try:
-        # None begins before all are there: simulated time would pass without those that are not.
+        # No worker begins before all are started: otherwise simulated time would pass without the missing ones.
         with engine.lock:
             for worker in workers:
                 worker.start()
         for worker in workers:
             worker.wait()
     except BaseException:
-        # A thread could not be started, or a handler of the program's raised where the run could not hold it back
-        # (`interrupts`): let the workers finish what they are at and leave.
+        # A thread could not be started, or a signal handler of the program raised where the run could not hold it
+        # back (`interrupts`): let the workers finish their computes and end.
         engine.request_stop()
         for worker in workers:
             if worker.thread.ident is not None:
@@ -68,7 +68,7 @@ def run_workers(
 
 
 def _places_of(engine: Engine, pool: ThreadPool) -> list[tuple[Parker, tuple[int, ...]]]:
-    """Move the nodes of a pool's operators to ready queues of their own, and make the places that serve them."""
+    """Move the nodes of a pool's operators to separate ready queues, and return the parkers of their workers."""
     shared = ReadyQueue()
     cores: set[int] = set()
     places: list[tuple[Parker, tuple[int, ...]]] = []
@@ -133,11 +133,12 @@ def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
                 engine.running += 1
                 if node.expected_ns < _QUICK:
                     ready_queue.quick = node
-                # While it has the only ready queue to itself, and one stands by, there is nobody to wake.
+                # While this worker has the only ready queue to itself and another stands by, there is no worker to
+                # wake.
                 if ready_queue.quick is None or ready_queue.standby is None or several or engine.timed:
                     waiting.wake_others(ready_queue, computes=True)
                 lock.release()
-                # A quick one is timed now and then: looking at the clock twice costs a tenth of the whole step.
+                # A quick node is timed only occasionally: reading the clock twice costs a tenth of the whole step.
                 timed = node.expected_ns >= _QUICK or not node.remaining & 7
                 began = perf_counter_ns() if timed else 0
                 try:
@@ -165,9 +166,9 @@ def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
 
 
 def _expect(before: int, took: int) -> int:
-    """Return the nanoseconds that a compute is expected to take, from those expected before and those it took.
+    """Return the expected duration of a compute, from the previous expectation and the last measurement.
 
-    The least of the last few counts: threads that get in each other's way make each other look slow, and would go
-    on doing so. What took far too long for that is slow.
+    The minimum of the last few measurements counts: threads that compete for the GIL make each other look slow, and
+    would continue to do so. A compute that took far longer than that is slow.
     """
     return took if took > 4 * _QUICK else min(took, before + (before >> 3) + 1_000)

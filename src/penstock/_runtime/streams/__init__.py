@@ -1,1 +1,1 @@
-"""The streams of an operator, the order between them, and what must stay alive meanwhile."""
+"""The streams of an operator, the order between them, and the objects that must stay alive meanwhile."""

@@ -1,7 +1,7 @@
-"""StreamAllocation: the streams that an operator has: its own, those it asked for by name, one that it borrowed.
+"""StreamAllocation: the streams of an operator: its own stream, its named streams, and a borrowed stream.
 
-All but the borrowed one come from the pool, or the slice of a device, that the operator was given, or else from the
-fragment's default. Nothing is taken before the operator asks.
+All but the borrowed stream come from the operator's pool or slice of a device, or else from the fragment's default.
+No stream is taken before the operator requests one.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = ["StreamAllocation"]
 class StreamAllocation:
     """The streams of one operator in a run.
 
-    All of it is changed in the operator's computes, which never run twice at once.
+    All fields are changed in the operator's computes, which never run concurrently.
 
     Attributes
     ----------
     own
-        The stream of its own, once it asked for one and the pool had one.
+        The operator's own stream, once it has requested one and the pool had one.
     borrowed
-        The stream of a message, which a compute uses for want of one of its own.
+        The stream of a message, which a compute uses because it has no stream of its own.
     current_on
-        The thread on which the operator's device is known to be current; -1 where that must be ensured every time.
+        The thread on which the operator's device is known to be current; -1 if it must be made current every time.
     """
 
     __slots__ = ("_borrowed_in", "_is_open", "_named", "_operator", "_run", "borrowed", "current_on", "own")
@@ -41,7 +41,7 @@ class StreamAllocation:
         self._run = run
         self._operator = operator
         self.own: ManagedStream | None = None
-        self._is_open = False  # whether the pool has been asked for it
+        self._is_open = False  # whether a stream has been requested from the pool
         self._named: dict[str, ManagedStream | None] = {}
         self.borrowed: ManagedStream | None = None
         self._borrowed_in: int | None = None  # the compute that borrowed it
@@ -60,14 +60,14 @@ class StreamAllocation:
         return self.own
 
     def open_or_default(self) -> ManagedStream:
-        """Return the operator's own stream, or the default stream in its place if the pool has none left."""
+        """Return the operator's own stream, or the default stream if the pool has none left."""
         own = self.open()
         if own is None:
             own = self.own = self._run.default_stream(self._source().dev_id)
         return own
 
     def named(self, name: str) -> ManagedStream | None:
-        """Return the operator's stream of a name, taken from its pool at the first call; None if there is none."""
+        """Return the operator's stream of this name, from its pool at the first call; None if none is left."""
         if name not in self._named:
             self._named[name] = self._source().take() if self._run.has_device else None
         return self._named[name]
@@ -81,7 +81,7 @@ class StreamAllocation:
         self.borrowed, self._borrowed_in = stream, turn
 
     def make_current(self, device_id: int) -> None:
-        """Make a device current on this thread; with several devices, every time, since others may change it."""
+        """Make a device current on this thread; with several devices, at every call."""
         if self._run.make_current(device_id):
             self.current_on = get_ident()
 

@@ -1,7 +1,7 @@
-"""AmbientStream: a compute that has its operator's stream as the current one of every library.
+"""AmbientStream: makes an operator's stream the current stream of every library while it computes.
 
-Plain code of CuPy, PyTorch and others then runs on the operator's stream without naming it. That is how operators
-work that are functions, and those that ask for it in `setup`.
+Plain code of CuPy, PyTorch and others then runs on the operator's stream without naming it. Operators made from
+functions work this way, and operators that request it in `setup`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["AmbientStream"]
 class AmbientStream:
     """Makes an operator's stream current around each compute.
 
-    It is changed in the operator's computes only.
+    Its fields are changed only in the operator's computes.
     """
 
     __slots__ = ("_current", "_streams")
@@ -33,11 +33,11 @@ class AmbientStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether the operator's stream is current in its computes by now."""
+        """Whether the operator's stream is already current in its computes."""
         return self._current is not None
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
-        """Return a compute that has the operator's stream as the current one."""
+        """Return a compute during which the operator's stream is current."""
         streams = self._streams
         allocation = streams.allocation
 
@@ -57,7 +57,7 @@ class AmbientStream:
         return compute_on_stream
 
     def _open(self) -> gpu.use_stream:
-        """Take the operator's stream; where the pool has none left, plain code runs on the default stream."""
+        """Take the operator's stream; if the pool has none left, plain code runs on the default stream."""
         own = self._streams.allocation.open_or_default()
         handle: Any = default_handle(own.device_id) if is_default(own.handle) else own.handle
         current = self._current = gpu.use_stream(handle)

@@ -1,9 +1,9 @@
-"""StreamChecker: reports operators whose streams are not ordered after what they received.
+"""StreamChecker: reports operators whose streams are not ordered after the work they received.
 
-What an operator emits comes after what it received, in any case. What it launches itself may not: a kernel on a
-stream that was not ordered reads a frame that is not there yet. The checker cannot see kernels, but it sees which
-streams a compute asked for. It reports a compute that asked for a stream of the operator's, received something that
-the device is still working on, and ordered none of its streams after it.
+Messages that an operator emits are always ordered after those it received. The kernels that it launches may not be:
+a kernel on an unordered stream may read a frame that is not ready. The checker cannot see kernels, but it sees
+which streams a compute requested. It reports a compute that requested one of the operator's streams, received a
+message that the device is still working on, and ordered none of its streams after that work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["StreamChecker"]
 
 
 class StreamChecker:
-    """What a compute asked for and ordered, until it is over."""
+    """The streams that the current compute requested and ordered."""
 
     __slots__ = ("_name", "_ordered", "_uses_own")
 
@@ -34,15 +34,15 @@ class StreamChecker:
         self._ordered: set[Message] = set()
 
     def uses_own_stream(self) -> None:
-        """Note that the compute asked for a stream of the operator's."""
+        """Record that the compute requested one of the operator's streams."""
         self._uses_own = True
 
     def is_ordered(self, item: Any) -> None:
-        """Note that a stream was ordered after what was received at a port."""
+        """Record that a stream was ordered after an item received at a port."""
         self._ordered.update(message for message in messages_in(item) if message is not None)
 
     def are_ordered(self, ports: Iterable[InputPort], streams: list[ManagedStream]) -> None:
-        """Note that a stream was ordered after others, which may be those of some messages."""
+        """Record that a stream was ordered after other streams, which may be those of messages."""
         for port in ports:
             for message in messages_in(port.item):
                 if message is not None and all(
@@ -51,7 +51,7 @@ class StreamChecker:
                     self._ordered.add(message)
 
     def end_compute(self, ports: Iterable[InputPort]) -> None:
-        """Report what the compute should have been ordered after, and begin anew."""
+        """Report the inputs that the compute should have been ordered after, and reset."""
         uses_own, ordered = self._uses_own, self._ordered
         self._uses_own, self._ordered = False, set()
         if not uses_own:
@@ -66,7 +66,7 @@ class StreamChecker:
                     continue
                 name = port.name
                 warnings.warn(
-                    f"operator {self._name!r} finished without being ordered after the work behind what it "
+                    f"operator {self._name!r} finished without being ordered after the work that it "
                     f"received at {name!r}; call receive_cuda_stream({name!r}) after receive({name!r})",
                     UnorderedStreamWarning,
                     stacklevel=3,

@@ -1,8 +1,8 @@
-"""The default streams, for operators that have no stream of their own and received none.
+"""The default streams, for operators that have no stream and received none.
 
-CUDA names the default stream of every device by one handle, and means the device that is current on the thread. So
-the handle alone does not tell which stream it is. The handles here know their device. A library that is given one
-uses the default stream of the current device, which is why the device is made current when a handle is given out.
+CUDA has one handle for the default streams of all devices: it means the default stream of the current device. So
+the handle alone does not identify the stream. The handles here record their device. A library uses the default
+stream of the current device, so the device is made current whenever a handle is returned.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ __all__ = [
     "is_named",
 ]
 
-# How CUDA names the default stream of the current device: as a null handle, and as CU_STREAM_LEGACY.
+# CUDA's two handles of the default stream of the current device: the null handle and CU_STREAM_LEGACY.
 _NULL, _LEGACY = 0, 1
 
 
 class DefaultStreamHandle(gpu.StreamHandle):
     """The default stream of a device.
 
-    It may be made before a device is chosen, so it finds the stream behind it when that is first needed.
+    It may be created before a device is chosen, so it looks up its stream on first use.
 
     Attributes
     ----------
     device_id
-        The number of the device; None for that of whichever is current.
+        The number of the device; None for the current device.
     """
 
     device_id: int | None
 
     def __new__(cls, device_id: int | None = None, value: int = _NULL) -> DefaultStreamHandle:
-        """Return the handle of a device's default stream, as one of the two numbers that CUDA has for it."""
+        """Return the handle of a device's default stream, with one of CUDA's two values."""
         self = int.__new__(cls, value)
         self.device_id = device_id
         return self
 
     @property
     def stream(self) -> Any:
-        """The stream of `penstock.gpu`, which is the default one of whichever device is current."""
+        """The stream of `penstock.gpu`: the default stream of the current device."""
         return gpu.LEGACY_DEFAULT_STREAM
 
     @property
@@ -87,30 +87,30 @@ class DefaultStreamHandle(gpu.StreamHandle):
         return f"StreamHandle(default{where})"
 
 
-# What stands for a stream where there is no device.
+# The placeholder for a stream if there is no device.
 DEFAULT_STREAM = DefaultStreamHandle()
 
 
 @cache
 def default_handle(device_id: int) -> DefaultStreamHandle:
-    """Return the handle that an operator without a stream of its own is given; it is 0, so it is false."""
+    """Return the handle for an operator without its own stream; it is 0, so it is false."""
     return DefaultStreamHandle(device_id)
 
 
 def is_default(stream: Any) -> bool:
-    """Return whether a handle is that of a default stream."""
+    """Return whether a handle means a default stream."""
     return int(stream) in (_NULL, _LEGACY)
 
 
 def is_named(managed: ManagedStream, stream: Any) -> bool:
-    """Return whether a handle names a managed stream; that of a default stream names the current device's."""
+    """Return whether a handle names a managed stream; a plain default handle means the current device's stream."""
     if not is_default(stream):
         return bool(managed.handle == stream)
     return is_default(managed.handle) and managed.device_id == gpu.Device().device_id
 
 
 def default_stream_of(device_id: int) -> ManagedStream:
-    """Return a device's default stream as a managed one, whichever device is current when it is used."""
+    """Return a device's default stream as a managed stream that works whichever device is current."""
     stream = gpu.LEGACY_DEFAULT_STREAM
     managed = ManagedStream(stream, device_id, partial(create_event, device_id))
     managed.handle = DefaultStreamHandle(device_id, _LEGACY)
@@ -120,7 +120,7 @@ def default_stream_of(device_id: int) -> ManagedStream:
 
 
 def _there(device_id: int, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a call that is made with a device current."""
+    """Return a function that makes a call while the device is current."""
 
     def call_there(event: Any) -> Any:
         with gpu.on_device(device_id):

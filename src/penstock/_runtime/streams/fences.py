@@ -1,17 +1,16 @@
-"""Fences: the points on one stream behind which the work of one operator is complete.
+"""Fences: numbered points on a stream, up to which the work of one operator completes in order.
 
-A fence stands for the work that was submitted to the stream before it. It is known by its number, and an event that
-was recorded at that point tells when the device has completed it. The fences of a timeline complete in the order of
-their numbers, so one number, `completed`, holds all that is known about them.
+A fence stands for the work that was submitted to the stream before it. It has a number, and an event recorded at
+that point shows when the device has completed it. The fences of a timeline complete in the order of their numbers,
+so one number, `completed`, describes the state of all of them.
 
-Events are recorded again and again. A fence that is known to be complete needs its event no more: whoever has a
-message from before it compares numbers and has nothing to wait for. Recording an event again does not disturb a
-stream that was told earlier to wait for it.
+Events are reused. A completed fence no longer needs its event: the receiver of a message from before it compares
+numbers and does not wait. Recording an event again does not affect a stream that already waits for it.
 
-A timeline takes no lock. Fences are inserted and checked in the operator's compute, or between two of them, which
-never happens twice at once. Other threads only read: a receiver compares the number of its message with
-`completed`. If the event is recorded again at that very moment, the receiver's stream waits for the later fence. It
-waits longer than it needs to, never too short.
+A timeline takes no lock. Fences are inserted and checked in the operator's compute or between two computes, and
+never concurrently. Other threads only read: a receiver compares the number of its message with `completed`. If the
+event is recorded again at that very moment, the receiver's stream waits for the later fence. It may wait longer
+than necessary, but never too short.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fences", "is_complete"]
 
-# With so many fences not known to be complete, they are checked before one more event is made.
+# With this many incomplete fences, their state is checked before another event is created.
 _MANY = 16
 
 
@@ -42,9 +41,9 @@ class Fences:
     Attributes
     ----------
     last, completed
-        The number of the last fence, and of the last that the device is known to have completed.
+        The numbers of the last fence and of the last fence known to be complete.
     is_over
-        Whether the run has ended: all work is done, on this stream and on every other, and the streams are gone.
+        Whether the run has ended: all work on all streams is complete, and the streams have been returned.
     """
 
     __slots__ = (
@@ -65,13 +64,13 @@ class Fences:
         self.completed = 0
         self.is_over = False
         self._record = stream.record
-        # All events, in the order in which they were recorded: the last one belongs to the last fence.
+        # All events, in the order in which they were recorded; the last event belongs to the last fence.
         self._events: deque[Any] = deque()
-        # Fences up to this number can be inserted with them: the event to be recorded next is needed no more.
+        # Fences up to this number can reuse these events, because the next event to record is no longer needed.
         self._reach = 0
-        # Events that somebody waits for. Any thread may append.
+        # Events that a callback waits for. Any thread may append.
         self._lent: list[Any] = []
-        # How many fences the device is expected to be behind.
+        # The number of fences by which the device is expected to be behind.
         self._behind = 1
 
     def insert(self) -> Any:
@@ -88,17 +87,17 @@ class Fences:
         return event
 
     def event(self, number: int) -> Any:
-        """Return the event of a fence that is not known to be complete."""
+        """Return the event of a fence that may be incomplete."""
         return self._events[number - self.last - 1]
 
     def update(self, least: int) -> None:
-        """Find out which fences are complete; those before `least` are not worth a query.
+        """Query which fences are complete; fences before `least` are not worth a query.
 
-        Each query of an event is a call into the driver, which costs as much as all else here. A fence that is
-        complete speaks for those before it, so one query is enough where the device is no further behind than it
-        was the last time.
+        Each query of an event is a driver call, which costs as much as everything else here. A complete fence
+        implies that all earlier ones are complete, so one query is enough if the device is no further behind than
+        the last time.
         """
-        least = max(least, self.completed + 1)  # those before have no event of their own any more
+        least = max(least, self.completed + 1)  # earlier fences no longer have their own event
         events, last, behind = self._events, self.last, self._behind
         if least > last:
             return
@@ -110,34 +109,34 @@ class Fences:
             further = 2 * further or 1
             behind += further
             number = max(last - behind, least)
-        self._behind = behind if further else max(behind - 1, 1)  # the next time it may have caught up
+        self._behind = behind if further else max(behind - 1, 1)  # it may have caught up by the next time
         self.completed = number
         self._reach = number + len(events)
-        # Only now: a thread that lends an event and then finds its fence incomplete relies on being seen here.
+        # Only now: a thread that lends an event and then finds its fence incomplete relies on this order.
         if self._lent:
             self._replace_lent()
 
     def lend(self, event: Any) -> None:
-        """Never record an event again, because a callback waits for it; may be called from any thread."""
+        """Exclude an event from reuse, because a callback waits for it; may be called from any thread."""
         self._lent.append(event)
 
     def close(self) -> None:
-        """Mark every fence as complete: the device is done."""
+        """Mark every fence as complete, because the device has finished."""
         self.is_over = True
         self.completed = self.last
 
     def _replace_lent(self) -> None:
-        """Replace the events that were lent and whose fences are complete by new ones."""
+        """Replace lent events whose fences are complete with new ones."""
         events, lent = self._events, self._lent
         for place in range(len(events) - (self.last - self.completed)):
             if events[place] in lent:
                 events[place] = self.stream.create_event()
-        for event in tuple(lent):  # several may have been lent the same one
+        for event in tuple(lent):  # several threads may have lent the same event
             if event not in events:
                 lent.remove(event)
 
     def _add_event(self) -> None:
-        """Make sure that an event can be recorded: one that is needed no more, or else a new one."""
+        """Make sure that an event can be recorded: an event that is no longer needed, or else a new one."""
         if self.last - self.completed >= _MANY:
             self.update(self.completed + 1)
         if self.last == self._reach:
@@ -147,5 +146,5 @@ class Fences:
 
 def is_complete(fences: Fences, number: int, event: Any) -> bool:
     """Return whether the device has completed a fence; may be called from any thread."""
-    # Compared again at the end: if the event was recorded for another fence in between, this one is complete.
+    # Compare again at the end: if the event was recorded for another fence in between, this fence is complete.
     return number <= fences.completed or event.is_done or number <= fences.completed

@@ -1,11 +1,11 @@
-"""InFlight: the computes of one operator that the device has not finished, and the frames that live until then.
+"""InFlight: the unfinished computes of one operator, and the frames that must live until they are finished.
 
-What a compute received must live until the operator's stream has completed a fence that comes after the compute.
-That is the fence which the next `emit` inserts anyway or, for an operator that emits nothing, one that is inserted
-for the purpose after every other compute.
+The frames that a compute received must live until the operator's stream has completed a fence after the compute.
+The next `emit` inserts such a fence anyway. For an operator that emits nothing, a fence is inserted after every
+other compute.
 
-Fences are checked when the operator runs, every few computes. Querying an event costs less than a callback, and
-checking at every compute would free frames a little sooner at far more cost.
+Fences are checked every few computes of the operator. Querying an event costs less than a callback, and checking at
+every compute would free frames slightly sooner at far more cost.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _STRIDE = 6  # computes between two checks
 
 
 class InFlight:
-    """What must live until one stream has completed it.
+    """The frames that must live until one stream has completed its work on them.
 
-    Only the thread that runs the operator changes it, in a compute or between two of them.
+    Only the thread that runs the operator changes it, in a compute or between two computes.
 
     Parameters
     ----------
     fences
         The fences of the operator on the stream.
     limit
-        How many computes may be unfinished at once.
+        The maximum number of unfinished computes.
 
     Attributes
     ----------
     release_at
-        The number of unfinished computes at which it is time to release again.
+        The number of unfinished computes at which to release completed ones again.
     """
 
     __slots__ = ("_frames", "_limit", "_numbers", "fences", "release_at")
@@ -45,13 +45,13 @@ class InFlight:
         self.fences = fences
         self.release_at = min(_STRIDE, limit)
         self._limit = limit
-        # What each compute received, oldest first, and the number of the fence that ends its life.
+        # The frames that each compute received, oldest first, and the number of the fence that releases them.
         self._frames: list[list[Any] | None] = []
         self._numbers: list[int] = []
 
     @property
     def is_full(self) -> bool:
-        """Whether as many computes are unfinished as may be."""
+        """Whether the maximum number of computes is unfinished."""
         return len(self._numbers) >= self._limit
 
     @property
@@ -60,10 +60,10 @@ class InFlight:
         return sum(len(frames) for frames in self._frames if frames is not None)
 
     def add(self, frames: list[Any] | None) -> int:
-        """Keep frames alive until a fence after now is complete, and return how many computes are unfinished.
+        """Keep frames alive until the next fence is complete, and return the number of unfinished computes.
 
-        That is the next fence, which the next `emit` inserts. If none was inserted since the last time, one is
-        inserted now: for an operator that emits nothing, every other time.
+        The next `emit` inserts that fence. If none was inserted since the last call, one is inserted now; for an
+        operator that emits nothing, this happens at every other call.
         """
         numbers = self._numbers
         number = self.fences.last + 1
@@ -74,10 +74,10 @@ class InFlight:
         return len(numbers)
 
     def release_completed(self) -> None:
-        """Release what the stream does not read any more."""
+        """Release the frames that the stream no longer reads."""
         fences, numbers = self.fences, self._numbers
         if self.is_full and numbers[0] > fences.last:
-            fences.insert()  # or nothing would ever tell that the oldest is complete
+            fences.insert()  # otherwise no fence would show that the oldest compute is complete
         if numbers:
             fences.update(numbers[0])
             completed = bisect_right(numbers, fences.completed)
@@ -85,10 +85,10 @@ class InFlight:
         self.release_at = min(len(numbers) + _STRIDE, self._limit)
 
     def oldest_event(self) -> Any:
-        """Return the event of the fence that the oldest unfinished compute waits for, where it is full."""
+        """Return the event of the fence that the oldest unfinished compute waits for; call it when full."""
         return self.fences.event(self._numbers[0])
 
     def clear(self) -> None:
-        """Release everything: the device is done."""
+        """Release everything, because the device has finished."""
         self._numbers.clear()
         self._frames.clear()

@@ -1,16 +1,16 @@
-"""Keeper: the frames that an operator received, and those that the program still holds.
+"""Keeper: the frames that an operator received, and the frames that the program still holds.
 
-CuPy and PyTorch reuse a freed block at once on the stream that it was allocated on. They cannot know that another
-stream still reads it. So the owners of the memory that an operator received (`owners`) are kept here.
+CuPy and PyTorch reuse a freed block at once on the stream on which it was allocated, even if another stream still
+reads it. So the owners of the memory that an operator received (`owners`) are kept here.
 
-After a compute there are two kinds of owners. Those that nobody else refers to were released in the compute. They
+After a compute there are two kinds of owners. Owners with no other reference were released in the compute. They
 live until the operator's streams have completed a fence after it (`in_flight`). The others are held: by the
 operator, which may read them in a later compute, or by operators that they were passed on to. They are watched
-(`watch`), and checked again after later computes. One that nobody holds any more is treated as if it had been
-received just then.
+(`watch`), and checked again after later computes. An owner that is no longer held is treated as if it had just been
+received.
 
-What is watched is checked after every compute or, where it is much, so seldom that a compute pays for some 32
-checks. So at most one in 32 of the frames that a program holds is released later than it could be.
+Watched frames are checked after every compute. If there are many, they are checked less often, so that a compute
+pays for about 32 checks. So at most one in 32 of the frames that a program holds is released late.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _CHECKS = 32
 
 
 class Keeper:
-    """What one operator received and somebody may still hold.
+    """The frames that one operator received and that may still be held.
 
-    All of it is changed in the operator's computes or between two of them, which never happens twice at once.
+    All fields are changed in the operator's computes or between two computes, and never concurrently.
 
     Attributes
     ----------
     is_on
-        Whether what is received is kept: a stream may read it, or this is the first compute.
+        Whether received frames are kept, because a stream may read them or because this is the first compute.
     received
-        The owners of the memory that this compute received; one may be in it more than once.
+        The owners of the memory that this compute received; an owner may appear more than once.
     watched
-        What somebody held when a compute was over, by the identity of the owner.
+        The frames that were still held at the end of a compute, by the identity of the owner.
     """
 
     __slots__ = ("_countdown", "_watch", "is_on", "received", "watched")
@@ -50,13 +50,13 @@ class Keeper:
         self._countdown = 0  # computes left before `watched` is checked again
 
     def end_compute(self) -> list[Any] | None:
-        """Return what must live until the streams have completed their work so far, and begin anew."""
+        """Return the owners that must live until the streams have completed their work so far, and reset."""
         received = self.received
         released: list[Any] | None = None
         watched = self.watched
         if received:
             if watched and len(received) == 1 and id(received[0]) in watched:
-                received.clear()  # as every time where its maker keeps it, to fill it again
+                received.clear()  # the usual case if the producer keeps a frame in order to reuse it
             else:
                 self.received = []
                 released = received if only_kept(received) else self._sort(received)
@@ -72,7 +72,7 @@ class Keeper:
         self.watched.clear()
 
     def _sort(self, received: list[Any]) -> list[Any]:
-        """Watch what somebody holds, and return the rest; somebody holds one of them at least, or it came twice."""
+        """Watch the owners that are still held, and return the others; at least one is held or appears twice."""
         if len(received) == 1:
             self._begin(received.pop())
             return received
@@ -90,7 +90,7 @@ class Keeper:
         self.watched[id(owner)] = self._watch.begin(owner)
 
     def _check_watched(self, released: list[Any] | None) -> list[Any] | None:
-        """Add what nobody holds any more to what is released."""
+        """Add the owners that are no longer held to the released ones."""
         watched = self.watched
         found = no_longer_held(watched)
         self._countdown = (len(watched) - len(found)) // _CHECKS

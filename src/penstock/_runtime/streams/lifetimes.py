@@ -1,10 +1,10 @@
-"""Lifetimes: how long what an operator received stays alive, and how far the host may run ahead of the device.
+"""Lifetimes: how long received frames stay alive, and how far the host may run ahead of the device.
 
-What an operator received stays until the program lets go of it and every stream that may read it has completed a
-fence that comes after that (`keeper`, `in_flight`).
+A received frame stays alive until the program has released it and every stream that may read it has completed a
+fence after that (`keeper`, `in_flight`).
 
-An operator with as many unfinished computes as `Operator.max_in_flight` allows is not ready until the device has
-finished the oldest. Then, and only then, a callback is requested.
+An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the oldest.
+Only in this case is a callback requested.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = ["Lifetimes"]
 
 
 class Lifetimes:
-    """What one operator received, for as long as its streams may read it.
+    """The frames that one operator received, while its streams may read them.
 
-    All of it is changed in the operator's computes, or between two of them, which never happens twice at once.
+    All fields are changed in the operator's computes or between two computes, and never concurrently.
 
     Attributes
     ----------
     keeper
-        What was received, and what of it the program still holds.
+        The received frames, and the frames that the program still holds.
     readers
-        The unfinished computes on each stream whose work may read what the operator receives.
+        The unfinished computes on each stream that may read received frames.
     full
-        A stream with as many unfinished computes as there may be; the engine throttles the operator for it.
+        A stream with the maximum number of unfinished computes; the engine then throttles the operator.
     """
 
     __slots__ = ("_limit", "_node", "full", "keeper", "readers")
@@ -52,18 +52,18 @@ class Lifetimes:
             raise ValueError(f"operator {node.name!r}: max_in_flight must be at least 1, not {self._limit}")
 
     def add_reader(self, fences: Fences) -> None:
-        """Keep what is received from now on until a stream has completed its work, too."""
+        """From now on, also keep received frames until this stream has completed its work."""
         self.readers.append(InFlight(fences, self._limit))
 
     def is_read_on(self, fences: Fences) -> bool:
-        """Return whether what is received is kept until a stream has completed its work."""
+        """Return whether received frames are kept until a stream has completed its work."""
         for reader in self.readers:  # noqa: SIM110 (a generator costs four times as much)
             if reader.fences is fences:
                 return True
         return False
 
     def end_compute(self) -> None:
-        """Keep what the compute received and let go of until the streams have completed its work."""
+        """Keep the frames that the compute received and released until the streams have completed its work."""
         # `NodeStreams._watched_compute` has a copy.
         keeper = self.keeper
         released = keeper.end_compute() if keeper.received or keeper.watched else None
@@ -72,7 +72,7 @@ class Lifetimes:
                 self.release_completed(reader)
 
     def is_still_full(self) -> bool:
-        """Release what is complete, and return whether there still are as many unfinished computes as may be."""
+        """Release completed computes, and return whether the maximum number is still unfinished."""
         self.full = None
         for reader in self.readers:
             if reader.is_full:
@@ -91,12 +91,12 @@ class Lifetimes:
         return max((reader.frames for reader in self.readers), default=0)
 
     def clear(self) -> None:
-        """Release what no stream reads any more: the streams are done. What the program holds is still watched."""
+        """Release all frames but those that the program holds, because the streams have finished."""
         for reader in self.readers:
             reader.clear()
 
     def release_completed(self, reader: InFlight) -> None:
-        """Release what a stream does not read any more, and note where too many computes are unfinished."""
+        """Release the frames that a stream no longer reads, and record whether too many computes are unfinished."""
         reader.release_completed()
         if reader.is_full:
             self.full = reader

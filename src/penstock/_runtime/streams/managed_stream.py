@@ -11,7 +11,7 @@ __all__ = ["ManagedStream", "create_event"]
 
 
 class ManagedStream:
-    """A stream of a pool: its handle, its device, and what makes an event for it.
+    """A stream of a pool: its handle, its device, and a function that creates events for it.
 
     Parameters
     ----------
@@ -20,12 +20,12 @@ class ManagedStream:
     device_id
         The number of its device.
     create_event
-        Makes one more event of that device.
+        Creates another event of that device.
 
     Attributes
     ----------
     record, wait
-        Record an event of its device on it, and have it wait for an event of any device.
+        Record an event of its device on the stream; make the stream wait for an event of any device.
     """
 
     __slots__ = ("create_event", "device_id", "handle", "record", "stream", "wait")
@@ -39,14 +39,14 @@ class ManagedStream:
         self.create_event = create_event
 
     def now(self) -> Any:
-        """Return a new event, recorded after all that was submitted so far."""
+        """Return a new event, recorded after all work submitted so far."""
         event = self.create_event()
         self.record(event)
         return event
 
 
 def create_event(device_id: int) -> Any:
-    """Make an event of a device to order streams by, and leave the thread's current device as it is."""
-    with gpu.on_device(device_id):  # an event is made in a context that is current on this thread
-        # A plain one: few are waited for, and `when_done` sleeps on an event of its own.
+    """Create an event of a device for ordering streams, without changing the thread's current device."""
+    with gpu.on_device(device_id):  # an event is created in the current context of this thread
+        # A plain event: the host waits for few of them, and `when_done` sleeps on its own event.
         return gpu.Device(device_id).create_event()

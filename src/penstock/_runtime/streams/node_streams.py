@@ -1,25 +1,24 @@
-"""NodeStreams: an operator's streams in a run, from what it receives to what it emits.
+"""NodeStreams: an operator's streams in a run, from receive to emit.
 
-Most operators never see a stream, and cost nothing here. An operator that uses streams costs, for each compute, one
-event record at each `emit` and one wait for each message that comes from another stream. Both happen on the device;
-the host never waits.
+Most operators use no stream, and cost nothing here. For an operator that uses streams, each `emit` costs one event
+record, and each message from another stream costs one wait. Both happen on the device; the host never waits.
 
-The parts, each with a file of its own:
+The parts, each in its own file:
 
 - `allocation`: which streams the operator has.
-- `order`: the first time an operator asks for its stream at an input (`receive_cuda_stream`), the stream is ordered
-  after what was received there. From then on that happens as each message is received. What was received and not
-  ordered so is remembered, and whatever the operator emits comes after it.
-- `outputs`: which stream each output emits.
-- `lifetimes`: what was received stays alive until the streams have completed their work on it.
-- `ambient`: the operator's stream as the current one of every library, where the operator works that way.
+- `order`: the first call of `receive_cuda_stream` for an input orders the operator's stream after the messages
+  received there. From then on, each message is ordered as it is received. Work that was received and not ordered is
+  recorded, and everything that the operator emits is ordered after it.
+- `outputs`: which stream the messages of each output carry.
+- `lifetimes`: received frames stay alive until the streams have completed their work on them.
+- `ambient`: the operator's stream as the current stream of every library, if the operator declares it.
 - `checker`: reports computes that used a stream without ordering it (`PENSTOCK_CHECK=streams`).
 
-**Which operators are watched.** The first compute of every operator is. If it asked for no stream, and received
-none with a message, the operator is not watched from then on, until it does either. When an operator asks for its
-first stream later than in its first compute, everything that is in the variables of its compute and in its
-attributes is kept, those of its class and its metadata included. Before it had a stream, nothing that it had let go
-of could be read on one.
+**Which operators are watched.** The first compute of every operator is watched. If it neither requested a stream
+nor received one with a message, the operator is not watched any more until it does either. When an operator
+requests its first stream after its first compute, all objects in the variables of its compute and in its attributes
+are kept, including the attributes of its class and its metadata. Frames that it had released before need not be
+kept, because it had no stream that could read them.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeStreams"]
 
-_MANY = 100_000  # objects walked, once, where an operator asks for its first stream late
+_MANY = 100_000  # objects walked, once, when an operator requests its first stream late
 
 
 class NodeStreams:
     """The streams of one operator in a run.
 
-    Everything here is changed in the operator's computes or between two of them, which never happens twice at once.
+    All fields are changed in the operator's computes or between two computes, and never concurrently.
     """
 
     __slots__ = (
@@ -89,11 +88,11 @@ class NodeStreams:
         self.ambient: AmbientStream | None = None
         self._ports = node.input.ports
         self._compute: Callable[..., None] = node.operator.compute
-        # Whether the operator has asked anything about streams.
+        # Whether the operator has called any method about streams.
         self._asked = False
-        # Whether the operator's first compute has not shown yet that it uses a stream.
+        # Whether this is the operator's first compute and it has used no stream yet.
         self._is_undecided = True
-        # Whether the last compute began without being watched, so that nobody saw its end.
+        # Whether the last compute began unwatched, so that its end was not handled.
         self._is_late = False
         self._watching = False
         self._watch()
@@ -106,7 +105,7 @@ class NodeStreams:
     # The compute, from outside.
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
-        """Return the compute to run, with what is done here before and after it."""
+        """Return the compute to run, wrapped with the work before and after it."""
         operator = self.node.operator
         if operator.spec.is_ambient or (operator.is_function and _may_use_gpu(operator)):
             self.ambient = AmbientStream(self)
@@ -118,7 +117,7 @@ class NodeStreams:
         return self._watched_compute if self._watching else self._compute
 
     def _on_device(self, compute: Callable[..., None]) -> Callable[..., None]:
-        """Return a compute that begins with the operator's device current, whatever ran on the thread before."""
+        """Return a compute that begins with the operator's device current."""
         device_id = self.allocation.device_id
 
         def compute_on_device(op_input: Any, op_output: Any, context: Any) -> None:
@@ -128,7 +127,7 @@ class NodeStreams:
         return compute_on_device
 
     def _watched_compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Run a compute, and keep what it received until its streams have completed their work on it."""
+        """Run a compute, and keep its received frames until its streams have completed their work on them."""
         if self._is_late:
             self._is_late = False
             self._end_compute()
@@ -137,8 +136,8 @@ class NodeStreams:
             if self.checker is not None:
                 self.checker.end_compute(self._ports)
         finally:
-            # A copy of `_end_compute` and `Lifetimes.end_compute`, without the calls: this is in every step of
-            # every operator that uses streams.
+            # A copy of `_end_compute` and `Lifetimes.end_compute`, without the calls: every step of every operator
+            # that uses streams runs this.
             for port in self._ports:
                 port.item = NOTHING
             lifetimes = self.lifetimes
@@ -151,18 +150,18 @@ class NodeStreams:
                 self._decide()
 
     def _end_compute(self) -> None:
-        """Release the messages of a compute, and keep what is in them."""
+        """Release the messages of a compute, and keep their frames."""
         # `_watched_compute` has a copy.
         for port in self._ports:
             port.item = NOTHING
         self.lifetimes.end_compute()
 
     def items_received(self) -> list[Any]:
-        """Return what this compute received, input by input, for `receive_again`."""
+        """Return the items that this compute received at each input, for `receive_again`."""
         return [port.item for port in self._ports] if self._watching else []
 
     def receive_again(self, items: list[Any]) -> None:
-        """Treat this compute as one that received what an earlier compute received."""
+        """Treat this compute as if it had received the items of an earlier compute."""
         if self._watching:
             for port, item in zip(self._ports, items, strict=False):
                 if item is not NOTHING:
@@ -170,11 +169,11 @@ class NodeStreams:
                     self.received(port, item)
 
     def synchronize(self) -> None:
-        """Wait until the operator's streams are done with all that was submitted; what is kept stays."""
+        """Wait until the operator's streams have finished all submitted work; release nothing."""
         self.order.synchronize()
 
     def release(self) -> None:
-        """Release what no stream reads any more: the streams are done. What the program holds is still watched."""
+        """Release all frames but those that the program holds, because the streams have finished."""
         self._is_late = False
         for port in self._ports:
             port.item = NOTHING
@@ -182,7 +181,7 @@ class NodeStreams:
         self.lifetimes.clear()
 
     def close(self) -> None:
-        """Release everything: there will be no more work."""
+        """Release everything, because there will be no more work."""
         self.release()
         self.lifetimes.keeper.clear()
         self.order.pending.clear()
@@ -195,14 +194,14 @@ class NodeStreams:
         self.node.compute = self._watched_compute
 
     def _watch_late(self) -> None:
-        """Watch an operator again, in the middle of a compute, that has not been watched since its first."""
+        """Watch an operator again, in the middle of a compute, after a time of not watching it."""
         self._is_late = True
         for port in self._ports:
             port.recall(self.node.remaining)
         self._watch()
 
     def _keep_late(self) -> None:
-        """Keep what an operator has that asks for its first stream after its first compute."""
+        """Keep the frames of an operator that requests its first stream after its first compute."""
         keeper = self.lifetimes.keeper
         keeper.is_on = True
         operator = self.node.operator
@@ -213,9 +212,9 @@ class NodeStreams:
         add_owners(found, keeper.received, _MANY)
 
     def _decide(self) -> None:
-        """Stop keeping what an operator receives that used no stream in its first compute.
+        """Stop keeping the frames of an operator that used no stream in its first compute.
 
-        It is watched on for the order of what it receives, if that came with fences.
+        It is still watched for order if it received messages with fences.
         """
         keeper = self.lifetimes.keeper
         keeper.is_on = False
@@ -226,10 +225,10 @@ class NodeStreams:
             self.node.input.watch(None)
             self.node.compute = self._compute
 
-    # What was received. `InputContext.receive` has a copy of `received` for a message with one fence.
+    # Received messages. `InputContext.receive` has a copy of `received` for a message with one fence.
 
     def received(self, port: InputPort, item: Any) -> None:
-        """Order the operator's stream after what was received, and keep it alive."""
+        """Order the operator's stream after a received item, and keep the item alive."""
         keeper = self.lifetimes.keeper
         if type(item) is Batch:
             for part in item:
@@ -247,14 +246,14 @@ class NodeStreams:
             add_owners(item, keeper.received)
 
     def received_unwatched(self, port: InputPort, item: Any) -> None:
-        """Watch an operator again if what it received has a fence."""
+        """Watch an operator again if a received item has a fence."""
         if any(message is not None and message.has_fences for message in messages_in(item)):
             self._watch_late()
             port.item = item
             self.received(port, item)
 
     def note(self, port: InputPort, message: Message) -> None:
-        """Remember the fences of a message, for what is emitted, and tell its tensors that a stream is ordered."""
+        """Record the fences of a message for later emits, and notify its tensors that a stream is ordered."""
         if not message.has_fences:
             return
         own = port.own
@@ -266,15 +265,15 @@ class NodeStreams:
             if is_first:
                 self._update_outputs()
 
-    # What compute asks for.
+    # Methods that compute calls through its contexts.
 
     def receive(self, port: InputPort, allocate: bool, sync_to_default: bool) -> Any:
-        """Order the operator's stream after what came in at a port, and return its handle."""
+        """Order the operator's stream after the messages received at a port, and return its handle."""
         own = port.own
         item = port.item
         if own is None or item is NOTHING or sync_to_default or self.checker is not None:
             return self._receive(port, allocate, sync_to_default)
-        # The stream was ordered as the messages were received.
+        # The stream was already ordered when the messages were received.
         if get_ident() != self.allocation.current_on:
             self.allocation.make_current(own.device_id)
         if type(item) is Message:
@@ -287,7 +286,7 @@ class NodeStreams:
         return own.handle
 
     def _receive(self, port: InputPort, allocate: bool, sync_to_default: bool) -> Any:
-        """Order the operator's stream where that was not prepared, and return its handle."""
+        """Order the operator's stream if it was not ordered on receive, and return its handle."""
         self._must_have_received(port, "receive_cuda_stream")
         if not self.is_gpu_available:
             return DEFAULT_STREAM
@@ -314,7 +313,7 @@ class NodeStreams:
         return own.handle
 
     def _borrow(self, port: InputPort) -> ManagedStream | None:
-        """Use the first stream found at a port for this compute and what it emits, for want of one's own."""
+        """Use the first stream received at a port for this compute and its messages, in place of its own."""
         allocation, turn = self.allocation, self.node.remaining
         if allocation.has_borrowed(turn):
             return allocation.borrowed
@@ -328,7 +327,7 @@ class NodeStreams:
         return None
 
     def _use_default_stream(self) -> Any:
-        """Return the default stream of the operator's device, which is made current, and expect its work there."""
+        """Make the operator's device current, and return its default stream, on which work is now expected."""
         allocation = self.allocation
         device_id = allocation.device_id
         self._use(self.run.default_stream(device_id))
@@ -339,13 +338,13 @@ class NodeStreams:
         return default_handle(device_id)
 
     def _join_all(self) -> None:
-        """Order what is emitted on a borrowed stream after the work on all streams that the operator used."""
+        """Order messages emitted on a borrowed stream after the work on all streams that the operator used."""
         if len(self.lifetimes.readers) > 1:
             for reader in self.lifetimes.readers:
                 self.order.join(reader.fences)
 
     def _sync_to_default(self, own: ManagedStream) -> None:
-        """Order the default stream after the operator's, and what it emits after the default stream."""
+        """Order the default stream after the operator's stream, and emitted messages after the default stream."""
         default = self.run.default_stream(own.device_id)
         default.wait(self.order.fences_on(own).insert())
         self._use(default)
@@ -353,7 +352,7 @@ class NodeStreams:
         self._update_outputs()
 
     def received_streams(self, port: InputPort) -> list[Any]:
-        """Return the handle of the stream of each message received at a port, None where it has none."""
+        """Return the handle of the stream of each message received at a port, or None."""
         self._must_have_received(port, "receive_cuda_streams")
         handles: list[Any] = []
         for message in messages_in(port.item):
@@ -361,14 +360,14 @@ class NodeStreams:
                 handles.append(None)
                 continue
             managed = message.fences.stream
-            self._use(managed)  # it may launch what reads its input there
+            self._use(managed)  # the operator may launch kernels there that read its input
             if message.more_fences is not None:
-                wait_for(message, managed)  # one stream for each message: it stands for all its work
+                wait_for(message, managed)  # the caller gets one stream for all the work of a message
             handles.append(managed.handle)
         return handles
 
     def allocate(self, name: str) -> Any:
-        """Return the operator's stream of a name, made at the first call, or None if there is none to give."""
+        """Return the operator's stream of this name, from its pool at the first call; None if none is left."""
         found = self.allocation.named(name)
         if found is None:
             return None
@@ -405,7 +404,7 @@ class NodeStreams:
         return self._managed(stream, "device_from_stream").device_id
 
     def set_output(self, stream: Any, port: str) -> None:
-        """Emit a stream with what is sent from a port."""
+        """Attach a stream to the messages emitted at a port."""
         current = self.outputs.chosen(port)
         if current is not None and current.handle is stream:
             return
@@ -414,14 +413,14 @@ class NodeStreams:
         if name not in queues:
             raise PortError(f"operator {self.node.name!r} has no output {port!r}; it has {choices(queues)}")
         if stream is DEFAULT_STREAM and not self.is_gpu_available:
-            return  # what receive_cuda_stream returned, for want of any
+            return  # the handle that receive_cuda_stream returned because there was no stream
         managed = self._managed(stream, "set_cuda_stream")
         if self.outputs.chosen(name) is not managed:
             self.outputs.choose(name, managed)
             self._update_outputs()
 
     def work_on(self, own: ManagedStream) -> None:
-        """Run everything on the operator's own stream from now on: ordered after each message, and emitted."""
+        """From now on, order the operator's own stream after each message, and attach it to emitted messages."""
         self._use(own)
         self._emit_everywhere(own)
         for port in self._ports:
@@ -430,7 +429,7 @@ class NodeStreams:
     # Inside.
 
     def _use(self, managed: ManagedStream) -> None:
-        """Expect work of the operator on a stream: what it receives lives until that is done."""
+        """Expect work of the operator on a stream, and keep received frames until that work is complete."""
         fences = self.order.fences_on(managed)
         lifetimes = self.lifetimes
         if lifetimes.is_read_on(fences):
@@ -446,7 +445,7 @@ class NodeStreams:
         self._update_outputs()
 
     def _order_each(self, port: InputPort, own: ManagedStream) -> None:
-        """From now on order the operator's own stream after each message as it is received."""
+        """From now on, order the operator's own stream after each message as it is received."""
         port.own = own
         port.is_noted = self._is_noted(port)
 
@@ -475,7 +474,7 @@ class NodeStreams:
         if port.item is NOTHING:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller}({port.name!r}) before receive({port.name!r}); receive "
-                "first: the streams to be ordered after come with the messages"
+                "first, because the streams arrive with the messages"
             )
 
     def _managed(self, stream: Any, caller: str) -> ManagedStream:
@@ -488,13 +487,13 @@ class NodeStreams:
         return managed
 
     def _handle(self, stream: Any, caller: str) -> Any:
-        """Return a handle as it is; raise for anything else."""
-        # In a variable of its own: narrowed to int, it would be a plain number in the compiled build.
+        """Return a handle unchanged; raise for anything else."""
+        # A separate variable: narrowed to int, `stream` would be a plain number in the compiled build.
         is_handle = isinstance(stream, int)
         if is_handle:
             return stream
         if stream is None:
-            hint = "None, which allocate_cuda_stream returns where the pool has no stream left"
+            hint = "None, which allocate_cuda_stream returns if the pool has no stream left"
         else:
             hint = f"an object of type {type(stream).__name__!r}"
         raise StreamError(
@@ -504,5 +503,5 @@ class NodeStreams:
 
 
 def _may_use_gpu(operator: Operator) -> bool:
-    """Return whether a function may be meant for the GPU: a library for it is loaded, or it was given streams."""
+    """Return whether a function may use the GPU: a GPU library is loaded, or the operator was given streams."""
     return source_of(operator) is not None or gpu.library_is_in_use()

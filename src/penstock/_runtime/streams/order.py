@@ -1,12 +1,12 @@
-"""Order: what an operator's streams are ordered after, and what is still to be ordered.
+"""Order: the work that an operator's streams are ordered after, and the work still to be ordered.
 
-A message carries a fence: the point on a stream behind which the data is there. An operator that asks for its
-stream has it ordered after the fences of what it received. What it did not ask for is remembered here, so that what
-it emits comes after that work all the same: a stream that it emits on is made to wait, and a message that is
-emitted without a stream carries the fences itself. That holds for what was received in an earlier compute, too,
-since the operator may hold it.
+A message carries a fence, the point on a stream at which its data is ready. When an operator requests its stream,
+the stream is ordered after the fences of the messages it received. Fences that were not ordered this way are
+recorded here, so that the operator's messages still come after that work: a stream that it emits on waits for them,
+and a message that is emitted without a stream carries the fences itself. This includes fences received in an
+earlier compute, since the operator may still hold that data.
 
-The fences of one timeline complete in order, so the latest from each timeline stands for all of it.
+The fences of one timeline complete in order, so the latest fence of each timeline is enough.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Order", "Pending", "note_ordered", "wait_for"]
 class Pending:
     """The latest fence received from a timeline, and the streams that have been ordered after it.
 
-    Where `event` is None, the timeline is the operator's own, of a stream that must be joined at each emit.
+    If `event` is None, the timeline is the operator's own, and its stream must be joined at each emit.
     """
 
     __slots__ = ("event", "number", "ordered")
@@ -39,26 +39,26 @@ class Pending:
 
 
 class Order:
-    """The fences that an operator inserts, and those that it received and was not ordered after.
+    """The fences that an operator inserts, and the received fences that it was not ordered after.
 
-    All of it is changed in the operator's computes, or between two of them, which never happens twice at once.
+    All fields are changed in the operator's computes or between two computes, and never concurrently.
 
     Attributes
     ----------
     pending
-        What was received and some stream of the operator may not be ordered after yet.
+        The received fences that some stream of the operator may not be ordered after yet.
     has_received
-        Whether a message with a fence was ever received and remembered here.
+        Whether a message with a fence was ever received and recorded here.
     """
 
     __slots__ = ("_fences", "_latest", "_turn", "has_received", "pending")
 
     def __init__(self) -> None:
-        # The operator's own fences, on every stream that it uses or emits.
+        # The operator's own fences, on every stream that it uses or emits on.
         self._fences: dict[ManagedStream, Fences] = {}
         self.pending: dict[Fences, Pending] = {}
         self.has_received = False
-        # The timeline of the message that was received last, and in which compute.
+        # The timeline of the last received message, and the compute that received it.
         self._latest: Fences | None = None
         self._turn: int | None = None
 
@@ -72,26 +72,26 @@ class Order:
         return found
 
     def synchronize(self) -> None:
-        """Wait until the operator's streams are done with all that was submitted."""
+        """Wait until the operator's streams have finished all submitted work."""
         for managed in list(self._fences):
             with gpu.on_device(managed.device_id):
                 managed.stream.sync()
 
     def close(self) -> None:
-        """Mark all of the operator's fences as complete: the device is done."""
+        """Mark all of the operator's fences as complete, because the device has finished."""
         for fences in self._fences.values():
             fences.close()
 
-    # The fences of what it received.
+    # The fences of received messages.
 
     def add(self, fences: Fences, number: int, event: Any) -> None:
-        """Remember a fence, unless a later one of its timeline is known."""
+        """Record a fence, unless a later one of its timeline is recorded."""
         known = self.pending.get(fences)
         if known is None or known.number < number:
             self.pending[fences] = Pending(number, event)
 
     def add_message(self, message: Message, turn: int) -> None:
-        """Remember the fences of a message that was received."""
+        """Record the fences of a received message."""
         self.has_received = True
         fences = message.fences
         if fences is not None:
@@ -102,11 +102,11 @@ class Order:
                 self.add(other, number, event)
 
     def join(self, fences: Fences) -> None:
-        """Order everything that is emitted after the work on a stream of the operator."""
+        """Order all emitted messages after the work on a stream of the operator."""
         self.pending[fences] = Pending(0, None)
 
     def settle(self, stream: ManagedStream, is_only: bool) -> None:
-        """Make a stream wait for everything pending, which is then forgotten if no other stream is emitted."""
+        """Make a stream wait for all pending fences, and clear them if the operator emits on no other stream."""
         for fences, fence in list(self.pending.items()):
             if fence.event is None:
                 if fences.stream is not stream:
@@ -120,16 +120,16 @@ class Order:
                 del self.pending[fences]
 
     def note_ordered(self, stream: ManagedStream, others: list[ManagedStream]) -> None:
-        """Note that a stream has been ordered after all that was submitted to others."""
+        """Record that a stream has been ordered after all work submitted to other streams."""
         for fences, fence in self.pending.items():
             if fence.event is not None and fences.stream in others and stream not in fence.ordered:
                 fence.ordered.append(stream)
 
     def pending_fences(self, turn: int) -> list[Fence]:
-        """Return what a message that is emitted without a stream must carry; the last is what came last.
+        """Return the fences that a message without a stream must carry; the last received fence comes last.
 
-        What came in this compute is included even if it is complete: which stream a message carries must not
-        depend on how quick the device was.
+        Fences received in this compute are included even if they are complete: the stream that a message carries
+        must not depend on the speed of the device.
         """
         latest = self._latest if self._turn == turn else None
         found: list[Fence] = []
@@ -146,7 +146,7 @@ class Order:
 
 
 def wait_for(item: Any, stream: ManagedStream) -> None:
-    """Make a stream wait for the work behind what was received, except its own."""
+    """Make a stream wait for the work behind a received item, except its own work."""
     # `InputContext.receive` has a copy for a message with one fence.
     for message in messages_in(item):
         if message is not None:
@@ -156,7 +156,7 @@ def wait_for(item: Any, stream: ManagedStream) -> None:
 
 
 def note_ordered(item: Any, stream: ManagedStream) -> None:
-    """Tell the tensors in what was received that a stream has been ordered after their work."""
+    """Notify the tensors in a received item that a stream has been ordered after their work."""
     for message in messages_in(item):
         if message is not None and message.work is not None:
             message.work.note_ordered(stream)

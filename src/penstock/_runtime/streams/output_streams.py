@@ -1,8 +1,8 @@
-"""OutputStreams: the stream that each output of an operator emits, and so what its receivers are ordered after.
+"""OutputStreams: the stream that each output's messages carry, after which receivers are ordered.
 
-Where a stream was chosen for an output, everything emitted there carries a fence on that stream, which is made to
-wait first for what the operator received and did not order it after. Where none was chosen, a message carries the
-fences of all that the operator did on its streams and of all that it received.
+If a stream was chosen for an output, every message emitted there carries a fence on that stream. The stream first
+waits for received work that it is not ordered after. If no stream was chosen, a message carries the fences of all
+the operator's work on its streams and of all messages it received.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["OutputStreams"]
 
 
 class OutputStreams:
-    """The streams that the outputs of one operator emit.
+    """The streams that the messages of one operator's outputs carry.
 
-    All of it is changed in the operator's computes, which never run twice at once.
+    All fields are changed in the operator's computes, which never run concurrently.
 
     Attributes
     ----------
     is_only
-        Whether everything that is emitted is ordered by the operator's own stream.
+        Whether the operator's own stream orders all emitted messages.
     """
 
     __slots__ = ("_allocation", "_chosen", "_lifetimes", "_node", "_order", "is_only")
@@ -50,16 +50,16 @@ class OutputStreams:
         return self._chosen.get(port)
 
     def choose(self, port: str, stream: ManagedStream) -> None:
-        """Choose the stream to emit with what is sent from an output; `update` puts it into effect."""
+        """Choose the stream for messages emitted at an output; `update` puts it into effect."""
         self._chosen[port] = stream
 
     def choose_for_others(self, stream: ManagedStream) -> None:
-        """Choose the stream of all outputs for which none was chosen; `update` puts it into effect."""
+        """Choose the stream for all outputs without one; `update` puts it into effect."""
         for port in self._node.output_queues:
             self._chosen.setdefault(port, stream)
 
     def update(self) -> None:
-        """Set what each output port does with what is emitted, after anything changed that it depends on."""
+        """Update how each output port sends messages, after a change of the streams."""
         node, allocation, order = self._node, self._allocation, self._order
         streams = {port: self._chosen.get(port) or allocation.borrowed for port in node.output_queues}
         own = allocation.own
@@ -78,7 +78,8 @@ class OutputStreams:
 
     def _set_only(self, is_only: bool) -> None:
         if self.is_only and not is_only:
-            # Another stream is to be emitted, too. It must come after all that the own stream is ordered after.
+            # Another stream will be emitted too. It must come after everything that the own stream is ordered
+            # after.
             assert self._allocation.own is not None
             fences = self._order.fences_on(self._allocation.own)
             event = fences.insert()
@@ -86,7 +87,7 @@ class OutputStreams:
         self.is_only = is_only
 
     def _settling(self, stream: ManagedStream) -> Callable[[], None]:
-        """Return a function that orders a stream after all that was received, to be called before it is emitted."""
+        """Return a function that orders a stream after all received work; it is called before an emit."""
 
         def settle() -> None:
             self._order.settle(stream, self.is_only)
@@ -94,7 +95,7 @@ class OutputStreams:
         return settle
 
     def _carry(self, data: Any) -> Any:
-        """Return a message with the fences of the operator's work and of what it was not ordered after."""
+        """Return a message with the fences of the operator's work and of received work that was not ordered."""
         turn = self._node.remaining
         fences: list[Fence] = []
         default: list[Fence] = []
@@ -106,7 +107,7 @@ class OutputStreams:
             )
         received = self._order.pending_fences(turn)
         if not fences and received:
-            # The stream that came last stands for it, as if it had been sent straight from there.
+            # The message carries the stream that was received last, as if it had been sent directly from there.
             fences.append(received.pop())
         fences += received
         if not (fences or default):

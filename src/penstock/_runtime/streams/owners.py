@@ -1,21 +1,19 @@
-"""What must stay alive of a received object: the owners of the memory in it.
+"""The owners of the memory in a received object, which must stay alive.
 
-A frame is freed when the last object that refers to its memory goes: the array, a view of it, an export of it
-to another library. All of these share one object that owns the memory, and that one is kept. Whether anybody
-else still holds it is then a matter of its reference count (`only_kept`), whatever they hold and wherever.
+A frame is freed when the last object that refers to its memory is destroyed: the array, a view of it, an export of
+it to another library. All of these share one object that owns the memory, and that object is kept. Its reference
+count then shows whether the program still holds the frame (`only_kept`), in any form and anywhere.
 
-| an array of | its owner |
-| --- | --- |
-| CuPy | ``array.data.mem``, which views and exports share |
-| PyTorch | its storage; PyTorch counts the tensors that share it (`_storage_Use_Count`) |
-| NumPy | the last ``base`` |
-| penstock (Tensor) | that of the array it was made of |
-| any other library | the array itself, as every other object that might free something when it goes |
+| an array of | its owner | | --- | --- | | CuPy | ``array.data.mem``, which views and exports share | | PyTorch |
+its storage; PyTorch counts the tensors that share it (`_storage_Use_Count`) | | NumPy | the last ``base`` | |
+penstock (Tensor) | the owner of the array it was made from | | any other library | the array itself, like every
+other object that may free something when it is destroyed |
 
 A received object is walked once, when it is received: afterwards its fields may be replaced and its lists emptied.
-Containers and instances are walked by what the garbage collector knows of them. An instance of a class written in
-Python is kept itself only if something happens when it goes: it has ``__del__``, or weak references, which may be
-those of a finalizer. The walk ends after so many objects; what it did not reach is kept by what contains it.
+Containers and instances are walked through the references that the garbage collector reports. An instance of a
+class written in Python is itself kept only if its destruction has an effect: it has ``__del__``, or weak
+references, which may belong to a finalizer. The walk ends after a limited number of objects; the rest is kept
+through the object that contains it.
 
 This module is not compiled: reference counts are read here, and they differ in compiled code.
 """
@@ -37,7 +35,7 @@ from penstock.core.metadata import MetadataDictionary
 __all__ = ["PLAIN", "add_owners", "is_shared_elsewhere", "only_kept"]
 
 _MOST = 1024
-_FORGET = 10_000  # types remembered at most: programs make some as they run
+_FORGET = 10_000  # the maximum number of cached types, because programs may create types as they run
 
 PLAIN: set[type] = {
     *(int, float, complex, bool, str, bytes, range, slice, type(None), type(Ellipsis), type(NotImplemented)),
@@ -45,15 +43,15 @@ PLAIN: set[type] = {
     *(types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
     *(types.GenericAlias, types.FrameType, types.TracebackType),
 }
-"""The types known to contain no memory that a device could read: there is nothing to keep."""
+"""The types that contain no memory that a device could read."""
 
 _Walk = Callable[[Any, "list[Any]"], Any]
-# How each type is handled: a function that adds the owner of an object and returns what else to walk in it.
+# How each type is handled: a function that adds the owner of an object and returns further objects to walk.
 _kinds: dict[type, _Walk] = {}
 
 
 def add_owners(data: Any, owners: list[Any], most: int = _MOST) -> None:
-    """Add the owners of the memory in a received object to a list; an owner may come more than once."""
+    """Add the owners of the memory in a received object to a list; an owner may appear more than once."""
     walk = _kinds.get(type(data))
     if walk is None:
         if type(data) in PLAIN:
@@ -84,7 +82,7 @@ def _walk_inside(root: Any, inside: Any, owners: list[Any], most: int) -> None:
 
 
 def _kind_of(kind: type) -> _Walk:
-    """Find out what to do with objects of a type, and remember it."""
+    """Return the handler for objects of a type, and cache it."""
     try:
         walk = _find_kind(kind)
     except Exception:  # a class whose attributes cannot be read
@@ -147,13 +145,13 @@ _OF_THE_RUN = ("penstock.core.", "penstock._runtime.", "penstock.conditions.", "
 
 
 def _is_of_the_run(base: type) -> bool:
-    """Whether a class is one of penstock's, whose objects refer to the whole application."""
+    """Return whether a class is one of penstock's, whose objects refer to the whole application."""
     module = base.__module__
     return module.startswith(_OF_THE_RUN) or module == "penstock.gpu.stream_handle"
 
 
 def _is_written_in_python(kind: type) -> bool:
-    """Whether instances have nothing but what Python sees: attributes, slots, and a built-in container's items."""
+    """Return whether instances hold only what Python sees: attributes, slots, and a built-in container's items."""
     size = max(base.__basicsize__ for base in kind.__mro__ if base is object or base in _CONTAINERS)
     for base in kind.__mro__:
         slots = base.__dict__.get("__slots__", ())
@@ -164,7 +162,7 @@ def _is_written_in_python(kind: type) -> bool:
 _POINTER = 8
 
 
-# What there is to do with an object, by its type.
+# The handlers, by type.
 
 
 def _nothing(data: Any, owners: list[Any]) -> tuple[Any, ...]:
@@ -211,7 +209,7 @@ def _function(data: Any, owners: list[Any]) -> list[Any]:
 
 
 def _device_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
-    """Handle CuPy's arrays, and others that speak of CUDA memory."""
+    """Handle CuPy's arrays, and other arrays in CUDA memory."""
     try:
         owners.append(data.data.mem)
     except Exception:  # it has none, or reading it failed
@@ -224,7 +222,7 @@ def _numpy_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
     base = data.base
     while base is not None:
         owner = base
-        # What lends its memory to an array may have a `base`, too, which means something else.
+        # An object that lends its memory to an array may also have a `base`, with another meaning.
         base = owner.base if isinstance(owner, sys.modules["numpy"].ndarray) else None
     owners.append(owner)
     return list(islice(data.flat, _MOST)) if data.dtype.hasobject else ()
@@ -233,7 +231,7 @@ def _numpy_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
 def _penstock_tensor(data: Any, owners: list[Any]) -> list[Any]:
     found = [data.owner]
     if not (_kinds.get(type(data.owner)) in _ARRAYS or type(data.owner) in PLAIN):
-        # It may export something else than it keeps.
+        # It may export an array other than the one it keeps.
         found += [data._held, data._exporter]
     return found
 
@@ -241,7 +239,7 @@ def _penstock_tensor(data: Any, owners: list[Any]) -> list[Any]:
 def _torch_tensor(data: Any, owners: list[Any]) -> tuple[Any, ...]:
     try:
         owners.append(data.untyped_storage())
-    except (NotImplementedError, RuntimeError):  # a sparse one, or one of a backend without storage
+    except (NotImplementedError, RuntimeError):  # a sparse tensor, or a backend without storage
         owners.append(data)
     return ()
 
@@ -249,17 +247,17 @@ def _torch_tensor(data: Any, owners: list[Any]) -> tuple[Any, ...]:
 _ARRAYS = (_torch_tensor, _numpy_array, _device_array)
 
 
-# Who else holds an owner.
+# Whether the program still holds an owner.
 
-# Read through `map`, so that no variable of ours counts: one reference is the list's.
+# Read through `map`, so that no local variable adds a reference: one reference is the list's.
 _ALONE = next(map(sys.getrefcount, [object()]))
-# PyTorch's storage, and what counts the tensors that share one, once PyTorch has been imported.
+# PyTorch's storage type, and the function that counts the tensors sharing one, once PyTorch is imported.
 _storage: Any = None
 _storage_users: Any = None
 
 
 def only_kept(owners: list[Any]) -> bool:
-    """Return whether nothing but this list refers to the owners in it, each of which is in it once."""
+    """Return whether only this list refers to the owners in it; each owner appears once."""
     for count in map(sys.getrefcount, owners):
         if count > _ALONE:
             return False
@@ -267,7 +265,7 @@ def only_kept(owners: list[Any]) -> bool:
 
 
 def is_shared_elsewhere(owner: Any) -> bool:
-    """Return whether something that Python's reference counts do not show shares the memory of an owner."""
+    """Return whether an owner's memory is shared in a way that Python's reference counts do not show."""
     global _storage, _storage_users
     if _storage is None:
         torch = sys.modules.get("torch")

@@ -1,4 +1,4 @@
-"""RunStreams: the streams of one run, the sources they come from, and their end."""
+"""RunStreams: the streams of one run, from their sources to their end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["RunStreams", "foundations", "source_of", "sources_of"]
 
 
 class RunStreams:
-    """The streams of one run: the sources they come from, and their end.
+    """The streams of one run, and the sources that they come from.
 
     The leases and the default streams are changed under `_lock`, by the operators' computes on any thread. A stream
     is added to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
@@ -32,19 +32,19 @@ class RunStreams:
     def __init__(self, fragment: Fragment) -> None:
         self.fragment = fragment
         self.checks = "streams" in os.environ.get("PENSTOCK_CHECK", "").split(",")
-        # What operators received and somebody still holds.
+        # The received frames that are still held.
         self.watch = Watch()
-        # The streams to be waited for, by handle; default streams have one handle, and are known by their device.
+        # The streams to wait for, by handle; default streams share one handle and are identified by their device.
         self._managed: dict[int, ManagedStream] = {}
         self._managed_defaults: dict[int, ManagedStream] = {}
-        # In the order in which they were opened: what others stand on comes first.
+        # In the order in which they were opened: a source comes before those that build on it.
         self._leases: dict[StreamSource, StreamLease] = {}
         self._default: StreamSource | None = None
         self._defaults: dict[int, ManagedStream] = {}
         self._lock = threading.RLock()
         self._several_devices: bool | None = None
         self._has_device: bool | None = None
-        # What makes current again what was current on the caller's thread when the run first used a device.
+        # Restores the context that was current on the caller's thread when the run first used a device.
         self._caller = threading.get_ident()
         self._put_back: Callable[[], None] | None = None
 
@@ -56,14 +56,14 @@ class RunStreams:
         return self._has_device
 
     def open(self, operators: Iterable[Operator]) -> None:
-        """Open the sources given to operators, which may make streams in advance."""
+        """Open the sources given to operators, which may create streams in advance."""
         for operator in operators:
             source = source_of(operator)
             if source is not None:
                 self.use(source)
 
     def use(self, source: StreamSource) -> StreamLease:
-        """Return this run's part of a source, which the run closes at its end."""
+        """Return this run's lease of a source; the run closes it at its end."""
         with self._lock:
             lease = self._leases.get(source)
             if lease is None:
@@ -74,14 +74,14 @@ class RunStreams:
             return lease
 
     def default_source(self) -> StreamLease:
-        """Return what operators take streams from that were given no source."""
+        """Return the source of streams for operators that were given none."""
         with self._lock:
             if self._default is None:
                 self._default = self.fragment.make_default_stream_source()
             return self.use(self._default)
 
     def default_stream(self, device_id: int = 0) -> ManagedStream:
-        """Return a device's default stream, as something to wait for and to be waited for."""
+        """Return a device's default stream as a managed stream."""
         with self._lock:
             if device_id not in self._defaults:
                 self._remember_caller()
@@ -94,7 +94,7 @@ class RunStreams:
         return 0 if source is None else source.dev_id
 
     def manage(self, managed: ManagedStream) -> None:
-        """Manage a stream: it can be named by its handle, and the run does not end before its work."""
+        """Manage a stream: its handle is valid, and the run does not end before its work."""
         if is_default(managed.handle):
             self._managed_defaults[managed.device_id] = managed
         else:
@@ -104,7 +104,7 @@ class RunStreams:
         """Return the managed stream that a handle stands for, or None."""
         if isinstance(stream, DefaultStreamHandle) and stream.device_id is not None:
             return self.default_stream(stream.device_id)
-        if is_default(stream):  # as CUDA reads it: that of the current device
+        if is_default(stream):  # as in CUDA, the default stream of the current device
             used = self._managed_defaults
             return used.get(gpu.Device().device_id) if used else None
         return self._managed.get(int(stream))
@@ -121,7 +121,7 @@ class RunStreams:
         return ManagedStream(stream, device_id, partial(create_event, device_id))
 
     def make_current(self, device_id: int) -> bool:
-        """Make a device current on this thread, and return whether it will stay so: there is no other."""
+        """Make a device current on this thread, and return whether it stays current because it is the only one."""
         self._remember_caller()
         gpu.Device(device_id).set_current()
         return not self.several_devices
@@ -138,15 +138,15 @@ class RunStreams:
             self._put_back = gpu.remember_current()
 
     def finish(self, nodes: Iterable[Node]) -> None:
-        """Wait until every managed stream is done, then release what was kept for them.
+        """Wait until every managed stream has finished, then release the frames kept for them.
 
-        If a stream fails, the others are waited for all the same; the first error is raised at the end.
+        If a stream fails, the others are still waited for; the first error is raised at the end.
         """
         errors: list[Exception] = []
         try:
             for managed in (*self._managed.values(), *self._managed_defaults.values()):
                 try:
-                    # The default stream is that of the current context.
+                    # The default stream belongs to the current context.
                     with gpu.on_device(managed.device_id):
                         managed.stream.sync()
                 except Exception as error:
@@ -175,19 +175,19 @@ class RunStreams:
 
 
 def source_of(operator: Operator) -> StreamSource | None:
-    """Return the source of streams that an operator was given: the one that stands on the others, if several."""
+    """Return the source of streams that an operator was given; of several, the one that builds on the others."""
     sources = sources_of(operator)
     return max(sources, key=lambda source: len(foundations(source)), default=None)
 
 
 def sources_of(operator: Operator) -> list[StreamSource]:
-    """Return the sources of streams that an operator was given, in whichever way, each once."""
+    """Return the sources of streams that an operator was given, each once."""
     given = (*operator.resources.values(), getattr(operator, "cuda_stream_pool", None))
     return list(dict.fromkeys(resource for resource in given if isinstance(resource, StreamSource)))
 
 
 def foundations(source: StreamSource) -> list[StreamSource]:
-    """Return what a source stands on, and what that stands on."""
+    """Return the sources that a source builds on, directly or indirectly."""
     found: list[StreamSource] = []
     below = source.stands_on
     while below is not None:

@@ -1,11 +1,11 @@
-"""What can be known to be wrong with the streams and slices of a graph before it runs.
+"""Checks of the streams and slices of a graph before it runs.
 
-Nothing is made on a device here. The device, where there is one, is only queried for what it could provide; with
-``PENSTOCK_DEVICE=none`` not even that.
+The checks create nothing on a device. They only query what the device could provide; with ``PENSTOCK_DEVICE=none``
+they do not query it either.
 
-**Two pools that divide one device.** The driver splits a device from the first SM on, each time anew. Two splits
-get the same SMs, and contexts on the same SMs share them without any error. So one pool divides a device for the
-whole application.
+**Two pools that divide one device.** The driver starts every split at the first SM. Two splits therefore get the
+same SMs, and contexts on the same SMs share them without any error. So only one pool may divide a device in an
+application.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["check_sources"]
 
 
 def check_sources(fragment: Fragment) -> None:
-    """Raise for the first operator whose streams or slice of a device could not be provided."""
+    """Raise for the first operator whose streams or slice of a device are not available."""
     default = cast("StreamSource | None", fragment.get_default_green_context_pool())
     dividing: dict[int, tuple[StreamSource, str]] = {}
     checked: set[StreamSource] = set()
@@ -39,7 +39,7 @@ def check_sources(fragment: Fragment) -> None:
 
 
 def _check_given(operator: Operator) -> None:
-    """Raise if an operator was given two sources of which neither stands on the other."""
+    """Raise if an operator was given two sources and neither builds on the other."""
     given = sources_of(operator)
     chosen = source_of(operator)
     if chosen is None:
@@ -48,9 +48,9 @@ def _check_given(operator: Operator) -> None:
         if other is not chosen and other not in foundations(chosen):
             first, second = sorted((chosen, other), key=given.index)
             raise GraphError(
-                f"operator {operator.name!r} takes its streams from one place, and was given two: {_called(first)} "
-                f"and {_called(second)}; give it one of them, or a CudaStreamPool with cuda_green_context= to have "
-                "both a pool and a slice of the device"
+                f"operator {operator.name!r} takes its streams from one source, but was given two: "
+                f"{_called(first)} and {_called(second)}; pass one of them, or a CudaStreamPool with "
+                "cuda_green_context= to use both a pool and a slice of the device"
             )
 
 
@@ -65,13 +65,13 @@ def _check_division(
         if other is not part:
             raise GraphError(
                 f"{_called(other)} ({also_used_by}) and {_called(part)} ({used_by}) both divide device "
-                f"{part.dev_id}, and would be given the same SMs; make one pool of all the partitions "
+                f"{part.dev_id}, and would get the same SMs; create one pool with all the partitions "
                 f"({other.joined_with(part)}) and a CudaGreenContext of it for each"
             )
 
 
 def _check_device(source: StreamSource, used_by: str, checked: set[StreamSource]) -> None:
-    """Raise if there is no such device, or it cannot provide what is requested."""
+    """Raise if there is no such device, or it cannot meet the request."""
     for part in (source, *foundations(source)):
         if part not in checked:
             try:

@@ -1,8 +1,8 @@
-"""StreamSource: a resource that operators get streams from; StreamLease: what one run holds of it.
+"""StreamSource: a resource that provides streams to operators; StreamLease: one run's use of it.
 
-A source may be shared by several runs, also by runs that overlap in time. It is open from the start of the first to
-the end of the last. Each run has a lease: the streams it took go back to the source when that run ends, so that
-others can have them, and they are destroyed when nobody uses the source any more.
+Several runs, even concurrent ones, may share a source. It is open from the start of the first run to the end of the
+last. Each run has a lease. When the run ends, its streams return to the source for others to use; they are
+destroyed when no run uses the source any more.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["StreamLease", "StreamSource"]
 
 
 class StreamSource(Resource):
-    """The base of stream pools, and of slices of a device, which give streams of their own.
+    """The base of stream pools and of slices of a device, both of which provide streams.
 
-    A subclass writes `_open`, `_take`, `_give_back` and `_close`, which are called with `_lock` held.
+    A subclass overrides `_open`, `_take`, `_give_back` and `_close`, which are called with `_lock` held.
     """
 
     dev_id: int
@@ -31,17 +31,17 @@ class StreamSource(Resource):
 
     def __init__(self, fragment: Fragment | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
-        # Where one source stands on another, its own lock is taken first.
+        # If one source builds on another, its own lock is taken first.
         self._lock = threading.RLock()
         self._leases = 0
 
     @property
     def stands_on(self) -> StreamSource | None:
-        """The source it makes its streams in, which must outlive it."""
+        """The source that it builds on, which must outlive it."""
         return None
 
     def lease(self) -> StreamLease:
-        """Return what one run needs to take streams; what it stands on must have been leased before."""
+        """Return a lease for one run; the source that this one builds on must have been leased before."""
         with self._lock:
             if not self._leases:
                 try:
@@ -53,15 +53,15 @@ class StreamSource(Resource):
         return StreamLease(self)
 
     def check(self) -> None:
-        """Raise if the device cannot give what this stands for; makes nothing on the device."""
+        """Raise if the device cannot provide this source; create nothing on the device."""
 
     def joined_with(self, other: StreamSource) -> str:
-        """Return, for one that divides its device, the arguments of one that would stand for both."""
+        """Return the arguments of a source that would replace two that divide one device."""
         raise NotImplementedError
 
     @staticmethod
     def check_graph(fragment: Fragment) -> None:
-        """Raise if the graph of a fragment uses its sources of streams in a way that cannot be right."""
+        """Raise if the graph of a fragment uses its sources of streams incorrectly."""
         from penstock._runtime.streams.source_checks import check_sources
 
         check_sources(fragment)
@@ -70,7 +70,7 @@ class StreamSource(Resource):
         """Prepare for the first lease."""
 
     def _take(self) -> ManagedStream | None:
-        """Return a stream that nobody has, or None if there may be no more."""
+        """Return an unused stream, or None if the limit is reached."""
         raise NotImplementedError
 
     def _give_back(self, managed: ManagedStream) -> None:
@@ -78,7 +78,7 @@ class StreamSource(Resource):
         managed.stream.close()
 
     def _close(self) -> None:
-        """Release what is left: nobody holds a lease, or `_open` failed half-way."""
+        """Release everything: there are no leases any more, or `_open` failed half-way."""
 
 
 class StreamLease:
@@ -98,7 +98,7 @@ class StreamLease:
         self._taken: list[ManagedStream] = []
 
     def take(self) -> ManagedStream | None:
-        """Return a stream that nobody has, or None if there may be no more."""
+        """Return an unused stream, or None if the limit is reached."""
         source = self._source
         with source._lock:
             managed = source._take()

@@ -1,8 +1,8 @@
-"""What a compute has in its variables, for an operator that asks for its first stream late (`NodeStreams`).
+"""The variables of a compute, for an operator that requests its first stream late (`NodeStreams`).
 
-It is read from the frames of the functions that led here, from the innermost out. The frames of `penstock._runtime`
+They are read from the stack frames that led here, from the innermost outwards. The frames of `penstock._runtime`
 are skipped; in the compiled build there are none. The walk ends at the modules from which a run calls a compute.
-Those are never compiled, so that the end is found in either build.
+Those are never compiled, so both builds find the end.
 """
 
 from __future__ import annotations

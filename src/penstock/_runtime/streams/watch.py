@@ -1,13 +1,13 @@
-"""Watch: the frames of a run that operators received and that somebody still holds.
+"""Watch: the received frames of a run that are still held.
 
-An operator may hold what it received: the previous frame, a batch of them, a view. It may pass it on, and then
-others hold it. Such a frame must live until nobody holds it any more *and* the streams that may read it have
-completed their work up to that moment. No event tells when that is. So each operator that received the frame checks
-the reference count of the owner of the memory after its computes.
+An operator may hold a received frame: as the previous frame, in a batch, as a view. It may pass the frame on, and
+then others hold it. Such a frame must live until it is no longer held *and* the streams that may read it have
+completed their work up to that moment. No event announces that moment. So each operator that received the frame
+checks the reference count of the owner of the memory after its computes.
 
 All operators that keep a frame share one record of it, and only that record refers to the owner. So operators that
-wait for the program to release a frame never wait for each other. The record goes with the last operator that has
-it.
+wait for the program to release a frame never wait for each other. The record is destroyed with the last operator's
+reference to it.
 
 This module is not compiled: reference counts are read here, and they differ in compiled code.
 """
@@ -27,7 +27,7 @@ _SPARE = 64
 
 
 class Watched:
-    """The owner of the memory of a frame, while somebody else may hold it."""
+    """The owner of the memory of a frame, while the program may hold it."""
 
     __slots__ = ("__weakref__", "owner")
 
@@ -36,7 +36,7 @@ class Watched:
 
 
 def no_longer_held(watched: dict[int, Watched]) -> list[int]:
-    """Return the keys of the frames that nobody holds any more."""
+    """Return the keys of the frames that are no longer held."""
     return [
         key
         for key, frame in watched.items()
@@ -52,17 +52,17 @@ _ALONE = _count(Watched(object()))
 
 
 class Watch:
-    """The frames of one run that somebody holds, by the identity of the owner of their memory."""
+    """The frames of one run that are still held, by the identity of the owner of their memory."""
 
     def __init__(self) -> None:
         # Guards the rest: operators on several threads may begin to watch the same frame.
         self._lock = threading.Lock()
-        # The entry of a record that is gone may stay for a while.
+        # The entry of a destroyed record may stay for a while.
         self._watched: dict[int, ref[Watched]] = {}
         self._most = _SPARE
 
     def begin(self, owner: Any) -> Watched:
-        """Return the record of an owner, which may be another operator's already."""
+        """Return the record of an owner, which another operator may share."""
         key = id(owner)
         with self._lock:
             known = self._watched.get(key)
@@ -75,6 +75,6 @@ class Watch:
             return found
 
     def _clear(self) -> None:
-        """Remove the entries of records that are gone."""
+        """Remove the entries of destroyed records."""
         self._watched = {key: record for key, record in self._watched.items() if record() is not None}
         self._most = 2 * len(self._watched) + _SPARE

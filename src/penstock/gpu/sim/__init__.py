@@ -1,7 +1,7 @@
 """A simulated GPU with cuda.core's interface.
 
-The package has the names, properties and kinds of errors of :mod:`cuda.core`, as far as green contexts,
-streams, events, kernels and memory need them. :class:`Machine` describes the simulated computer.
+The package has the names, properties and error types of :mod:`cuda.core` for green contexts, streams, events,
+kernels and memory. :class:`Machine` describes the simulated computer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The state that the driver holds of a device and of its contexts.
+"""The driver's state of a device and of its contexts.
 
-The objects that a program sees (Device, Context, Stream, Event) are views of this state, as those of cuda.core
-are views of the driver's.
+The objects that a program uses (Device, Context, Stream, Event) are views of this state, as cuda.core's objects are
+views of the real driver's state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DeviceState:
         self.to_host = CopyEngine(profile.copy_bandwidth)
         self.within_device = CopyEngine(profile.memory_bandwidth)
         self.busy_queues: set[StreamQueue] = set()
-        self.device: Device | None = None  # the one Device object that programs see
+        self.device: Device | None = None  # the only Device object that programs see
         self.primary_context = ContextState(
             self, self.processors.all_sms, handle=0x5000_0000 + 16 * index, is_green=False
         )

@@ -1,9 +1,9 @@
 """Kernels of a simulated device: models of how long a block runs and what the kernel computes.
 
-A simulated device cannot run CUDA code. Instead it needs a *model* of each kernel: how long a block runs, and,
-if anything reads the result, a Python function with the same effect. A program that compiles its kernels with
-``Program`` runs unchanged if the model of each kernel was declared with its source
-(:class:`penstock.gpu.kernel`): ``get_kernel`` finds the model by source and name.
+A simulated device cannot run CUDA code. Instead it needs a *model* of each kernel: how long a block runs and, if
+anything reads the result, a Python function with the same effect. A program that compiles its kernels with
+``Program`` runs unchanged if the model of each kernel was declared with its source (:class:`penstock.gpu.kernel`):
+``get_kernel`` finds the model by source and name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The memory of a simulated device, allocated and freed in stream order.
 
-Freed memory is reused as a real stream-ordered pool reuses it: at once by the stream that freed it, since
-whatever that stream does next comes after. A program that frees a buffer while another stream still reads it
-therefore sees wrong data here, too. The tests of buffer lifetimes rely on this.
+As in a real stream-ordered pool, the stream that freed memory may reuse it at once, since its later work runs after
+the free. A program that frees a buffer while another stream still reads it therefore sees wrong data here too. The
+tests of buffer lifetimes rely on this.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MemoryPool:
         self._free_lists: weakref.WeakKeyDictionary[StreamQueue, _FreeList] = weakref.WeakKeyDictionary()
 
     def allocate(self, size: int, queue: StreamQueue) -> Bytes:
-        """Return memory for use on a stream: the latest of that size that the stream freed, or new memory.
+        """Return memory for use on a stream: the block of that size that the stream freed last, or new memory.
 
         The lock is held.
         """

@@ -4,8 +4,8 @@ The model follows these rules, each observed on an H200 (``benchmarks/agreement.
 
 * A block occupies its threads and one block slot of one SM until it ends. A running block is never moved or
   preempted.
-* Grids are served by priority, then by arrival. The first grid takes all the room it can use, and the next one
-  gets what remains. A grid of many waves thus delays a later grid of the same priority until its end.
+* Grids are served by priority, then by arrival. The first grid takes all the room it can use, and the next grid
+  gets the rest. A grid of many waves thus delays a later grid of the same priority until it ends.
 * Blocks go to the emptiest SMs first, and only to SMs of the grid's context.
 
 The cost of the simulation must not grow with the number of blocks. Blocks are therefore kept in *cohorts*: the
@@ -16,8 +16,8 @@ state at any later time can be computed directly.
 The cost must not grow with the number of SMs either. SMs with the same free room are kept together, as the bits
 of one integer: filling all 132 SMs of an idle device is one step, not 132.
 
-Where streams contend, grids with blocks of different lengths split each other into many small cohorts, and
-every end of a cohort is a change. Two properties keep a change cheap:
+When streams contend, grids with blocks of different durations split each other into many small cohorts, and every
+end of a cohort is a change. Two properties keep a change cheap:
 
 * Changes are invisible outside, except for the end of a grid. Several changes are therefore made at once, up to
   the time at which a grid may end (:meth:`Processors._run_to`), and only that time is scheduled on the
@@ -26,9 +26,9 @@ every end of a cohort is a change. Two properties keep a change cheap:
   (:meth:`Processors._hand_over`).
 
 The model is exact: every grid ends at the same nanosecond as if each block were simulated by itself, as
-``tests/gpu/sim/block_by_block.py`` does. Decided against: treating blocks that end almost at the same time as
-ending together. That would make fewer cohorts, but a block that ends a nanosecond late can lose its slot to another
-grid, and everything after it then differs.
+``tests/gpu/sim/block_by_block.py`` does. A rejected alternative is to treat blocks that end almost at the same time
+as ending together. That would create fewer cohorts, but a block that ends a nanosecond late can lose its slot to
+another grid, and everything after it then differs.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Grid:
         self.sms = sms
         self.key: tuple[int, int] = (priority, 0)  # the order of service: by priority, then by arrival
         self.on_end = on_end
-        # In the order of their ends, which differ. Those of a grid that cycles may lie in the past.
+        # In the order of their ends, which differ. The ends of a cycling grid may lie in the past.
         self.cohorts: list[_Cohort] = []
         self.next_change = 0  # no later than the next end of a cohort that does more than cycle
         self.first_block = -1
@@ -146,8 +146,8 @@ class Processors:
 
     def __init__(self, timeline: Timeline, sm_count: int, threads_per_sm: int, blocks_per_sm: int) -> None:
         self.all_sms: SMs = (1 << sm_count) - 1
-        # Called for every placement except those of grids that cycle, with the grid, the time, and the number
-        # of blocks on each SM.
+        # Called for every placement, except placements of cycling grids, with the grid, the time, and the number of
+        # blocks on each SM.
         self.on_place: Callable[[Grid, int, list[_Share]], None] | None = None
         self._timeline = timeline
         self._rooms: dict[_Room, SMs] = {(threads_per_sm, blocks_per_sm): self.all_sms}
@@ -190,7 +190,7 @@ class Processors:
             self._timeline.call_at(when, self._update, last=True)
 
     def _run_to(self, moment: int) -> None:
-        """Make every change up to and including a time, in order."""
+        """Apply every change up to and including a time, in order."""
         while True:
             when = moment + 1
             changing: Grid | None = None
@@ -282,7 +282,7 @@ class Processors:
             grid.on_end(grid)
 
     def _place(self, grid: Grid, where: SMs, now: int) -> None:
-        """Place as many blocks of a grid as fit on some SMs."""
+        """Place as many blocks of a grid as fit on the given SMs."""
         if not where or not grid.left:
             return
         threads = grid.threads
@@ -330,8 +330,8 @@ class Processors:
     def _next_change(self, grid: Grid) -> int:
         """Return the next end of one of this grid's cohorts, except for ends at which the grid only cycles.
 
-        The round in which the grid runs out of blocks is not computed exactly: the last round is processed
-        cohort by cohort. A time that is too early does no harm.
+        The round in which the grid runs out of blocks is not computed exactly: the last round is processed cohort
+        by cohort. A time that is too early is harmless.
         """
         end = grid.cohorts[0].end
         if grid.left <= grid.resident or self._is_held_back(grid):
@@ -351,7 +351,7 @@ class Processors:
 
 
 def _emptiest_lowest(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tuple[int, SMs, _Room]]:
-    """Distribute fewer blocks than fit: the SMs with most room get theirs first."""
+    """Distribute fewer blocks than fit; the SMs with the most room come first."""
     low, high = 0, max(fit[0] for fit in fits)
     while low < high:  # find the lowest level to which the blocks can fill every SM
         level = (low + high) // 2
@@ -364,7 +364,7 @@ def _emptiest_lowest(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tu
     for fit, sms, _ in fits:
         if fit >= low:
             level_sms |= sms
-    below = _lowest(level_sms, over)  # these take one block more
+    below = _lowest(level_sms, over)  # these take one more block
     spread: list[tuple[int, SMs, _Room]] = []
     for fit, sms, room in fits:
         if sms & below:

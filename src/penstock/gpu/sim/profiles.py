@@ -1,8 +1,8 @@
-"""Profiles of simulated devices: the number of SMs, their grouping, what fits on one, what a launch costs.
+"""Profiles of simulated devices: the number of SMs, their grouping and capacity, and the cost of a launch.
 
-A profile holds the facts of a chip. One value is measured rather than looked up: ``launch_overhead``, the time from
-launching a kernel on an idle stream until its first block runs. ``benchmarks/agreement.py`` calibrates it on
-the real device. Nothing else is fitted.
+A profile holds the published data of a chip. Only ``launch_overhead`` is measured: the time from launching a kernel
+on an idle stream until its first block runs. ``benchmarks/agreement.py`` calibrates it on the real device. Nothing
+else is fitted.
 
 The clusters of SMs matter because the driver takes its smallest groups from whole clusters. An H200 has 132
 SMs, but splitting it into groups of 8 gives 15 groups and 12 remaining SMs, not 16 and 4. The clusters of the

@@ -1,4 +1,4 @@
-"""The queue behind a simulated stream: operations that run in order, each after the one before it has ended.
+"""The queue behind a simulated stream: operations that run in order, each after the previous one has ended.
 
 :class:`~penstock.gpu.sim.stream.Stream` objects are views of a queue. Every method runs with the timeline's
 lock held.

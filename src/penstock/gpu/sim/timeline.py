@@ -20,8 +20,8 @@ submit work to the device but must not wait for it: a real device would deadlock
 The lock is not reentrant, and Python may run a finalizer of the program at any line. Objects of the program are
 therefore released without the lock wherever possible, and no finalizer of the simulation takes the lock.
 
-Decided against: one thread per stream (not deterministic), asyncio (the pipeline's own threads are under test), and
-a clock that runs while a Python thread computes (host time would leak into the results).
+The rejected alternatives are one thread per stream (not deterministic), asyncio (the pipeline's own threads are
+under test), and a clock that runs while a Python thread computes (host time would leak into the results).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from penstock.gpu.uncaught import report_uncaught
 # The virtual time that a poll ("is it done?") takes, so that a program that polls in a loop makes progress.
 POLL_NS = 1_000
 
-# How many polls in a row may fail before an attached thread counts as polling in a loop. Until then a poll takes no
-# time: the program may hold a lock that the code of the next moment needs.
+# The number of consecutive polls that may fail before an attached thread counts as polling in a loop. Until then a
+# poll takes no time, because the program may hold a lock that the next user code needs.
 POLLS_TOLERATED = 1_000
 
 
@@ -149,9 +149,9 @@ class Timeline:
         self.wait(_never, nanoseconds)
 
     def query(self, answer: Callable[[], bool]) -> bool:
-        """Return the answer to a yes-or-no question about the machine, without waiting for a yes.
+        """Return the result of a query about the machine, without waiting for it to become true.
 
-        A program that polls in a loop must make progress in virtual time. Where no thread is attached, every failed
+        A program that polls in a loop must make progress in virtual time. If no thread is attached, every failed
         poll takes :data:`POLL_NS`. While an attached thread runs, time stands still; but after
         :data:`POLLS_TOLERATED` failed polls in a row it lets that much time pass, if no other attached thread runs.
         """
@@ -181,7 +181,7 @@ class Timeline:
             return self._stop_callbacks.pop(token, None) is not None
 
     def notify(self) -> None:
-        """Wake every blocked thread so that it checks again what it waits for."""
+        """Wake every blocked thread so that it checks its condition again."""
         if not self.lock.acquire(timeout=_LOCK_TIMEOUT):
             # This may be a signal handler that interrupted the thread that holds the lock.
             threading.Thread(target=self.notify, name="penstock-sim-notify", daemon=True).start()
@@ -365,7 +365,7 @@ class Timeline:
         if then is not None:
             then()
         if interrupt is not None:
-            raise interrupt  # meant for the waiting thread, which is this one
+            raise interrupt  # meant for the waiting thread, which is this thread
 
     def _stop_error(self) -> CUDAError:
         if self._failure is None:

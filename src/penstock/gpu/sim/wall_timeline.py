@@ -1,28 +1,28 @@
 """Timelines that follow the wall clock: real time and paced time.
 
-Both run what is due on a thread of their own, so a program may wait for the device in any way: in ``sync``, for a
-lock that a callback releases, or in ``time.sleep``.
+Both run due actions on their own thread, so a program may wait for the device in any way: in ``sync``, for a lock
+that a callback releases, or in ``time.sleep``.
 
 **Real** time is the time of the wall clock. It is simple but inaccurate on a busy computer. The time that
 Python and the simulation itself take between two calls counts as host time, and it is far more than the host of
 a real GPU takes. This hides the effect of partitions.
 
-**Paced** time is the default where a program creates no machine of its own. It follows these rules:
+**Paced** time is the default for programs that create no machine. It follows these rules:
 
-* While the program works, time stands still: what the host does between two calls takes no time.
+* While the program works, time stands still: the host's work between two calls takes no time.
 * While the program waits for the device, time passes at the pace of the wall clock and never faster. The
   program waits when every attached thread waits, or any thread if none is attached. A kernel of 2 ms thus takes
   at least 2 ms by any clock, and exactly 2 ms by the device's own events.
-* A thread that does not use the device for :data:`AWAY_NS` is assumed to wait for something else: a sleep, a
-  lock, a file. Then time passes as well, and all of the time it was away counts. ``time.sleep`` between two
-  launches thus has the effect that it has on a real device, and no program hangs because time stands still.
-* Time passes after a program has worked for :data:`STANDSTILL_NS` without waiting, until it waits. A timer that
-  runs beside it thus fires.
+* A thread that does not use the device for :data:`AWAY_NS` is assumed to wait for something else: a sleep, a lock,
+  a file. Time then passes too, and all of the time it was away counts. ``time.sleep`` between two launches thus has
+  the effect that it has on a real device, and no program hangs because time stands still.
+* Time passes after a program has worked for :data:`STANDSTILL_NS` without waiting, until it waits. So timers still
+  fire meanwhile.
 
 Time that has stood still is lost: ``_lag``, the wall clock minus this clock, never shrinks.
 
-Decided against as the default: virtual time. It jumps. A program that times kernels with the wall clock would
-measure nothing, one that waits for a lock that a callback releases would wait forever, and a sleep would have
+Virtual time was rejected as the default because it jumps. A program that times kernels with the wall clock would
+measure nothing, a program that waits for a lock that a callback releases would wait forever, and a sleep would have
 no effect.
 """
 
@@ -46,13 +46,13 @@ _JOIN_TIMEOUT = 1.0
 
 
 class WallTimeline(Timeline):
-    """A timeline whose own thread runs what is due."""
+    """A timeline whose own thread runs due actions."""
 
     def __init__(self) -> None:
         super().__init__()
         self._wakeup = threading.Condition(self.lock)  # only the timeline's thread waits on it
         self._thread: threading.Thread | None = None
-        self._wants_wakeup = False  # whether the thread waits and must hear of what is scheduled
+        self._wants_wakeup = False  # whether the thread waits and must be notified of newly scheduled actions
 
     def close(self) -> None:
         """Stop: no further action runs, and waiting threads get an error."""
@@ -79,7 +79,7 @@ class WallTimeline(Timeline):
             try:
                 while not self._stopped:
                     self._run_next()
-            except BaseException as error:  # a bug in an action; waiting threads must learn of it
+            except BaseException as error:  # a bug in an action; waiting threads must get the error
                 self._failure = error
                 self._stopped = True
             finally:
@@ -140,8 +140,8 @@ class RealTimeline(WallTimeline):
     def _user_code_ended(
         self, due: int, took: int, then: Callable[[], None] | None, interrupt: BaseException | None
     ) -> None:
-        # Counted from when it was due, not from when this thread began it: that would add the host's delay to the
-        # device's time.
+        # Counted from the time it was due, not from when this thread began it, which would add the host's delay to
+        # the device's time.
         self._user_code_free_at = max(due, self._user_code_free_at) + took
         if then is not None:
             self.call_at(self._user_code_free_at, then)
@@ -158,9 +158,9 @@ class PacedTimeline(WallTimeline):
         super().__init__()
         wall = time.monotonic_ns()
         self._lag = wall  # the wall clock minus this clock, when a thread of the program last used the device
-        self._last_active = wall  # when that was, or when the program last got something to do
+        self._last_active = wall  # the time of that use, or of the last wake-up of the program
         self._last_waited = wall  # when the program last waited
-        self._reached = -1  # what is due by then runs, whether or not time passes now
+        self._reached = -1  # actions due by then run, whether or not time passes now
         self._in_user_code = False
 
     def host_now(self) -> int:
@@ -188,7 +188,7 @@ class PacedTimeline(WallTimeline):
         self._last_active = wall
 
     def _catch_up(self, wall: int, *, counts: bool = False) -> None:
-        """Advance the clock to the present, and run what is due until then."""
+        """Advance the clock to the present, and run the actions due until then."""
         if not self._time_passes(wall) and (not counts or self._in_user_code):
             return
         here = wall - self._lag

@@ -20,7 +20,7 @@ class WorkqueueSharingScopeType(StrEnum):
 
 @dataclass
 class WorkqueueResourceOptions:
-    """How a context's work reaches the device: who shares the queues, and for how many concurrent streams."""
+    """How a context's work reaches the device: the sharing of queues, and the number of concurrent streams."""
 
     sharing_scope: WorkqueueSharingScopeType | str | None = None
     concurrency_limit: int | None = None

@@ -216,7 +216,7 @@ def test_a_device_that_is_not_there_is_found_when_the_graph_is_composed(make: An
         app.add_operator(Step(app, make(app), body=lambda *_: None, name="step"))
 
     with pytest.raises(
-        ValueError, match=r"operator 'step': 'p' .* device 2, and there are 2, numbered from 0"
+        ValueError, match=r"operator 'step': 'p' .* device 2, but there are 2 devices, numbered from 0"
     ):
         App(compose).compose_graph()
 
