@@ -54,8 +54,8 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
     allocator
         What serves memory that is not system memory; an UnboundedAllocator unless given.
     storage_type
-        Where the tensors are: ``"system"`` (the default), ``"host"`` (pinned), ``"device"`` (copied on the operator's stream),
-        ``"cuda_managed"``, or ``"recorded"``: where they were when they were recorded.
+        Where the tensors are: ``"system"`` (the default), ``"host"`` (pinned), ``"device"`` (copied on the
+        operator's stream), ``"cuda_managed"``, or ``"recorded"``: where they were when they were recorded.
     read_ahead
         The number of frames that are read ahead.
     entity_serializer
