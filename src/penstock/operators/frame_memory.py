@@ -8,7 +8,7 @@ the call returns, and a copy to the host is looked at when its event has passed.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from penstock.core.contexts import ExecutionContext, OutputContext
     from penstock.core.operator import Operator
 
-__all__ = ["FrameMemory", "HostCopy", "named_arrays", "storage_of"]
+__all__ = [
+    "DEVICE",
+    "FrameMemory",
+    "HostCopy",
+    "bytes_at",
+    "copy_to_device",
+    "named_arrays",
+    "simulate",
+    "storage_of",
+]
 
 HOST, DEVICE, SYSTEM, MANAGED = range(4)
 _STORAGE_TYPES = {"host": HOST, "device": DEVICE, "system": SYSTEM, "cuda_managed": MANAGED}
@@ -169,8 +178,9 @@ def copy_to_device(array: np.ndarray[Any, Any], tensor: Tensor, stream: gpu.Stre
     if not size:
         return
     if stream.is_simulated:
+        source_bytes = array.reshape(-1).view(np.uint8)
         _simulate_copy(
-            "copy_to_device", size, stream, tensor, lambda: (_bytes_at(tensor, size), _bytes(array))
+            "copy_to_device", stream, lambda: (bytes_at(tensor.data, size), source_bytes), size, tensor
         )
         return
     buffers: Any = gpu.Buffer
@@ -211,7 +221,7 @@ class HostCopy:
             target = self._memory
             if span:
                 _simulate_copy(
-                    "copy_to_host", span, stream, tensor, lambda: (target, _bytes_at(tensor, span))
+                    "copy_to_host", stream, lambda: (target, bytes_at(tensor.data, span)), span, tensor
                 )
         else:
             left = spare.setdefault(span, [])
@@ -238,21 +248,23 @@ class HostCopy:
             self._spare[pinned.size].append(pinned)
 
 
-def _simulate_copy(name: str, size: int, stream: gpu.StreamHandle, keep: Any, ends: Any) -> None:
-    """Copy bytes between arrays in the order of a simulated stream."""
+def simulate(
+    name: str, seconds: float, stream: gpu.StreamHandle, effect: Callable[[], object], keep: Any
+) -> None:
+    """Run a simulated kernel of one block, which has its effect when it ends and keeps an object until then."""
     from penstock.gpu import sim
 
-    def copy() -> None:
-        target, source = ends()
-        np.copyto(target, source)
-
-    kernel: Any = sim.Kernel(name, size / _COPY_RATE, lambda kept: copy())
+    kernel: Any = sim.Kernel(name, seconds, lambda kept: effect())
     sim.launch(stream.stream, sim.LaunchConfig(grid=1, block=32), kernel, keep)
 
 
-def _bytes_at(tensor: Tensor, size: int) -> np.ndarray[Any, Any]:
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(tensor.data))
+def bytes_at(address: int, size: int) -> np.ndarray[Any, Any]:
+    """Return the bytes at an address."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
-def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return array.reshape(-1).view(np.uint8)
+def _simulate_copy(
+    name: str, stream: gpu.StreamHandle, ends: Callable[[], tuple[Any, Any]], size: int, keep: Any
+) -> None:
+    """Copy bytes to the first end from the second, in the order of a simulated stream."""
+    simulate(name, size / _COPY_RATE, stream, lambda: np.copyto(*ends()), keep)

@@ -121,8 +121,12 @@ class PacedSource(Operator, Generic[Frame]):
         frames = self._ahead.peek(self.batch())
         if not frames:
             return None
-        time = self.time_of(self.frames_emitted + len(frames) - 1, frames[-1])
-        return None if time is None else self._origin + time
+        return self.due_of(self.frames_emitted + len(frames) - 1, frames[-1])
+
+    def due_of(self, number: int, frame: Frame) -> int | None:
+        """Return when a frame is due by the run's clock; None where nothing is paced, or before the first frame."""
+        time = self.time_of(number, frame)
+        return None if time is None or self._origin is None else self._origin + time
 
     def _note_lateness(self, now: int, due: int, count: int) -> None:
         late = now - due

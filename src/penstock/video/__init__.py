@@ -9,14 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.video.bayer_sensor import BayerSensor, Truth
     from penstock.video.clips import Clip, ClipFrame, open_clip, play
     from penstock.video.entities import EntityReader, EntityWriter
     from penstock.video.entity_format import Entity
     from penstock.video.errors import CameraError, VideoFileError
     from penstock.video.files import VideoFrame, VideoReader, VideoWriter, write_video
     from penstock.video.read_ahead import ReadAhead
+    from penstock.video.scene import Scene, SceneObject
 
 __all__ = [
+    "BayerSensor",
     "CameraError",
     "Clip",
     "ClipFrame",
@@ -24,6 +27,9 @@ __all__ = [
     "EntityReader",
     "EntityWriter",
     "ReadAhead",
+    "Scene",
+    "SceneObject",
+    "Truth",
     "VideoFileError",
     "VideoFrame",
     "VideoReader",
@@ -34,6 +40,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "BayerSensor": "bayer_sensor",
     "CameraError": "errors",
     "Clip": "clips",
     "ClipFrame": "clips",
@@ -41,6 +48,9 @@ _MODULES = {
     "EntityReader": "entities",
     "EntityWriter": "entities",
     "ReadAhead": "read_ahead",
+    "Scene": "scene",
+    "SceneObject": "scene",
+    "Truth": "bayer_sensor",
     "VideoFileError": "errors",
     "VideoFrame": "files",
     "VideoReader": "files",
