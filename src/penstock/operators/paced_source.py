@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.core.condition import Condition, SchedulingStatusType
 from penstock.core.operator import Operator
-from penstock.resources import RealtimeClock
+from penstock.resources import MachineClock, RealtimeClock
 from penstock.video import ReadAhead
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ class PacedSource(Operator, Generic[Frame]):
 
     # What a subclass writes.
 
+    is_live: bool = False
+    """Whether frames come from outside, at no time that a virtual clock could know."""
+
     depth: int = 4
     """The number of frames that are made ahead."""
 
@@ -74,7 +77,11 @@ class PacedSource(Operator, Generic[Frame]):
         """Begin to make frames."""
         self._origin = self._last_due = None
         self.frames_emitted = self.frames_late = 0
-        self._waits = not isinstance(self.fragment.scheduler().clock, RealtimeClock)
+        clock = self.fragment.scheduler().clock
+        # The clock of a simulated machine knows no events from outside, so a live source has to wait there, too.
+        self._waits = (
+            isinstance(clock, MachineClock) if self.is_live else not isinstance(clock, RealtimeClock)
+        )
         depth = max(self.depth, self.batch())
         self._ahead = ReadAhead(self.frames(), depth, self._pace.notify_scheduler, f"{self.name} frames")
         self._settle()

@@ -110,6 +110,7 @@ class ReadAhead(Generic[T]):
             for item in self._items:
                 if not self._add(item):
                     break
+                del item  # or the thread would hold it until the next one is made
         except BaseException as raised:
             error = raised
         try:
