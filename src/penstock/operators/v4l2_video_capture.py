@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.core.errors import ParameterError
+from penstock.core.fragment import Fragment
 from penstock.operators.frame_memory import FrameMemory
 from penstock.operators.paced_source import PacedSource
 from penstock.video import CameraFormat, CapturedFrame, JpegDecoder, V4L2Camera, VideoDevice
@@ -90,6 +91,11 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     _camera: V4L2Camera | None = None
     frames_dropped = 0
     """The number of frames that the driver dropped, or that were damaged, in this run or the last one."""
+
+    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
+        if not name and isinstance(fragment, Fragment):
+            name = fragment._unused_name("v4l2_video_capture")  # the class's name has no such parts
+        super().__init__(fragment, *args, name=name, **kwargs)
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""
