@@ -59,6 +59,14 @@ def test_what_is_recorded_plays_as_it_was(tmp_path: Path, scheduler: MakeSchedul
         assert np.asarray(message["b"]) == frame[0, 0]
 
 
+def test_the_acquisition_timestamp_is_recorded_and_played(tmp_path: Path) -> None:
+    messages = [Message(FRAMES[0], acq_timestamp=4711), Message(FRAMES[1])]
+    run_operator(VideoStreamRecorderOp, inputs=messages, directory=tmp_path, basename="clip")
+    assert [entity.acq_timestamp for entity in recorded(tmp_path)] == [4711, None]
+    outcome = run_operator(VideoStreamReplayerOp, directory=tmp_path, basename="clip")
+    assert outcome.messages["output"][0].acq_timestamp == 4711
+
+
 @pytest.mark.parametrize("message", ["text", {"a": FRAMES[0], "b": "text"}, None])
 def test_what_is_no_array_is_refused_by_name(tmp_path: Path, message: Any) -> None:
     with pytest.raises(TypeError, match="operator 'rec', input 'input': .*expected an array.*TensorMap"):

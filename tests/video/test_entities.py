@@ -13,6 +13,7 @@ import pytest
 
 from penstock.video import EntityReader, EntityWriter, VideoFileError
 from tests.harness.processes import run_python
+from tests.video import recorded_by_sdk
 
 TYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
 # Written out by hand from the table of the format; nothing here is computed.
@@ -127,6 +128,39 @@ def test_strides_of_another_writer_are_followed(tmp_path: Path) -> None:
     by_columns = HAND_MADE[:129] + strides + HAND_MADE[145:-12] + FRAME.T.tobytes()
     put(tmp_path, HAND_MADE_INDEX, by_columns)
     np.testing.assert_array_equal(only_tensor(tmp_path), FRAME)
+
+
+def test_a_recording_of_the_sdk_is_read(tmp_path: Path) -> None:
+    put(tmp_path, recorded_by_sdk.INDEX, recorded_by_sdk.ENTITIES)
+    with EntityReader(tmp_path, "clip") as reader:
+        assert reader.problems == []
+        entities = list(reader)
+    assert [entity.acq_timestamp for entity in entities] == [4711, 4712, 4713, 4714]
+    assert [entity.sequence_number for entity in entities] == [0, 1, 2, 3]
+    for entity, tensors in zip(entities, recorded_by_sdk.MESSAGES, strict=True):
+        assert list(entity.tensors) == list(tensors)
+        for name, expected in tensors.items():
+            assert entity.tensors[name].dtype == expected.dtype
+            np.testing.assert_array_equal(entity.tensors[name], expected)
+
+
+def test_the_writer_writes_the_bytes_of_the_sdk(tmp_path: Path) -> None:
+    """The same bytes, but for two messages: one with a scalar, and one whose array is not contiguous."""
+    lines = list(struct.iter_unpack("<3Q", recorded_by_sdk.INDEX))
+    with EntityWriter(tmp_path, "clip") as writer:
+        for number, tensors in enumerate(recorded_by_sdk.MESSAGES):
+            writer.write(tensors, lines[number][0], acq_timestamp=4711 + number)
+    index, entities = files(tmp_path)
+    assert index == recorded_by_sdk.INDEX
+    for number in (0, 3):
+        _, size, offset = lines[number]
+        assert entities[offset : offset + size] == recorded_by_sdk.ENTITIES[offset : offset + size]
+
+
+def test_a_scalar_is_written_as_one_element_that_the_sdk_can_read(tmp_path: Path) -> None:
+    _, entities = record(tmp_path, [{"": np.float32(3.5)}])
+    assert struct.unpack_from("<iiQI8i8Q", entities, 72) == (2, 9, 4, 1, *[1] * 8, *[0] * 8)
+    assert only_tensor(tmp_path).shape == ()
 
 
 def test_a_timestamp_beside_the_tensors_is_the_time_of_acquisition(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class _Pending:
     tensors: dict[str, Any]
     storage_types: dict[str, int]
     log_time: int
+    acq_timestamp: int | None
 
     @property
     def is_there(self) -> bool:
@@ -46,7 +47,7 @@ class VideoStreamRecorderOp(Operator):
     frames behind. Files of the same name are replaced.
 
     **Input** ``input``: an array of any library, or a dict or TensorMap of arrays, of integers, float32 or float64.
-    An array without a name is recorded under ``""``.
+    An array without a name is recorded under ``""``. The acquisition timestamp of a message is recorded with it.
 
     **Memory**: none for tensors on the host; for others up to four frames of pinned memory.
 
@@ -94,7 +95,9 @@ class VideoStreamRecorderOp(Operator):
                 arrays[name] = HostCopy(tensor, stream, self._spare)
             else:
                 arrays[name] = np.asarray(tensor)
-        self._pending.append(_Pending(arrays, storage_types, log_time))
+        self._pending.append(
+            _Pending(arrays, storage_types, log_time, op_input.get_acquisition_timestamp("input"))
+        )
         while self._pending and (self._pending[0].is_there or len(self._pending) > _MAX_PENDING):
             self._write(self._pending.popleft())
 
@@ -117,7 +120,7 @@ class VideoStreamRecorderOp(Operator):
             name: one.array() if isinstance(one, HostCopy) else one for name, one in message.tensors.items()
         }
         try:
-            self._writer.write(arrays, message.log_time, message.storage_types)
+            self._writer.write(arrays, message.log_time, message.storage_types, message.acq_timestamp)
         except (TypeError, ValueError) as error:
             raise type(error)(f"operator {self.name!r}, input 'input': {error}") from error
         for one in message.tensors.values():

@@ -28,7 +28,8 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
 
     **Output** ``output``: a dict of tensors by name. Those of a recording have their names, shapes and element
     types. A frame of a video file has the name ``""``: RGB, uint8, (height, width, 3). The acquisition timestamp is
-    the recorded time, in nanoseconds since the epoch (of a video file: since its first frame).
+    the recorded one, or else the time of the recording, in nanoseconds since the epoch (of a video file: since its
+    first frame).
 
     **Memory**: `read_ahead` frames in system memory. In other memory than that, one block of the size of each
     tensor for each frame that is in use downstream.

@@ -220,7 +220,11 @@ class EntityWriter:
         return self._count
 
     def write(
-        self, tensors: Mapping[str, Any], log_time: int, storage_types: Mapping[str, int] | None = None
+        self,
+        tensors: Mapping[str, Any],
+        log_time: int,
+        storage_types: Mapping[str, int] | None = None,
+        acq_timestamp: int | None = None,
     ) -> None:
         """Write one entity.
 
@@ -232,10 +236,12 @@ class EntityWriter:
             Its time, in nanoseconds since the epoch.
         storage_types
             The memory that each tensor was in: 0 pinned host, 1 device, 2 system (the default), 3 managed.
+        acq_timestamp
+            When its data was acquired, in nanoseconds; None writes no such time.
         """
         if not self._files:
             raise ValueError(f"the recording {self.entities_path} has been closed")
-        parts = encode_entity(tensors, self._count, storage_types)
+        parts = encode_entity(tensors, self._count, storage_types, acq_timestamp)
         size = sum(len(part) for part in parts)
         entities, index = self._files
         try:

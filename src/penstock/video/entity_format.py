@@ -13,10 +13,15 @@ name                           UTF-8
 tensor header             116  storage type, element type, bytes per element, rank, 8 dims (unused: 1), 8
                                strides in bytes (unused: 0)
 data                           the elements
+timestamp                  16  where the message has one: a last component, named "timestamp", with the times of
+                               publishing (0) and of acquisition
 ======================  =====  ============================================================================
 
 The sizes in the headers are written as 0, so a component of an unknown type cannot be skipped. Tensors and
 timestamps are known.
+
+The Holoscan SDK (4.6) writes a tensor of rank 0 without its value, and cannot read one with a value. So a scalar is
+written as a tensor of one element whose stride is 0: the SDK reads it as such, and this reader as a scalar.
 """
 
 from __future__ import annotations
@@ -41,6 +46,7 @@ _TIMESTAMP = struct.Struct("<qq")
 
 _TENSOR_ID = (0x377501D69ABF447C, 0xA6170114D4F33AB8)
 _TIMESTAMP_ID = (0xD1095B105C904BBC, 0xBC89601134CB4E03)
+_TIMESTAMP_NAME = b"timestamp"
 _ELEMENT_TYPES = {
     number: np.dtype(name)
     for number, name in enumerate(
@@ -85,10 +91,14 @@ class Entity:
 
 
 def encode_entity(
-    tensors: Mapping[str, Any], sequence_number: int, storage_types: Mapping[str, int] | None = None
+    tensors: Mapping[str, Any],
+    sequence_number: int,
+    storage_types: Mapping[str, int] | None = None,
+    acq_timestamp: int | None = None,
 ) -> list[Any]:
     """Return the bytes of an entity as a list of buffers, in order; the arrays are not copied if contiguous."""
-    parts: list[Any] = [_ENTITY.pack(0, 0, sequence_number, 0, len(tensors), 0)]
+    count = len(tensors) + (acq_timestamp is not None)
+    parts: list[Any] = [_ENTITY.pack(0, 0, sequence_number, 0, count, 0)]
     for name, value in tensors.items():
         array = np.asarray(value)
         number = _NUMBERS.get(array.dtype)
@@ -106,7 +116,9 @@ def encode_entity(
         # ascontiguousarray would turn rank 0 into rank 1.
         array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         encoded = name.encode()
-        unused = _MAX_RANK - array.ndim
+        shape = array.shape or (1,)
+        strides = _contiguous_strides(array.shape, array.itemsize) or (0,)
+        unused = _MAX_RANK - len(shape)
         parts.append(_COMPONENT.pack(0, *_TENSOR_ID, len(encoded)))
         parts.append(encoded)
         parts.append(
@@ -114,15 +126,19 @@ def encode_entity(
                 SYSTEM if storage_types is None else storage_types.get(name, SYSTEM),
                 number,
                 array.itemsize,
-                array.ndim,
-                *array.shape,
+                len(shape),
+                *shape,
                 *[1] * unused,
-                *_contiguous_strides(array.shape, array.itemsize),
+                *strides,
                 *[0] * unused,
             )
         )
         if array.size:
             parts.append(array.reshape(-1).view(np.uint8).data)
+    if acq_timestamp is not None:
+        # The first of its two times, that of publishing, is 0 in the files of the SDK.
+        parts.append(_COMPONENT.pack(0, *_TIMESTAMP_ID, len(_TIMESTAMP_NAME)))
+        parts.append(_TIMESTAMP_NAME + _TIMESTAMP.pack(0, acq_timestamp))
     return parts
 
 
@@ -184,6 +200,10 @@ def _parse_tensor(
     if storage not in _STORAGE_TYPES:
         raise cursor.error(f"found the storage type {storage} for {what}; expected 0 to 3")
     shape, strides = tuple(rest[:rank]), tuple(rest[_MAX_RANK : _MAX_RANK + rank])
+    if rank == 0 and rest[0] == 0:
+        shape, strides = (0,), (itemsize,)  # a scalar of the Holoscan SDK, which it writes without its value
+    elif shape == (1,) and strides == (0,):
+        shape = strides = ()  # a scalar of ours
     if any(extent < 0 for extent in shape):
         raise cursor.error(f"found the dimensions {shape} for {what}; expected none below 0")
     storage_types[name] = storage
