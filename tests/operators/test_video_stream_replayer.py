@@ -58,6 +58,19 @@ def test_frames_come_at_a_given_rate(clip: Path) -> None:
     ]
 
 
+def test_a_clock_that_was_set_back_while_recording_does_not_stop_the_clip(tmp_path: Path) -> None:
+    with EntityWriter(tmp_path, "clip") as writer:
+        for number, at in enumerate((100, 110, 50, 120)):
+            writer.write({"": np.full(2, number, np.uint8)}, at * MS)
+    outcome = run_operator(VideoStreamReplayerOp, directory=tmp_path, basename="clip", repeat=True, count=5)
+    assert played(outcome)[:4] == [(0, 0), (1, 10), (2, 10), (3, 20)]
+    with EntityWriter(tmp_path, "clip") as writer:
+        for number, at in enumerate((100, 110, 50)):
+            writer.write({"": np.full(2, number, np.uint8)}, at * MS)
+    outcome = run_operator(VideoStreamReplayerOp, directory=tmp_path, basename="clip", repeat=True, count=5)
+    assert played(outcome)[2:4] == [(2, 10), (0, 43.333333)]  # the interval is not known: that of 30 a second
+
+
 def test_without_real_time_frames_come_as_fast_as_they_are_received(clip: Path) -> None:
     outcome = run_operator(
         VideoStreamReplayerOp, directory=clip, basename="clip", realtime=False, frame_rate=1

@@ -428,7 +428,7 @@ class V4L2Camera:
         return CapturedFrame(memory, size, buffer.sequence, timestamp, lambda: self._queue(index))
 
     def _queue(self, index: int) -> None:
-        """Give a buffer back to the driver; nothing happens once the camera is closed."""
+        """Return a buffer to the driver; nothing happens once the camera is closed."""
         with self._lock:
             if self._is_streaming:
                 try:

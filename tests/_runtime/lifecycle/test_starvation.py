@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock import ConditionType, CountCondition
+from penstock._runtime.lifecycle.starvation import _loops
 from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from penstock.core import EndedBy
 from tests._runtime.lifecycle.outcomes import doubling, join, outcome_of
@@ -316,3 +319,48 @@ def test_only_a_run_that_ended_by_itself_is_searched_for_who_starves(end: str) -
     assert app.outcome is not None
     assert (app.outcome.ended_by, app.outcome.starved) == (end, ())
     assert app.outcome.undelivered == {"join.right": 1}
+
+
+class _Place:
+    """A node of a graph, with the queues that lead from it and to it."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Any] = []
+        self.inputs: list[Any] = []
+
+
+def _reachable(place: _Place) -> set[_Place]:
+    found: set[_Place] = set()
+    left = [place]
+    while left:
+        for queue in left.pop().outputs:
+            if queue.consumer not in found:
+                found.add(queue.consumer)
+                left.append(queue.consumer)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_loop_of_a_node_is_all_that_it_leads_to_and_that_leads_back(seed: int) -> None:
+    some = random.Random(seed)
+    places = [_Place() for _ in range(some.randint(1, 12))]
+    for _ in range(some.randint(0, 16)):
+        feeder, consumer = some.choice(places), some.choice(places)
+        queue = SimpleNamespace(consumer=consumer, feeders=[feeder])
+        feeder.outputs.append(queue)
+        consumer.inputs.append(queue)
+    loops = _loops(places)  # type: ignore[arg-type]
+    for place in places:
+        expected = {other for other in _reachable(place) if place in _reachable(other)}
+        assert set(loops.get(place, ())) == expected  # type: ignore[call-overload]
+
+
+def test_a_chain_of_many_operators_that_never_ran_is_finished() -> None:
+    def compose(app: App) -> None:
+        last: Any = Step(app, CountCondition(app, 1), outputs=("out",), name="source")
+        for number in range(1500):
+            stage = through(app, name=f"stage{number}")
+            app.add_flow(last, stage)
+            last = stage
+
+    assert outcome_of(compose).ended_by is EndedBy.FINISHED

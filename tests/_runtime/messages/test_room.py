@@ -496,3 +496,20 @@ def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
                 waiting.get(f"{stages[2, target].name}.go", 0) for target, n in goes.items() if n == place[1]
             )
         assert not (fed and room), f"{each.name} could still run"
+
+
+def test_two_outputs_into_a_queue_with_less_room_than_both_may_need_take_turns(
+    scheduler: MakeScheduler,
+) -> None:
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        def send(step: Step, i: Any, o: Any) -> None:
+            o.emit(step.ticks, "odd" if step.ticks % 2 else "even")
+
+        sender = Step(app, CountCondition(app, 6), outputs=("odd", "even"), body=send, name="sender")
+        receiver = sink(app, taken)
+        app.add_flow(sender, receiver, {("odd", "in"), ("even", "in")})
+
+    run(compose, scheduler)
+    assert taken == [1, 2, 3, 4, 5, 6]

@@ -142,6 +142,18 @@ def test_the_device_is_queried_once_for_several_computes(behind: int, most: floa
     assert device.looks <= most * 600
 
 
+def test_a_device_that_has_caught_up_is_found_to_have() -> None:
+    device = Device()
+    fences, in_flight = device.timeline(limit=100)
+    for n in range(400):
+        emit(fences, n)
+        behind = 40 if n < 200 else 0
+        device.done = max(device.recorded - behind, device.done)
+        if in_flight.add([n]) >= in_flight.release_at:
+            in_flight.release_completed()
+    assert len(held(in_flight)) <= 12
+
+
 def test_an_event_that_was_lent_is_never_recorded_again() -> None:
     device = Device()
     fences, in_flight = device.timeline()

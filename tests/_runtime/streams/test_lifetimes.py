@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition
+from penstock import CountCondition, gpu
+from penstock.conditions import BooleanCondition
 from penstock.gpu import sim
 from tests._runtime.streams.pipelines import track
 from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, frame, launch, read_frame, run, write
@@ -302,6 +303,33 @@ def test_an_operator_at_its_bound_does_not_keep_others_from_running(machine: sim
     run(compose)
     assert len(ran) == 50
     assert ran[-1][0] < 0.5
+
+
+def test_an_operator_that_the_device_has_caught_up_with_waits_no_more(
+    machine: sim.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callbacks: list[Any] = []
+    when_done = gpu.when_done
+
+    def count(*arguments: Any, **options: Any) -> None:
+        callbacks.append(arguments)
+        when_done(*arguments, **options)
+
+    monkeypatch.setattr(gpu, "when_done", count)
+
+    def compose(app: Any) -> None:
+        def work(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("s")
+            if self.ticks <= 6:
+                launch(stream, 10 * MS, lambda: None)
+
+        # With a condition to be evaluated the engine looks at every end of a compute.
+        operator = Step(app, CountCondition(app, 60), BooleanCondition(app), body=work, name="work")
+        operator.max_in_flight = 2
+        app.add_operator(operator)
+
+    run(compose)
+    assert 1 <= len(callbacks) <= 12
 
 
 def test_a_bound_that_makes_no_sense_is_refused() -> None:

@@ -6,6 +6,8 @@ append to), runs an application and leaves in `log` what a user would have obser
 refused, not on how it is worded.
 """
 
+from __future__ import annotations
+
 from tests.oracle.programs import conditions, flows, messages, queues, runs
 from tests.oracle.sdk import PROGRAMS, load
 

@@ -164,6 +164,7 @@ class InputContext:
 
     def _open(self, port: InputPort, message: Message) -> Any:
         """Return the data of a message, and hand on what else it carries."""
+        # `receive` has a copy for a message without details.
         if self._streams is None and message.has_fences:
             self._node.streams.received_unwatched(port, message)
         details = message.details

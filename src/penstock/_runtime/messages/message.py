@@ -106,6 +106,7 @@ def make_message(data: Any, details: Details | None = None) -> Message:
 
 def fenced_message(data: Any, first: Fence | None, more: tuple[Fence, ...]) -> Message:
     """Return a message that carries fences; `first` is that of the stream it was emitted on, if any."""
+    # `stamping` has a copy for one fence.
     message = make_message(data)
     if first is not None:
         message.fences, message.number, message.event = first

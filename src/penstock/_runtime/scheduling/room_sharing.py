@@ -54,6 +54,7 @@ def unreserve(room: SharedRoom) -> None:
 
 def update_producers(engine: Engine, queue: Queue) -> None:
     """Bring what the producers of a queue were told of its room up to date."""
+    # `Engine.finish` has a copy for a single producer.
     if len(queue.claims) > 1:
         share_room(engine, queue)
         return

@@ -39,7 +39,7 @@ class AmbientStream:
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that has the operator's stream as the current one."""
         streams = self._streams
-        allocation, checker = streams.allocation, streams.checker
+        allocation = streams.allocation
 
         def compute_on_stream(op_input: Any, op_output: Any, context: Any) -> None:
             current = self._current
@@ -51,8 +51,6 @@ class AmbientStream:
             assert allocation.own is not None
             if get_ident() != allocation.current_on:
                 allocation.make_current(allocation.own.device_id)
-            if checker is not None:
-                checker.uses_own_stream()
             with current:
                 compute(op_input, op_output, context)
 

@@ -226,7 +226,7 @@ class NodeStreams:
             self.node.input.watch(None)
             self.node.compute = self._compute
 
-    # What was received. `InputContext.receive` does the same itself for simple messages.
+    # What was received. `InputContext.receive` has a copy of `received` for a message with one fence.
 
     def received(self, port: InputPort, item: Any) -> None:
         """Order the operator's stream after what was received, and keep it alive."""

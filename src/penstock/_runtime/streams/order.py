@@ -147,6 +147,7 @@ class Order:
 
 def wait_for(item: Any, stream: ManagedStream) -> None:
     """Make a stream wait for the work behind what was received, except its own."""
+    # `InputContext.receive` has a copy for a message with one fence.
     for message in messages_in(item):
         if message is not None:
             for fences, number, event in message.all_fences():

@@ -23,7 +23,11 @@ __all__ = ["RunStreams", "foundations", "source_of", "sources_of"]
 
 
 class RunStreams:
-    """The streams of one run: the sources they come from, and their end."""
+    """The streams of one run: the sources they come from, and their end.
+
+    The leases and the default streams are changed under `_lock`, by the operators' computes on any thread. A stream
+    is added to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
+    """
 
     def __init__(self, fragment: Fragment) -> None:
         self.fragment = fragment

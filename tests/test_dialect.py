@@ -1,0 +1,62 @@
+"""One dialect everywhere: what every file of the project has in common."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "penstock"
+FOLDERS = ("src", "tests", "examples", "benchmarks", "tools")
+# A docstring of a function says what a call does, in words that a Python programmer expects.
+NOT_THE_FIRST_WORD = ("Give", "Gives", "Say", "Says", "Have", "Has", "Tells", "Returns", "Takes", "Makes")
+
+
+def modules() -> Iterator[Path]:
+    for folder in FOLDERS:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_module_with_code_postpones_annotations(folder: str) -> None:
+    without = []
+    for file in sorted((ROOT / folder).rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        code = [node for node in tree.body if not (isinstance(node, ast.Expr) and node is tree.body[0])]
+        has_it = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in code)
+        if code and not has_it:
+            without.append(str(file.relative_to(ROOT)))
+    assert without == []
+
+
+def test_underscores_are_on_packages_and_never_on_files() -> None:
+    assert [file.name for file in PACKAGE.rglob("_*.py") if not file.name.startswith("__")] == []
+
+
+def test_docstrings_of_functions_begin_with_what_the_call_does() -> None:
+    wrong = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or is_property(node):
+                continue
+            first = (ast.get_docstring(node) or " ").split()
+            if first and first[0].rstrip(",;:.") in NOT_THE_FIRST_WORD:
+                wrong.append(f"{file.relative_to(ROOT)}:{node.lineno} {node.name}: {' '.join(first[:6])}")
+    assert wrong == []
+
+
+def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def test_the_project_speaks_of_the_project_alone() -> None:
+    """Names of one machine or workplace have no place in files that everybody reads."""
+    foreign = ("/" + "work/", "/" + "opt/pypi", "localhost" + ":4873")
+    texts = [*modules(), *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.toml")]
+    found = [
+        f"{file.relative_to(ROOT)}: {word}" for file in texts for word in foreign if word in file.read_text()
+    ]
+    assert found == []
