@@ -405,6 +405,28 @@ def test_a_second_run_plays_from_the_beginning(clip: Path) -> None:
     assert [int(np.asarray(message[""]).max()) for message in taken] == [0, 1, 0, 1]
 
 
+def test_a_replayer_that_restarts_after_an_error_plays_from_the_beginning(
+    clip: Path, scheduler: MakeScheduler
+) -> None:
+    class FailsOnce(VideoStreamReplayerOp):
+        failed = False
+
+        def emit_frame(self, frame: Any, op_output: Any, context: Any) -> None:
+            if self.frames_emitted == 2 and not self.failed:
+                self.failed = True
+                raise ZeroDivisionError
+            super().emit_frame(frame, op_output, context)
+
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        replayer = FailsOnce(app, directory=clip, basename="clip", on_error={"restart": 1})
+        app.add_flow(replayer, sink(app, taken))
+
+    run(compose, scheduler)
+    assert [int(np.asarray(message[""]).max()) for message in taken] == [0, 1, 0, 1, 2, 3, 4]
+
+
 def test_a_failed_start_leaves_no_thread(clip: Path) -> None:
     class Unstartable(Step):
         def start(self) -> None:
