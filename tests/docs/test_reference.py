@@ -18,6 +18,7 @@ MODULES = {
     "gpu": "penstock.gpu",
     "sim": "penstock.gpu.sim",
     "testing": "penstock.testing",
+    "video": "penstock.video",
 }
 # Shown on the page of another module, which the page says.
 ELSEWHERE = {

@@ -1,0 +1,287 @@
+"""Capturing from a camera: its frames reach the pipeline, no worker waits for it, and it is closed in the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.core import ParameterError
+from penstock.operators import V4L2VideoCaptureOp
+from penstock.resources import RealtimeClock
+from penstock.testing import run_operator
+from penstock.video import CameraError
+from tests.harness import App, MakeScheduler, Step, greedy, multi_thread, run
+from tests.video.test_v4l2 import jpeg
+from tests.video.v4l2_driver import FakeDriver, yuyv
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    assert [thread.name for thread in threading.enumerate() if thread not in before] == []
+
+
+@pytest.fixture
+def cameras(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[FakeDriver]]:
+    """Put a driver for tests behind every device file."""
+
+    def put(**settings: Any) -> list[FakeDriver]:
+        opened: list[FakeDriver] = []
+        kind = type("Driver", (FakeDriver,), settings)
+
+        def open_device(path: str) -> FakeDriver:
+            opened.append(kind(path))
+            return opened[-1]
+
+        monkeypatch.setattr(V4L2VideoCaptureOp, "open_device", staticmethod(open_device))
+        return opened
+
+    return put
+
+
+def capture(
+    opened: list[FakeDriver],
+    frames: list[Any],
+    scheduler: MakeScheduler = greedy,
+    before: bytes = b"",
+    **parameters: Any,
+) -> tuple[list[Any], Any]:
+    """Send frames to a camera, each when the one before has arrived, and return what arrived and the operator.
+
+    What is in `before` is sent first, and is not expected to arrive.
+    """
+    taken: list[Any] = []
+    arrived = threading.Semaphore(0)
+
+    def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        message = op_input.receive("in")
+        taken.append((np.array(message[""]), dict(self.metadata), context.acq_timestamp, context.timestamp))
+        arrived.release()
+        if len(taken) == len(frames):
+            self.fragment.stop_execution()
+
+    def compose(app: Any) -> None:
+        app.camera = V4L2VideoCaptureOp(app, **parameters)
+        app.add_flow(app.camera, Step(app, inputs=["in"], body=take))
+
+    class RealTime(App):
+        def compose(self) -> None:
+            self._settings = {"clock": RealtimeClock(self)}
+            super().compose()
+
+    app: Any = RealTime(compose, scheduler)
+    future = app.run_async()
+    until(lambda: future.done() or (opened and opened[0].is_on))
+    if before:
+        opened[0].send(before)
+    for frame in frames:
+        if future.done():
+            break
+        opened[0].send(frame)
+        assert arrived.acquire(timeout=20)
+    future.result(timeout=20)
+    return taken, app.camera
+
+
+def until(holds: Callable[[], Any]) -> None:
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("scheduler", [greedy, multi_thread])
+def test_yuyv_arrives_as_rgba_with_its_facts(cameras: Any, scheduler: MakeScheduler) -> None:
+    opened = cameras()
+    taken, camera = capture(opened, [yuyv(16), yuyv(126), yuyv(235)], scheduler)
+    assert [frame.shape for frame, *_ in taken] == [(48, 64, 4)] * 3
+    assert [frame[0, 0].tolist() for frame, *_ in taken] == [
+        [0, 0, 0, 255],
+        [128, 128, 128, 255],
+        [255, 255, 255, 255],
+    ]
+    assert taken[0][1] == {
+        "V4L2_pixel_format": "YUYV",
+        "V4L2_ycbcr_encoding": "V4L2_YCBCR_ENC_DEFAULT",
+        "V4L2_quantization": "V4L2_QUANTIZATION_DEFAULT",
+    }
+    assert opened[0].is_closed
+    assert camera.frames_dropped == 0
+
+
+def test_the_time_of_a_frame_is_that_of_the_driver_by_the_runs_clock(cameras: Any) -> None:
+    taken, _ = capture(cameras(), [yuyv(0)])
+    ((_, _, acquired, now),) = taken
+    assert 0 <= now - acquired < 5_000_000_000
+
+
+def test_the_full_range_of_a_camera_is_respected(cameras: Any) -> None:
+    taken, _ = capture(cameras(quantization=1), [yuyv(126)])
+    assert taken[0][0][0, 0, 0] == 126
+
+
+def test_rows_with_padding_are_read_right(cameras: Any) -> None:
+    padded = np.zeros((48, 64 * 2 + 8), np.uint8)
+    padded[:, :128] = yuyv(235).reshape(48, 128)
+    taken, _ = capture(cameras(line_padding=8), [padded])
+    assert (taken[0][0] == 255).all()
+
+
+def test_rgb_and_mjpeg_arrive_as_rgba(cameras: Any) -> None:
+    rgb = np.random.default_rng(1).integers(0, 256, (48, 64, 3), np.uint8)
+    taken, _ = capture(cameras(formats={"RGB3": ((64, 48),)}), [rgb])
+    np.testing.assert_array_equal(taken[0][0][..., :3], rgb)
+    taken, _ = capture(cameras(), [jpeg((200, 40, 90))], pixel_format="MJPG")
+    np.testing.assert_allclose(taken[0][0].mean((0, 1)), [200, 40, 90, 255], atol=4)
+
+
+def test_another_format_arrives_as_it_is(cameras: Any) -> None:
+    taken, _ = capture(cameras(formats={"GREY": ((64, 48),)}), [bytes(range(256)) * 12])
+    frame, facts, *_ = taken[0]
+    np.testing.assert_array_equal(frame, np.tile(np.arange(256), 12))
+    assert facts["V4L2_pixel_format"] == "GREY"
+
+
+def test_pass_through_emits_the_bytes_of_the_driver(cameras: Any) -> None:
+    taken, _ = capture(cameras(), [yuyv(5), yuyv(6)], pass_through=True)
+    np.testing.assert_array_equal([frame for frame, *_ in taken], [yuyv(5), yuyv(6)])
+
+
+def test_a_damaged_picture_is_counted_and_left_out(cameras: Any) -> None:
+    opened = cameras()
+    taken, camera = capture(
+        opened, [jpeg((1, 2, 3)), jpeg((4, 5, 6))], before=b"no picture", pixel_format="MJPG"
+    )
+    assert len(taken) == 2
+    assert camera.frames_dropped == 1
+
+
+def test_a_frame_that_is_too_short_is_counted_and_left_out(cameras: Any) -> None:
+    taken, camera = capture(cameras(), [yuyv(16), yuyv(235)], before=b"short")
+    assert [int(frame.max()) for frame, *_ in taken] == [255, 255]
+    assert camera.frames_dropped == 1
+
+
+def test_frames_that_a_slow_pipeline_misses_are_counted(cameras: Any) -> None:
+    opened = cameras()
+    taken: list[int] = []
+
+    def slow(self: Any, op_input: Any, op_output: Any) -> None:
+        taken.append(int(np.asarray(op_input.receive("in")[""])[0, 0, 0]))
+        if len(taken) == 1:
+            for number in range(20):  # many more than there are buffers
+                opened[0].send(yuyv(17 + number))
+        if taken[-1] > 80:
+            self.fragment.stop_execution()
+
+    def compose(app: Any) -> None:
+        app.camera = V4L2VideoCaptureOp(app, num_buffers=3)
+        app.add_flow(app.camera, Step(app, inputs=["in"], body=slow))
+
+    class RealTime(App):
+        def compose(self) -> None:
+            self._settings = {"clock": RealtimeClock(self)}
+            super().compose()
+
+    app: Any = RealTime(compose, multi_thread)
+    future = app.run_async()
+    until(lambda: opened and opened[0].is_on)
+    opened[0].send(yuyv(16))
+    until(lambda: len(taken) >= 3)
+    while not future.done():
+        opened[0].send(yuyv(100))
+        time.sleep(0.005)
+    future.result(timeout=20)
+    assert taken == sorted(taken)
+    assert app.camera.frames_dropped > 10
+
+
+def test_no_worker_waits_for_the_camera(cameras: Any) -> None:
+    """With one thread, another operator runs a thousand times before the camera sends its first frame."""
+    opened = cameras()
+    other_done = threading.Event()
+
+    def count(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == 1000:
+            other_done.set()
+            opened[0].send(yuyv(77))
+            self.stop_execution()
+
+    def end(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        assert other_done.is_set()
+        self.fragment.stop_execution()
+
+    def compose(app: Any) -> None:
+        app.add_operator(Step(app, body=count, name="other"))
+        app.add_flow(V4L2VideoCaptureOp(app), Step(app, inputs=["in"], body=end, name="end"))
+
+    run(compose, greedy)
+    assert opened[0].is_closed
+
+
+def test_an_unplugged_camera_ends_the_run_with_an_error(cameras: Any) -> None:
+    opened = cameras()
+    threading.Timer(0.05, lambda: opened[0].unplug()).start()
+    with pytest.raises(CameraError, match=r"/dev/video0 \(Test camera\) was removed while capturing"):
+        run_operator(V4L2VideoCaptureOp)
+    assert opened[0].is_closed
+
+
+def test_stopping_the_run_stops_a_camera_that_sends_nothing(cameras: Any) -> None:
+    opened = cameras()
+
+    def compose(app: App) -> None:
+        app.add_flow(V4L2VideoCaptureOp(app), Step(app, inputs=["in"]))
+
+    app = App(compose, multi_thread)
+    future = app.run_async()
+    until(lambda: opened and opened[0].is_on)
+    app.stop_execution()
+    future.result(timeout=20)
+    assert opened[0].is_closed
+    assert not opened[0].is_on
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "text"),
+    [
+        ({"width": 640, "height": 480}, CameraError, "does not offer 640x480; in YUYV it offers 64x48"),
+        ({"pixel_format": "NV12"}, CameraError, "it offers YUYV"),
+        ({"frame_rate": 99.0}, CameraError, "it offers 30, 15"),
+        ({"exposure_time": 10_000}, CameraError, "exposure_time must be 1 to 500"),
+        ({"gain": 1000}, CameraError, "gain must be 0 to 100"),
+        ({"num_buffers": 1}, ParameterError, "num_buffers must be 2 or more"),
+        ({"frame_rate": -1.0}, ParameterError, "frame_rate must be 0 or more"),
+        ({"gain": "high"}, ParameterError, "gain must be an int or None, not 'high'"),
+        ({"storage_type": "disk"}, ValueError, "storage_type must be one of"),
+    ],
+)
+def test_what_the_camera_does_not_offer_is_an_error_and_it_is_closed(
+    cameras: Any, parameters: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    opened = cameras()
+    with pytest.raises(error, match=text):
+        run_operator(V4L2VideoCaptureOp, **parameters)
+    assert all(driver.is_closed for driver in opened)
+
+
+def test_it_is_named_after_what_it_does(cameras: Any) -> None:
+    app = App(lambda app: None)
+    assert [V4L2VideoCaptureOp(app).name, V4L2VideoCaptureOp(app, name="eye").name] == [
+        "v4l2_video_capture",
+        "eye",
+    ]
+    with pytest.raises(TypeError, match="fragment"):
+        V4L2VideoCaptureOp(device="/dev/video0")  # type: ignore[call-arg]
+
+
+def test_without_a_camera_the_error_says_what_there_is() -> None:
+    with pytest.raises(CameraError, match="there is no camera /dev/video4711; this machine has"):
+        run_operator(V4L2VideoCaptureOp, device="/dev/video4711")
