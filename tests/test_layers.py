@@ -23,6 +23,7 @@ LAYERS = {
     "conditions": {"gpu", "core", "_runtime"},
     "schedulers": {"core", "_runtime"},
     "resources": {"gpu", "core", "_runtime", "conditions"},
+    "operators": {"gpu", "tensor", "core"},
     "testing": {"gpu", "core", "_runtime", "schedulers", "resources"},
     "cli": {"version", "gpu", "_runtime"},
     "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources"},

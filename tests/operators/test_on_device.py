@@ -1,0 +1,119 @@
+"""On a device an operator computes what it computes on the host; here the device is simulated.
+
+A simulated kernel has its effect when it ends, and freed memory is used again at once. So a missing wait or a frame
+that is let go too early shows as a wrong frame.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.gpu import sim
+from penstock.operators import FormatConverterOp, InferenceProcessorOp
+from tests.harness import MakeScheduler, run, sink
+from tests.operators.cases import CASES, Case, random
+from tests.operators.on_device import DeviceSource, run_on_device
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_frame_in_device_memory_is_processed_there(case: Case, machine: sim.Machine) -> None:
+    seen = run_on_device(case)
+    np.testing.assert_array_equal(seen.arrays[0], case.on_host())
+    if (
+        case.kind is not InferenceProcessorOp
+    ):  # whose results are in host memory unless transmit_on_cuda is set
+        assert seen.devices == ["cuda:0"]
+    assert machine.now > 0, "nothing ran on the device"
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"out_dtype": "rgb888", "resize_height": 9, "resize_width": 11},
+        {"out_dtype": "float32", "resize_height": 9, "resize_width": 11, "out_channel_order": [2, 1, 0]},
+    ],
+)
+def test_no_frame_is_mixed_up_with_another(
+    params: dict[str, Any], machine: sim.Machine, scheduler: MakeScheduler
+) -> None:
+    frames = [random(np.uint8, 16, 20, 3, seed=seed) for seed in range(12)]
+    case = Case(FormatConverterOp, frames[0], params)
+    seen = run_on_device(case, frames, scheduler=scheduler)
+    for frame, result in zip(frames, seen.arrays, strict=True):
+        np.testing.assert_array_equal(result, Case(FormatConverterOp, frame, params).on_host())
+
+
+def test_an_operator_does_not_wait_for_the_device(machine: sim.Machine) -> None:
+    waited: list[float] = []
+
+    class Timed(FormatConverterOp):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            begin = machine.now
+            super().compute(op_input, op_output, context)
+            waited.append(machine.now - begin)
+
+    def compose(app: Any) -> None:
+        timed = Timed(app, name="timed", out_dtype="rgb888", resize_height=64, resize_width=64)
+        app.add_flow(DeviceSource(app, [random(np.uint8, 128, 128, 3)] * 5), timed)
+        app.add_flow(timed, sink(app, []))
+
+    run(compose)
+    assert waited == [0] * 5
+
+
+def test_memory_of_another_device_than_the_simulated_one_is_refused(machine: sim.Machine) -> None:
+    from penstock.operators.arrays import _simulated_memory
+    from penstock.tensor import as_tensor
+    from tests.harness.producers import Library
+
+    with pytest.raises(ValueError, match="not memory of the simulated device.*PENSTOCK_DEVICE=cuda"):
+        _simulated_memory(as_tensor(Library()))
+
+
+def test_custom_kernels_run_where_the_device_has_them(machine: sim.Machine) -> None:
+    from penstock import gpu
+
+    source = 'extern "C" __global__ void customKernel1(const float* in, float* out, size_t count) { }'
+    added = 'extern "C" __global__ void customKernel2(const float* in, float* out, size_t x, size_t y) { }'
+    sizes: list[tuple[int, ...]] = []
+
+    def double(values: Any, out: Any, count: int) -> None:
+        sizes.append((int(count),))
+        np.multiply(values, 2, out=out)
+
+    def sums(values: Any, out: Any, rows: int, columns: int) -> None:
+        sizes.append((int(rows), int(columns)))
+        out[...] = values.sum(axis=1, dtype=np.int32)
+
+    kept = [
+        gpu.kernel("customKernel1", source=source, seconds=1e-6, effect=double),
+        gpu.kernel("customKernel2", source=added, seconds=1e-6, effect=sums),
+    ]
+    frame = np.arange(12, dtype=np.float32).reshape(3, 4)
+    case = Case(
+        InferenceProcessorOp,
+        frame,
+        {
+            "process_operations": {"maps": ["custom_cuda_kernel-1:custom_cuda_kernel-2"]},
+            "processed_map": {"maps": ["sums"]},
+            "custom_kernels": {
+                "cuda_kernel-1": source,
+                "cuda_kernel-2": added,
+                "out_dtype-2": "kInt32",
+                "output_dimensions-2": "3",
+                "thread_per_block-2": "16,16",
+            },
+            "input_on_cuda": True,
+            "output_on_cuda": True,
+            "transmit_on_cuda": True,
+        },
+    )
+    seen = run_on_device(case)
+    assert seen.devices == ["cuda:0"]
+    assert seen.arrays[0].tolist() == (2 * frame).sum(axis=1).tolist()
+    assert seen.arrays[0].dtype == np.int32
+    assert sizes == [(12,), (3, 4)]
+    assert len(kept) == 2
