@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.core.errors import choices
+from penstock.core.parameter import ParameterFlag
 from penstock.operators.arrays import allocate_as
 from penstock.operators.tensor_operator import TensorOperator
 
@@ -43,7 +44,8 @@ class PingTensorTxOp(TensorOperator):
     batch_size, rows, columns, channels
         The shape. A dimension that is None or 0 is left out; there are always rows.
     dtype
-        The element type: a C++ name such as ``"uint8_t"``, ``"float"`` or ``"complex<double>"``, or a NumPy dtype.
+        The element type: a C++ name such as ``"uint8_t"``, ``"float"`` or ``"complex<double>"``, or a NumPy dtype;
+        ``"uint8_t"`` unless given.
     tensor_name
         The tensor's name in the message.
     async_device_allocation
@@ -68,9 +70,9 @@ class PingTensorTxOp(TensorOperator):
         spec.param("storage_type", "system")
         spec.param("batch_size", None)
         spec.param("rows", 32)
-        spec.param("columns", 64)
+        spec.param("columns", 64, ParameterFlag.OPTIONAL)
         spec.param("channels", None)
-        spec.param("dtype", "uint8_t")
+        spec.param("dtype", None)
         spec.param("tensor_name", "tensor")
         spec.param("async_device_allocation", False)
 
@@ -93,12 +95,12 @@ class PingTensorTxOp(TensorOperator):
             )
 
     def _element_type(self) -> np.dtype[Any]:
-        given = self.dtype
+        given = "uint8_t" if self.dtype is None else self.dtype
         try:
             dtype = np.dtype(_C_NAMES.get(given, given) if isinstance(given, str) else given)
         except TypeError:
             dtype = np.dtype(object)
-        if given is None or dtype.kind not in "iufc":
+        if dtype.kind not in "iufc":
             raise ValueError(
                 f"operator {self.name!r}: dtype={given!r} is not known; it is one of {choices(_C_NAMES)}, or a "
                 "numpy.dtype of numbers"

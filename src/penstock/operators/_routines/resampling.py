@@ -55,8 +55,8 @@ def make_taps(how: Filter, source: int, target: int) -> Taps:
     """Return the table of a filter for one axis."""
     scale = source / target
     if how.name == "nearest":
-        nearest = np.floor((np.arange(target) + 0.5) * scale).astype(np.int32)
-        return Taps(np.minimum(nearest, source - 1)[:, None], np.ones((target, 1), np.float32))
+        nearest = (2 * np.arange(target) + 1) * source // (2 * target)  # exact, also between two pixels
+        return Taps(nearest.astype(np.int32)[:, None], np.ones((target, 1), np.float32))
     if how.name == "super":
         return _area(source, target)
     stretch = max(scale, 1.0) if how.antialias else 1.0
