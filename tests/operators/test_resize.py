@@ -61,7 +61,7 @@ def test_a_mode_agrees_with_opencv(
         for axis in (0, 1):
             middles = (2 * np.arange(after[axis]) + 1) * before[axis] % (2 * after[axis]) == 0
             difference = np.delete(difference, np.flatnonzero(middles), axis)
-    assert difference.max() <= tolerance
+    assert difference.size == 0 or difference.max() <= tolerance
 
 
 @pytest.mark.parametrize(
