@@ -57,8 +57,6 @@ _BLOCK = 256
 _BLOCK_SECONDS = 2e-6
 
 _PINNED, _DEVICE, _SYSTEM = 0, 1, 2  # of MemoryStorageType
-_HOST_READABLE = (0, 2, 3)  # pinned, system and managed
-_DEVICE_READABLE = (0, 1, 3)
 
 
 class Routine:
@@ -128,15 +126,13 @@ class Workplace:
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Tensor:
         """Return a new tensor here, C-contiguous, with undefined contents."""
         dtype = np.dtype(dtype)
-        pool, stream = self.pool, self.stream
-        usable = _HOST_READABLE if stream is None else _DEVICE_READABLE
-        # A pool for one kind of memory serves that kind; others are asked for what fits best.
-        only = getattr(pool, "storage_type", None)
-        kind = (_SYSTEM if stream is None else _DEVICE) if only is None else int(only)
-        if pool is not None and not (stream is None and kind not in usable):
-            tensor: Tensor = pool.allocate_tensor(shape, dtype, kind, stream=stream, operator=self.operator)
-            return tensor
-        return allocate(shape, dtype, stream)
+        kind = _kind_of_memory(self.pool, self.stream is None)
+        if kind is None:
+            return allocate(shape, dtype, self.stream)
+        tensor: Tensor = self.pool.allocate_tensor(
+            shape, dtype, kind, stream=self.stream, operator=self.operator
+        )
+        return tensor
 
     def run(self, routine: Routine, threads: int, *args: Any) -> None:
         """Run a routine with so many threads; tensors among its arguments are those of this place."""
@@ -266,6 +262,22 @@ def read_on_host(tensor: Tensor, stream: StreamHandle | None) -> np.ndarray[Any,
     stream.stream.sync()
     memory: Any = np.from_dlpack(staged)
     return np.ndarray(tensor.shape, tensor.dtype, memory.view(np.uint8), strides=tensor.strides).copy()
+
+
+def _kind_of_memory(pool: Any, is_host: bool) -> int | None:
+    """Return the kind of memory to ask a pool for, or None if it is not to be asked.
+
+    A pool for one kind of memory is asked for that kind, others for device or system memory. On the host, a
+    pool that has only memory of a device is left alone: the same program then runs with a GPU and without.
+    """
+    if pool is None:
+        return None
+    only = getattr(pool, "storage_type", None)
+    if only is not None:
+        return None if is_host and int(only) == _DEVICE else int(only)
+    if is_host and _SYSTEM not in map(int, getattr(pool, "served", (_SYSTEM,))):
+        return None
+    return _SYSTEM if is_host else _DEVICE
 
 
 def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], stream: StreamHandle | None) -> Tensor:
