@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -38,7 +39,8 @@ class Case:
 
     def on_host(self) -> Array:
         """Return what the operator makes of the frame on the host."""
-        outcome = run_operator(self.kind, inputs={self.port: self.inputs}, **self.params)
+        with patch("penstock.operators.arrays.has_gpu", lambda: False):
+            outcome = run_operator(self.kind, inputs={self.port: self.inputs}, **self.params)
         ((message,),) = outcome.values()
         (tensor,) = message.values()
         return np.asarray(tensor)

@@ -17,11 +17,12 @@ The place of the work follows the data:
 | device, pinned or managed memory | there, on the operator's stream | the same, simulated |
 | host memory | copied to the GPU | on the host |
 
-An operator that is told to leave host memory on the host does so everywhere.
+InferenceProcessorOp moves host memory to the GPU only if it is told to.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -47,6 +48,7 @@ __all__ = [
     "allocate_as",
     "check_contiguous",
     "find_tensor",
+    "has_gpu",
     "launch",
     "read_on_host",
     "workplace",
@@ -117,7 +119,7 @@ class Workplace:
         array = np.ascontiguousarray(array)
         # Pinned, and kept by the tensor: the copy may be running still when this returns.
         staged = gpu.LegacyPinnedMemoryResource().allocate(array.nbytes)
-        np.from_dlpack(staged)[:] = array.reshape(-1).view(np.uint8)
+        ctypes.memmove(int(staged.handle), array.ctypes.data, array.nbytes)
         stream = self.stream.stream
         buffer = stream.device.allocate(array.nbytes, stream=stream)
         buffer.copy_from(staged, stream=stream)
@@ -166,7 +168,7 @@ def workplace(
     port: str,
     *tensors: Tensor,
     pool: Any = None,
-    host_stays: bool = False,
+    may_move: bool = True,
 ) -> Workplace:
     """Return the place to work on tensors that were received at an input.
 
@@ -178,15 +180,20 @@ def workplace(
         The tensors.
     pool
         The allocator of new tensors.
-    host_stays
-        Whether host memory stays on the host where there is a GPU.
+    may_move
+        Whether work on host memory moves to the GPU where there is one.
     """
-    if any(tensor.device.is_cuda for tensor in tensors) or (not host_stays and gpu.backend() == "cuda"):
+    if any(tensor.device.is_cuda for tensor in tensors) or (may_move and has_gpu()):
         stream = op_input.receive_cuda_stream(port)
         for tensor in tensors:
             as_tensor(tensor, stream=stream)  # ordered also after work that the message does not carry
         return Workplace(operator.name, pool, stream)
     return Workplace(operator.name, pool, None)
+
+
+def has_gpu() -> bool:
+    """Return whether there is a real GPU, so that work on host memory moves there."""
+    return gpu.backend() == "cuda"
 
 
 def find_tensor(message: Any, name: str, operator: Any, port: str) -> Tensor:
@@ -313,11 +320,9 @@ def allocate_as(
     if storage_type == _PINNED:
         size = prod(shape) * dtype.itemsize
         buffer = gpu.LegacyPinnedMemoryResource().allocate(max(size, 1))
-        memory: Any = np.from_dlpack(buffer)
-        array = memory.view(np.uint8)[:size].view(dtype).reshape(shape)
-        device = DLDevice(DLDeviceType.CUDA_HOST, 0)
-        description = (int(buffer.handle), shape, array.strides, element_from_name(dtype.name), device, False)
-        return Tensor._create(description, buffer, array, None, array)
+        description = _description(buffer, shape, dtype, DLDevice(DLDeviceType.CUDA_HOST, 0))
+        view = np.asarray(Tensor._create(description, buffer, None, None))
+        return Tensor._create(description, buffer, view, None)
     raise ValueError(f"operator {operator!r}: managed memory needs an allocator that serves it")
 
 
@@ -330,10 +335,13 @@ def _tensor_on(
         from cuda.core.utils import StridedMemoryView
 
         exporter = StridedMemoryView.from_buffer(buffer, shape, dtype=dtype)
-    strides = tuple(dtype.itemsize * prod(shape[place + 1 :]) for place in range(len(shape)))
-    device = DLDevice(DLDeviceType.CUDA, device_id)
-    description = (int(buffer.handle), shape, strides, element_from_name(dtype.name), device, False)
+    description = _description(buffer, shape, dtype, DLDevice(DLDeviceType.CUDA, device_id))
     return Tensor._create(description, buffer, exporter, None, held)
+
+
+def _description(buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: DLDevice) -> Any:
+    strides = tuple(dtype.itemsize * prod(shape[place + 1 :]) for place in range(len(shape)))
+    return (int(buffer.handle), shape, strides, element_from_name(dtype.name), device, False)
 
 
 def _simulated_memory(tensor: Tensor) -> np.ndarray[Any, Any]:

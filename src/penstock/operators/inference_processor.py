@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import gpu
 from penstock.core.errors import choices
 from penstock.core.fragment import Fragment
 from penstock.core.ports import IOSpec
@@ -21,7 +20,7 @@ from penstock.operators._routines.host_results import (
     print_values,
     read_boxes,
 )
-from penstock.operators.arrays import Workplace, check_contiguous, find_tensor, read_on_host
+from penstock.operators.arrays import Workplace, check_contiguous, find_tensor, read_on_host, workplace
 from penstock.operators.custom_kernels import CustomKernel, read_kernels
 from penstock.operators.tensor_operator import TensorOperator
 from penstock.tensor import as_tensor
@@ -175,13 +174,13 @@ class InferenceProcessorOp(TensorOperator):
     def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
         """Process one message of each connection."""
         tensors = self._collect(op_input.receive("receivers"))
-        stream = None
-        if any(tensor.device.is_cuda for tensor in tensors.values()) or (
-            self.input_on_cuda and gpu.backend() == "cuda"
-        ):
-            stream = op_input.receive_cuda_stream("receivers")
-            for tensor in tensors.values():
-                as_tensor(tensor, stream=stream)
+        stream = workplace(
+            self,
+            op_input,
+            "receivers",
+            *tensors.values(),
+            may_move=self.input_on_cuda or self.transmit_on_cuda,
+        ).stream
         results: dict[str, Tensor] = {}
         for key, operations in self._plan:
             names = iter(_as_list(self.processed_map.get(key, [])))
@@ -341,7 +340,7 @@ class InferenceProcessorOp(TensorOperator):
             tensor = as_tensor(results[name])
             if not self.transmit_on_cuda and tensor.device.is_cuda:
                 tensor = as_tensor(read_on_host(tensor, stream))
-            elif self.transmit_on_cuda and not tensor.device.is_cuda and gpu.backend() == "cuda" and stream:
+            elif self.transmit_on_cuda and stream is not None and not stream.is_simulated:
                 tensor = place.bring(tensor)
             emitted[name] = tensor
         return emitted
