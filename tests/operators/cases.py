@@ -28,7 +28,9 @@ class Case:
     params: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        given = ",".join(f"{name}={value}" for name, value in self.params.items())
+        given = ",".join(
+            f"{name}={value}" for name, value in self.params.items() if not isinstance(value, dict)
+        )
         return f"{self.kind.__name__}-{self.frame.dtype}{self.frame.shape}-{given}".replace(" ", "")
 
     @property

@@ -23,14 +23,10 @@ import pytest
 from penstock.operators.arrays import Routine, Workplace
 
 _PRELUDE = r"""
-#include <barrier>
-#include <cmath>
-#include <cstring>
-#include <thread>
-#include <vector>
+#include <math.h>
+#include <string.h>
 struct Place { int x, y, z; };
 static thread_local Place blockIdx, threadIdx, blockDim, gridDim;
-static std::barrier<>* meeting;
 #define __global__
 #define __device__ static inline
 #define __shared__ static
@@ -38,7 +34,14 @@ static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
-static inline float __int_as_float(unsigned bits) { float value; std::memcpy(&value, &bits, 4); return value; }
+static inline float __int_as_float(unsigned bits) { float value; memcpy(&value, &bits, 4); return value; }
+"""
+# Only where it is needed: these headers take seconds to compile.
+_MEETING = r"""
+#include <barrier>
+#include <thread>
+#include <vector>
+static std::barrier<>* meeting;
 static inline void __syncthreads() { meeting->arrive_and_wait(); }
 """
 
@@ -78,8 +81,10 @@ def compiled(name: str, source: str) -> Any:
     assert match is not None
     parameters = " ".join(match[1].split())
     arguments = ", ".join(re.findall(r"(\w+)(?=,|$)", parameters))
-    form = _TOGETHER if "__syncthreads" in source else _SEQUENTIAL
-    text = _PRELUDE + source + form.format(parameters=parameters, name=name, arguments=arguments)
+    is_together = "__syncthreads" in source
+    form = _TOGETHER if is_together else _SEQUENTIAL
+    prelude = (_MEETING if is_together else "") + _PRELUDE
+    text = prelude + source + form.format(parameters=parameters, name=name, arguments=arguments)
     built = Path(_built.name, f"{len(list(Path(_built.name).iterdir()))}.so")
     options = ["-std=c++20", "-ffp-contract=off", "-fwrapv", "-shared", "-fPIC", "-pthread", "-w"]
     subprocess.run(["g++", "-x", "c++", *options, "-o", built, "-"], input=text, text=True, check=True)
