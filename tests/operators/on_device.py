@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock import Application, CountCondition, Operator
 from penstock.operators.arrays import Workplace, read_on_host
+from penstock.resources import CudaStreamPool
 from tests.harness import App, run
 from tests.operators.cases import Array, Case
 
@@ -15,9 +16,9 @@ from tests.operators.cases import Array, Case
 class DeviceSource(Operator):
     """Sends arrays from device memory, each copied there on a stream of its own."""
 
-    def __init__(self, fragment: Application, frames: list[Array], entry: str = "") -> None:
+    def __init__(self, fragment: Application, frames: list[Array], *args: Any, entry: str = "") -> None:
         self.frames, self.entry = frames, entry
-        super().__init__(fragment, CountCondition(fragment, len(frames)), name="device_source")
+        super().__init__(fragment, CountCondition(fragment, len(frames)), *args, name="device_source")
 
     def setup(self, spec: Any) -> None:
         spec.output("out")
@@ -54,10 +55,12 @@ def run_on_device(case: Case, frames: list[Array] | None = None, **settings: Any
     """Run the operator of a case on frames in device memory; return the sink behind it."""
 
     def compose(app: App) -> None:
+        # Streams that are not ordered with the default stream: nothing may rely on that.
+        pool = CudaStreamPool(app, stream_flags=1)
         entry = "maps" if case.port == "receivers" else ""
-        source = DeviceSource(app, [case.frame] if frames is None else frames, entry)
-        operator = case.kind(app, name="operator", **case.params)
-        app.sink = Sink(app, name="sink")  # type: ignore[attr-defined]
+        source = DeviceSource(app, [case.frame] if frames is None else frames, pool, entry=entry)
+        operator = case.kind(app, name="operator", cuda_stream_pool=pool, **case.params)
+        app.sink = Sink(app, pool, name="sink")  # type: ignore[attr-defined]
         app.add_flow(source, operator, {("out", case.port)})
         app.add_flow(operator, app.sink)  # type: ignore[attr-defined]
 

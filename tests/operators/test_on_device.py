@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.gpu import sim
-from penstock.operators import FormatConverterOp, InferenceProcessorOp
-from tests.harness import MakeScheduler, run, sink
+from penstock import CountCondition, Operator, as_tensor
+from penstock.gpu import StreamHandle, sim
+from penstock.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
+from penstock.operators.arrays import Workplace
+from tests.harness import MakeScheduler, launch, run, sink
 from tests.operators.cases import CASES, Case, random
-from tests.operators.on_device import DeviceSource, run_on_device
+from tests.operators.on_device import DeviceSource, Sink, run_on_device
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -117,3 +119,67 @@ def test_custom_kernels_run_where_the_device_has_them(machine: sim.Machine) -> N
     assert seen.arrays[0].dtype == np.int32
     assert sizes == [(12,), (3, 4)]
     assert len(kept) == 2
+
+
+def test_a_frame_is_read_after_work_on_a_stream_that_the_message_does_not_carry(machine: sim.Machine) -> None:
+    frame = random(np.uint8, 4, 6)
+
+    class Camera(Operator):
+        """Fills its frame slowly, on a stream that penstock does not manage."""
+
+        def setup(self, spec: Any) -> None:
+            spec.output("out")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            self.stream = StreamHandle(sim.Device(0).create_stream())
+            tensor = Workplace(self.name, None, self.stream).empty(frame.shape, frame.dtype)
+            launch(self.stream, 1e-3, lambda out: np.copyto(out.reshape(frame.shape), frame), tensor.owner)
+            op_output.emit({"": as_tensor(tensor, stream=self.stream)}, "out")
+
+    def compose(app: Any) -> None:
+        demosaic = BayerDemosaicOp(app, name="demosaic")
+        app.sink = Sink(app, name="sink")
+        app.add_flow(Camera(app, CountCondition(app, 1), name="camera"), demosaic)
+        app.add_flow(demosaic, app.sink)
+
+    app: Any = run(compose)
+    np.testing.assert_array_equal(app.sink.arrays[0], Case(BayerDemosaicOp, frame).on_host())
+
+
+def test_results_on_a_device_are_processed_on_the_host_unless_input_on_cuda_is_set(
+    machine: sim.Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maps = random(np.float32, 1, 3, 2, 2)
+    case = Case(
+        InferenceProcessorOp,
+        maps,
+        {
+            "process_operations": {"maps": ["max_per_channel_scaled", "print"]},
+            "processed_map": {"maps": ["maxima"]},
+        },
+    )
+    seen = run_on_device(case)
+    assert seen.devices == ["cpu"]
+    assert capsys.readouterr().out == ", ".join(f"{value:g}" for value in maps.reshape(-1)) + "\n"
+    np.testing.assert_array_equal(seen.arrays[0], case.on_host())
+
+
+@pytest.mark.parametrize("sizes", ["32", "8,8,8"])
+def test_a_kernel_whose_blocks_do_not_fit_the_tensor_is_refused(sizes: str, machine: sim.Machine) -> None:
+    source = 'extern "C" __global__ void customKernel1(const float* in, float* out, size_t count) { }'
+    case = Case(
+        InferenceProcessorOp,
+        np.zeros((3, 4), np.float32),
+        {
+            "process_operations": {"maps": ["custom_cuda_kernel-1"]},
+            "processed_map": {"maps": ["out"]},
+            "custom_kernels": {"cuda_kernel-1": source, "thread_per_block-1": sizes},
+            "input_on_cuda": True,
+            "output_on_cuda": True,
+        },
+    )
+    text = (
+        "blocks of 3 dimensions" if "," in sizes else "cannot be compiled.*no model of kernel 'customKernel1'"
+    )
+    with pytest.raises(ValueError, match=text):
+        run_on_device(case)
