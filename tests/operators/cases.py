@@ -97,6 +97,11 @@ def all_cases() -> list[Case]:
     convert(random(np.uint16, 12, 10, 3), out_dtype="rgb888")
     convert(random(np.uint16, 12, 10, 4), out_dtype="rgb888", out_channel_order=[3, 1, 0])
     convert(random(np.uint8, 7, 5), out_dtype="float32")
+    convert(
+        random(np.uint8, 8, 5, 3)[1:], out_dtype="float32"
+    )  # not aligned, and no multiple of four elements
+    convert(random(np.uint8, 7, 5, 3), out_dtype="rgb888")
+    convert(random(np.float32, 9, 5, 3)[1:], out_dtype="rgb888")
     for name in ("nv12", "nv12_bt709_csc", "nv12_bt601_full", "yuv420"):
         convert(random(np.uint8, 18, 10), in_dtype=name, out_dtype="rgb888")
     convert(random(np.uint8, 18, 10), in_dtype="yuv420", out_dtype="yuv420")

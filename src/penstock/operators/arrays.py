@@ -25,6 +25,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +160,12 @@ def launch(
         given = [_simulated_memory(arg) if type(arg) is Tensor else arg for arg in args]
     else:
         given = [arg.data if type(arg) is Tensor else arg for arg in args]
-    gpu.launch(stream.stream, gpu.LaunchConfig(grid=grid, block=block), kernel, *given)
+    gpu.launch(stream.stream, _config(grid, block), kernel, *given)
+
+
+@lru_cache(maxsize=256)
+def _config(grid: int | tuple[int, ...], block: int | tuple[int, ...]) -> Any:
+    return gpu.LaunchConfig(grid=grid, block=block)
 
 
 def workplace(

@@ -85,10 +85,9 @@ class BayerDemosaicOp(TensorOperator):
             raise ValueError(
                 f"{where}: a Bayer mosaic has the shape (rows, columns) or (rows, columns, 1), not {tensor.shape}"
             )
+        if tensor.dl_dtype.name not in ("uint8", "uint16"):
+            raise ValueError(f"{where}: the elements must be uint8 or uint16, not {tensor.dl_dtype.name}")
         dtype = tensor.dtype
-        routine = DEMOSAIC.get(dtype)
-        if routine is None:
-            raise ValueError(f"{where}: the elements must be uint8 or uint16, not {dtype}")
         rows, columns = tensor.shape[:2]
         if rows < 2 or columns < 2 or rows % 2 or columns % 2:
             raise ValueError(
@@ -104,7 +103,7 @@ class BayerDemosaicOp(TensorOperator):
         channels = 4 if self.generate_alpha else 3
         image = place.empty((rows, columns, channels), dtype)
         place.run(
-            routine,
+            DEMOSAIC[dtype],
             rows * columns // 4,
             image,
             mosaic,

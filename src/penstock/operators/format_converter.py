@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +63,17 @@ class _Image:
     rows: int
     columns: int
     channels: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How an image is converted: the routine, its threads and arguments, and what the result is."""
+
+    routine: Routine
+    threads: int
+    shape: tuple[int, ...]
+    element: np.dtype[Any]
+    arguments: tuple[Any, ...]
 
 
 class FormatConverterOp(TensorOperator):
@@ -175,8 +184,8 @@ class FormatConverterOp(TensorOperator):
                     f"operator {self.name!r}: {parameter} must not be negative, not {getattr(self, parameter)}"
                 )
         for parameter in ("scale_min", "scale_max"):
-            if not math.isfinite(getattr(self, parameter)):
-                raise ValueError(f"operator {self.name!r}: {parameter} must be a finite number")
+            if not abs(getattr(self, parameter)) <= np.finfo(np.float32).max:
+                raise ValueError(f"operator {self.name!r}: {parameter} must be a finite number of float32")
         mode = self.resize_mode
         if mode not in (0, _SMOOTH_EDGE):
             mode &= ~_SMOOTH_EDGE
@@ -209,14 +218,13 @@ class FormatConverterOp(TensorOperator):
         tensor = find_tensor(op_input.receive("source_video"), self.in_tensor_name, self, "source_video")
         image = self._describe(tensor)
         self._check_resize(image)
-        routine, out_shape, out_type, arguments = self._plan(self._resized(image))
+        plan = self._plan(self._resized(image))
         place = workplace(self, op_input, "source_video", tensor, pool=self.pool)
         source = place.bring(tensor)
         if self._resizes:
             source = self._resize(place, source, image)
-        result = place.empty(out_shape, out_type)
-        threads = out_shape[0] * out_shape[1]  # a thread for each pixel, or fewer
-        place.run(routine, threads, result, source, *arguments)
+        result = place.empty(plan.shape, plan.element)
+        place.run(plan.routine, plan.threads, result, source, *plan.arguments)
         op_output.emit({self.out_tensor_name: result}, "tensor")
 
     @property
@@ -232,9 +240,11 @@ class FormatConverterOp(TensorOperator):
             raise ValueError(
                 f"{where}: an image has the shape (rows, columns) or (rows, columns, channels), not {tensor.shape}"
             )
+        if tensor.dl_dtype.name not in ("uint8", "uint16", "float32"):
+            raise ValueError(
+                f"{where}: the elements must be uint8, uint16 or float32, not {tensor.dl_dtype.name}"
+            )
         element = tensor.dtype
-        if element not in (_UINT8, _UINT16, _FLOAT32):
-            raise ValueError(f"{where}: the elements must be uint8, uint16 or float32, not {element}")
         if self._element is None:
             self._element = element
         elif element != self._element:
@@ -342,8 +352,8 @@ class FormatConverterOp(TensorOperator):
         )
         return resized
 
-    def _plan(self, image: _Image) -> tuple[Routine, tuple[int, ...], np.dtype[Any], Sequence[Any]]:
-        """Return the routine that converts an image, the result's shape and type, and the routine's arguments."""
+    def _plan(self, image: _Image) -> _Plan:
+        """Return how an image is converted; raise if it cannot be."""
         target = self.out_dtype
         rows, columns, channels = image.rows, image.columns, image.channels
         if target == "yuv420":
@@ -356,12 +366,8 @@ class FormatConverterOp(TensorOperator):
             channels = 4 if target == "rgba8888" else 3
             sizes = map(np.int32, (rows, columns, channels))
             order, alpha = self._order(channels, channels), np.int32(self.alpha_value)
-            return (
-                TO_RGB[layout],
-                (rows, columns, channels),
-                _UINT8,
-                (*sizes, order, alpha, *matrix),
-            )
+            arguments: tuple[Any, ...] = (*sizes, order, alpha, *matrix)
+            return _Plan(TO_RGB[layout], rows * columns, (rows, columns, channels), _UINT8, arguments)
         routine, out_channels = self._packed_routine(image)
         element = _FLOAT32 if target == "float32" else _UINT8
         scale, offset = self._scale(image.format)
@@ -374,7 +380,7 @@ class FormatConverterOp(TensorOperator):
             offset,
             np.int32(self.alpha_value),
         )
-        return routine, (rows, columns, out_channels), element, arguments
+        return _Plan(routine, rows * columns, (rows, columns, out_channels), element, arguments)
 
     def _packed_routine(self, image: _Image) -> tuple[Routine, int]:
         """Return the routine from one packed format to another, and the channels of the result."""
@@ -399,24 +405,25 @@ class FormatConverterOp(TensorOperator):
             return WIDE_TO_BYTE, 3
         raise self._unsupported(image)
 
-    def _plan_yuv420(self, image: _Image) -> tuple[Routine, tuple[int, ...], np.dtype[Any], Sequence[Any]]:
+    def _plan_yuv420(self, image: _Image) -> _Plan:
         rows, columns = image.rows, image.columns
+        shape = (rows * 3 // 2, columns)
         if self.out_channel_order:
             raise ValueError(
                 f"operator {self.name!r}: yuv420 has no channels for out_channel_order to put in order"
             )
         if image.format == "yuv420":
-            pixels = np.int64(rows * columns * 3 // 2)
+            count = rows * columns * 3 // 2
             one, zero = np.int32(1), np.float32(0)
-            arguments: Sequence[Any] = (pixels, one, one, pack_order([0]), zero, zero, one)
-            return COPY[_UINT8], (rows * 3 // 2, columns), _UINT8, arguments
+            arguments = (np.int64(count), one, one, pack_order([0]), zero, zero, one)
+            return _Plan(COPY[_UINT8], count, shape, _UINT8, arguments)
         if image.format != "rgb888":
             raise self._unsupported(image)
         if rows % 2 or columns % 2:
             raise ValueError(
                 f"{self._where}: yuv420 needs even rows and columns, not {rows} rows and {columns} columns"
             )
-        return RGB_TO_YUV420, (rows * 3 // 2, columns), _UINT8, (np.int32(rows), np.int32(columns))
+        return _Plan(RGB_TO_YUV420, rows * columns // 4, shape, _UINT8, (np.int32(rows), np.int32(columns)))
 
     def _scale(self, source: str) -> tuple[np.float32, np.float32]:
         """Return the factor and the offset between bytes and floats."""
