@@ -22,6 +22,14 @@ def test_every_exported_name_is_an_operator() -> None:
         assert name in dir(penstock.operators)
 
 
+@pytest.mark.parametrize("name", penstock.operators.__all__)
+def test_an_operator_without_an_application_says_how_it_is_made(name: str) -> None:
+    with pytest.raises(
+        TypeError, match=rf"the first argument of {name} .*inside compose: {name}\(self, name='x'\)"
+    ):
+        getattr(penstock.operators, name)(name="x")
+
+
 def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'BlurOp'"):
         _ = penstock.operators.BlurOp

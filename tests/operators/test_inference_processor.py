@@ -225,6 +225,26 @@ def test_without_a_transmitter_there_is_no_output() -> None:
     assert dict(outcome) == {}
 
 
+def test_a_configuration_decides_whether_there_is_an_output() -> None:
+    from penstock.core import Arg
+
+    outcome = run_operator(
+        lambda app: InferenceProcessorOp(
+            app, [Arg("disable_transmitter", True), Arg("process_operations", {"a": ["print"]})]
+        ),
+        inputs={"receivers": [[{"a": np.zeros(1, np.float32)}]]},
+    )
+    assert dict(outcome) == {}
+
+    def late(app: Any) -> Any:
+        operator = InferenceProcessorOp(app, process_operations={"a": ["print"]})
+        operator.add_arg(disable_transmitter=True)
+        return operator
+
+    with pytest.raises(ValueError, match="it is given when the operator is made, not later"):
+        run_operator(late, inputs={"receivers": [[{"a": np.zeros(1, np.float32)}]]})
+
+
 # What is refused.
 
 KERNEL = 'extern "C" __global__ void customKernel1(const float* in, float* out, size_t count) { }'

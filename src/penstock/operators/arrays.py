@@ -322,7 +322,7 @@ def allocate_as(
         if stream is None:
             gpu.Device(0).set_current()
             stream = gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM)
-        return allocate(shape, dtype, stream)
+        return as_tensor(allocate(shape, dtype, stream), stream=stream)
     if storage_type == _PINNED:
         size = prod(shape) * dtype.itemsize
         buffer = gpu.LegacyPinnedMemoryResource().allocate(max(size, 1))

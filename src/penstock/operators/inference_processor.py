@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.core.construction import named_values, needs_fragment
 from penstock.core.errors import choices
-from penstock.core.fragment import Fragment
 from penstock.core.ports import IOSpec
 from penstock.operators._routines.heat_maps import FIND_MAXIMA, THREADS_PER_CHANNEL
 from penstock.operators._routines.host_results import (
@@ -123,11 +123,12 @@ class InferenceProcessorOp(TensorOperator):
     disable_transmitter: bool
     config_path: str
 
+    @needs_fragment
     def __init__(self, fragment: Any, *args: Any, name: str = "", **params: Any) -> None:
-        self._has_output = not params.get("disable_transmitter", False)
-        if not name and isinstance(fragment, Fragment):
-            name = fragment._unused_name("postprocessor")
-        super().__init__(fragment, *args, name=name, **params)
+        # Known before `setup`, which declares the output or does not.
+        settings = {arg.name: arg.value for arg in named_values(args)} | params
+        self._has_output = not settings.get("disable_transmitter", False)
+        super().__init__(fragment, *args, name=name or fragment._unused_name("postprocessor"), **params)
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""
@@ -151,8 +152,8 @@ class InferenceProcessorOp(TensorOperator):
         super().initialize()
         if self.disable_transmitter == self._has_output:
             raise ValueError(
-                f"operator {self.name!r}: give disable_transmitter by keyword, not in a configuration that is "
-                "added later: it decides whether there is an output"
+                f"operator {self.name!r}: disable_transmitter decides whether there is an output, so it is given "
+                "when the operator is made, not later"
             )
         if self.config_path and not Path(self.config_path).is_file():
             raise ValueError(f"operator {self.name!r}: config_path: there is no file {self.config_path!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.core.operator import Operator
 
@@ -22,9 +22,7 @@ class PingTxOp(Operator):
         The next number.
     """
 
-    def __init__(self, fragment: Any, *args: Any, name: str = "", **params: Any) -> None:
-        self.index = 1
-        super().__init__(fragment, *args, name=name, **params)
+    index = 1
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output."""

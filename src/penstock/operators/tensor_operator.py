@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.core.construction import needs_fragment
 from penstock.core.errors import ParameterError, choices
 from penstock.core.operator import Operator
 
@@ -17,6 +18,7 @@ class TensorOperator(Operator):
     allocator.
     """
 
+    @needs_fragment
     def __init__(self, fragment: Any, *args: Any, name: str = "", **params: Any) -> None:
         if params.get("cuda_stream_pool", self) is None:
             del params["cuda_stream_pool"]  # the default pool
