@@ -15,7 +15,7 @@ from penstock import CountCondition, Operator, as_tensor
 from penstock.gpu import StreamHandle, sim
 from penstock.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
 from penstock.operators.arrays import Workplace
-from tests.harness import MakeScheduler, launch, run, sink
+from tests.harness import MakeScheduler, launch, run, sink, source
 from tests.operators.cases import CASES, Case, random
 from tests.operators.on_device import DeviceSource, Sink, run_on_device
 
@@ -78,7 +78,7 @@ def test_memory_of_another_device_than_the_simulated_one_is_refused(machine: sim
 def test_custom_kernels_run_where_the_device_has_them(machine: sim.Machine) -> None:
     from penstock import gpu
 
-    source = 'extern "C" __global__ void customKernel1(const float* in, float* out, size_t count) { }'
+    code = 'extern "C" __global__ void customKernel1(const float* in, float* out, size_t count) { }'
     added = 'extern "C" __global__ void customKernel2(const float* in, float* out, size_t x, size_t y) { }'
     sizes: list[tuple[int, ...]] = []
 
@@ -91,7 +91,7 @@ def test_custom_kernels_run_where_the_device_has_them(machine: sim.Machine) -> N
         out[...] = values.sum(axis=1, dtype=np.int32)
 
     kept = [
-        gpu.kernel("customKernel1", source=source, seconds=1e-6, effect=double),
+        gpu.kernel("customKernel1", source=code, seconds=1e-6, effect=double),
         gpu.kernel("customKernel2", source=added, seconds=1e-6, effect=sums),
     ]
     frame = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -102,7 +102,7 @@ def test_custom_kernels_run_where_the_device_has_them(machine: sim.Machine) -> N
             "process_operations": {"maps": ["custom_cuda_kernel-1:custom_cuda_kernel-2"]},
             "processed_map": {"maps": ["sums"]},
             "custom_kernels": {
-                "cuda_kernel-1": source,
+                "cuda_kernel-1": code,
                 "cuda_kernel-2": added,
                 "out_dtype-2": "kInt32",
                 "output_dimensions-2": "3",
@@ -164,16 +164,37 @@ def test_results_on_a_device_are_processed_on_the_host_unless_input_on_cuda_is_s
     np.testing.assert_array_equal(seen.arrays[0], case.on_host())
 
 
+def test_tensors_of_the_host_join_those_of_the_device(machine: sim.Machine) -> None:
+    maps, others = random(np.float32, 1, 3, 2, 2), random(np.float32, 1, 5, 4, 2)
+    operations = {"maps": ["max_per_channel_scaled"], "others": ["max_per_channel_scaled"]}
+
+    def compose(app: Any) -> None:
+        processor = InferenceProcessorOp(
+            app,
+            process_operations=operations,
+            processed_map={"maps": ["a"], "others": ["b"]},
+            input_on_cuda=True,
+            transmit_on_cuda=True,
+        )
+        app.add_flow(DeviceSource(app, [maps], entry="maps"), processor)
+        app.add_flow(source(app, [{"others": others}]), processor, {("out", "receivers")})
+        app.add_flow(processor, sink(app, taken))
+
+    taken: list[Any] = []
+    run(compose)
+    assert {name: str(tensor.device) for name, tensor in taken[0].items()} == {"a": "cuda:0", "b": "cuda:0"}
+
+
 @pytest.mark.parametrize("sizes", ["32", "8,8,8"])
 def test_a_kernel_whose_blocks_do_not_fit_the_tensor_is_refused(sizes: str, machine: sim.Machine) -> None:
-    source = 'extern "C" __global__ void customKernel1(const float* in, float* out, size_t count) { }'
+    code = 'extern "C" __global__ void customKernel1(const float* in, float* out, size_t count) { }'
     case = Case(
         InferenceProcessorOp,
         np.zeros((3, 4), np.float32),
         {
             "process_operations": {"maps": ["custom_cuda_kernel-1"]},
             "processed_map": {"maps": ["out"]},
-            "custom_kernels": {"cuda_kernel-1": source, "thread_per_block-1": sizes},
+            "custom_kernels": {"cuda_kernel-1": code, "thread_per_block-1": sizes},
             "input_on_cuda": True,
             "output_on_cuda": True,
         },

@@ -39,6 +39,11 @@ class Pool:
         return allocate_as(None, shape, np.dtype(dtype), storage_type, stream, operator)
 
 
+class SystemPool(Pool):
+    storage_type = 2
+    name = "frames"
+
+
 class DevicePool(Pool):
     storage_type = 1
 
@@ -87,6 +92,14 @@ def test_a_pool_of_pinned_memory_is_used_on_the_host(machine: sim.Machine) -> No
         np.asarray(outcome["transmitter"][0].get()),
         Case(BayerDemosaicOp, random(np.uint8, 4, 6)).on_host(),
     )
+
+
+def test_a_pool_of_system_memory_is_refused_on_a_device(machine: sim.Machine) -> None:
+    case = Case(BayerDemosaicOp, random(np.uint8, 4, 6), {"pool": SystemPool()})
+    with pytest.raises(
+        ValueError, match="'operator' works on a device, and its pool 'frames' has only system"
+    ):
+        run_on_device(case)
 
 
 def test_an_exhausted_pool_names_the_operator() -> None:

@@ -105,6 +105,8 @@ class Workplace:
         stream = self.stream
         if stream is None or tensor.device.is_cuda:
             return tensor
+        if stream.is_simulated:
+            return self.upload(np.asarray(tensor))
         # A copy from pageable memory has read its source when the call returns.
         copied = self.empty(tensor.shape, tensor.dtype)
         source = gpu.Buffer.from_handle(tensor.data, tensor.nbytes, owner=tensor)  # type: ignore[attr-defined]
@@ -132,6 +134,11 @@ class Workplace:
         kind = _kind_of_memory(self.pool, self.stream is None)
         if kind is None:
             return allocate(shape, dtype, self.stream)
+        if kind == _SYSTEM and self.stream is not None:
+            raise ValueError(
+                f"operator {self.operator!r} works on a device, and its pool {self.pool.name!r} has only system "
+                "memory; give it a pool of device memory, or none"
+            )
         tensor: Tensor = self.pool.allocate_tensor(
             shape, dtype, kind, stream=self.stream, operator=self.operator
         )
@@ -265,16 +272,19 @@ def read_on_host(tensor: Tensor, stream: StreamHandle | None) -> np.ndarray[Any,
         gpu.launch_host(stream.stream, lambda: read.append(source.copy()))
         stream.stream.sync()
         return read[0]
-    pairs = zip(tensor.shape, tensor.strides, strict=True)
-    span = tensor.itemsize + sum((extent - 1) * stride for extent, stride in pairs) if tensor.size else 0
-    staged = gpu.LegacyPinnedMemoryResource().allocate(max(span, 1))
-    if span:
-        source_buffer = gpu.Buffer.from_handle(tensor.data, span, owner=tensor)  # type: ignore[attr-defined]
-        target = gpu.Buffer.from_handle(int(staged.handle), span, owner=staged)  # type: ignore[attr-defined]
-        source_buffer.copy_to(target, stream=stream.stream)
+    if not tensor.size:
+        return np.empty(tensor.shape, tensor.dtype)
+    # The elements before the first one, where a stride is negative, and those after it.
+    steps = [(extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.strides, strict=True)]
+    before = -sum(step for step in steps if step < 0)
+    span = before + sum(step for step in steps if step > 0) + tensor.itemsize
+    staged = gpu.LegacyPinnedMemoryResource().allocate(span)
+    held = gpu.Buffer.from_handle(tensor.data - before, span, owner=tensor)  # type: ignore[attr-defined]
+    held.copy_to(staged, stream=stream.stream)
     stream.stream.sync()
     memory: Any = np.from_dlpack(staged)
-    return np.ndarray(tensor.shape, tensor.dtype, memory.view(np.uint8), strides=tensor.strides).copy()
+    array = np.ndarray(tensor.shape, tensor.dtype, memory.view(np.uint8), before, tensor.strides)
+    return array.copy()
 
 
 def _kind_of_memory(pool: Any, is_host: bool) -> int | None:
