@@ -326,6 +326,7 @@ def test_a_frame_that_cannot_be_converted_is_refused(frame: Any, params: dict[st
         ({"in_dtype": "nv21"}, "in_dtype='nv21' is not known.*'nv12'"),
         ({"alpha_value": 256}, "alpha_value must be from 0 to 255, not 256"),
         ({"resize_height": -1}, "resize_height must not be negative"),
+        ({"resize_height": 2**20, "resize_width": 2**20}, "are more than 2147483647 pixels"),
         ({"scale_max": float("inf")}, "scale_max must be a finite number"),
         ({"resize_mode": 3}, "resize_mode=3 is not known; it is 0 .cubic. or one of 1 nearest, 2 linear"),
         ({"out_channel_order": ["r"]}, "out_channel_order must be a list of ints"),
@@ -347,6 +348,12 @@ def test_a_wrong_parameter_is_refused(params: dict[str, Any], text: str) -> None
 def test_a_range_without_width_cannot_be_made_bytes() -> None:
     with pytest.raises(ValueError, match="scale_min=1.0 and scale_max=1.0 must differ"):
         convert(random(np.float32, 2, 2, 3), out_dtype="uint8", scale_min=1.0)
+
+
+def test_an_image_has_no_more_pixels_than_a_kernel_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.operators.format_converter._MOST_PIXELS", 119)
+    with pytest.raises(ValueError, match=r"an image has at most 119 pixels; the shape is \(12, 10, 3\)"):
+        convert(RGB, out_dtype="rgb888")
 
 
 def test_the_element_type_stays_the_same_over_a_run() -> None:

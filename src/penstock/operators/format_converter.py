@@ -33,6 +33,7 @@ __all__ = ["FormatConverterOp"]
 _UINT8, _UINT16, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.float32)
 _SMOOTH_EDGE = 0x8000000
 _DEFAULT_MODE = 4
+_MOST_PIXELS = 2**31 - 1  # the kernels number them with 32 bits
 
 # The packed formats: element type and number of channels. Those of uint8 and float32 have any number.
 _PACKED = {
@@ -183,6 +184,11 @@ class FormatConverterOp(TensorOperator):
                 raise ValueError(
                     f"operator {self.name!r}: {parameter} must not be negative, not {getattr(self, parameter)}"
                 )
+        if self.resize_height * self.resize_width > _MOST_PIXELS:
+            raise ValueError(
+                f"operator {self.name!r}: resize_height={self.resize_height} and resize_width={self.resize_width} "
+                f"are more than {_MOST_PIXELS} pixels"
+            )
         for parameter in ("scale_min", "scale_max"):
             if not abs(getattr(self, parameter)) <= np.finfo(np.float32).max:
                 raise ValueError(f"operator {self.name!r}: {parameter} must be a finite number of float32")
@@ -255,6 +261,10 @@ class FormatConverterOp(TensorOperator):
             raise ValueError(f"{where}: the shape {tensor.shape} has no pixels")
         check_contiguous(tensor, where)
         rows, columns = tensor.shape[:2]
+        if rows * columns > _MOST_PIXELS:
+            raise ValueError(
+                f"{where}: an image has at most {_MOST_PIXELS} pixels; the shape is {tensor.shape}"
+            )
         channels = tensor.shape[2] if tensor.ndim == 3 else 1
         if self.in_dtype in _YUV:
             return self._describe_yuv(element, rows, columns, channels, tensor.shape)

@@ -60,10 +60,10 @@ extern "C" __global__ void yuv_to_rgb(
     unsigned char* out, const unsigned char* in, int rows, int columns, int channels, int order, int alpha,
     int black, int luma, int v_in_red, int u_in_green, int v_in_green, int u_in_blue
 ) {
-    long long pixel = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (pixel >= (long long)rows * columns) return;
-    int row = pixel / columns, column = pixel % columns;
-    long long luma_at, u_at, v_at;
+    unsigned number = blockIdx.x * blockDim.x + threadIdx.x;  // dividing 64 bits would take most of the time
+    if (number >= (unsigned)rows * columns) return;
+    int row = number / columns, column = number % columns;
+    long long pixel = number, luma_at, u_at, v_at;
     LAYOUT
     int y = luma * (in[luma_at] - black), u = in[u_at] - 128, v = in[v_at] - 128;
     unsigned char colours[4] = {

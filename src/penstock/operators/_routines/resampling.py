@@ -134,9 +134,10 @@ extern "C" __global__ void resample(
     const int* row_positions, const float* row_weights, int row_taps,
     const int* column_positions, const float* column_weights, int column_taps
 ) {
-    long long pixel = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (pixel >= (long long)rows * columns) return;
-    int row = pixel / columns, column = pixel % columns;
+    unsigned number = blockIdx.x * blockDim.x + threadIdx.x;  // dividing 64 bits would take most of the time
+    if (number >= (unsigned)rows * columns) return;
+    int row = number / columns, column = number % columns;
+    long long pixel = number;
     float sums[4] = {0, 0, 0, 0};
     for (int i = 0; i < column_taps; i++) {
         float weight = column_weights[column * column_taps + i];
