@@ -14,6 +14,7 @@ MODULES = {
     "conditions": "penstock.conditions",
     "resources": "penstock.resources",
     "schedulers": "penstock.schedulers",
+    "operators": "penstock.operators",
     "tensor": "penstock.tensor",
     "gpu": "penstock.gpu",
     "sim": "penstock.gpu.sim",

@@ -1,0 +1,383 @@
+"""Where an operator's tensors are, and how it computes there: on the host, on a GPU, or on a simulated device.
+
+An operator receives a frame, asks for a :class:`Workplace`, and computes by :class:`Routine`. A routine has two
+implementations: CUDA C++, compiled once for a chip and launched on the operator's stream, and NumPy. The simulated
+device runs the NumPy one as the effect of a simulated kernel, when the kernel ends, on the memory of that device.
+So order and lifetimes are simulated truthfully.
+
+Both implementations of a routine compute the same numbers. Integers are computed with integers. Floats are
+computed in single precision, in the same order, without fused multiply-add: CUDA's ``__fmul_rn`` and
+``__fadd_rn`` are never fused. One formulation for CuPy and NumPy was decided against: a demosaicked frame takes
+one launch this way and about forty with CuPy's functions, each of which reads and writes the whole frame.
+
+The place of the work follows the data:
+
+| the frame is in | with a GPU | otherwise |
+| --- | --- | --- |
+| device, pinned or managed memory | there, on the operator's stream | the same, simulated |
+| host memory | copied to the GPU | on the host |
+
+InferenceProcessorOp moves host memory to the GPU only if it is told to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock import gpu
+from penstock.core.errors import choices
+from penstock.tensor import DLDevice, DLDeviceType, Tensor, as_tensor
+from penstock.tensor.types import element_from_name
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from penstock.core.contexts import InputContext
+    from penstock.gpu import StreamHandle
+
+__all__ = [
+    "Routine",
+    "Workplace",
+    "allocate",
+    "allocate_as",
+    "check_contiguous",
+    "find_tensor",
+    "has_gpu",
+    "launch",
+    "read_on_host",
+    "workplace",
+]
+
+_BLOCK = 256
+# How long a block runs on the simulated device: what a block of 256 pixels takes on an H200, roughly.
+_BLOCK_SECONDS = 2e-6
+
+_PINNED, _DEVICE, _SYSTEM = 0, 1, 2  # of MemoryStorageType
+
+
+class Routine:
+    """One computation on tensors, for every kind of device.
+
+    Parameters
+    ----------
+    name
+        The kernel's name in the source, where it is declared ``extern "C"``.
+    source
+        CUDA C++. The kernel is launched with blocks of 256 threads in one dimension.
+    host
+        The same in NumPy: a function of the same arguments, with arrays in place of pointers.
+    """
+
+    __slots__ = ("host", "kernel")
+
+    def __init__(self, name: str, source: str, host: Callable[..., object]) -> None:
+        self.host = host
+        self.kernel: gpu.kernel[...] = gpu.kernel(name, source=source, seconds=_BLOCK_SECONDS, effect=host)
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where one compute of an operator works: on a stream, or on the host.
+
+    Attributes
+    ----------
+    operator
+        The operator's name, for errors.
+    pool
+        The allocator of new tensors; without one they are allocated by NumPy or by the device.
+    stream
+        The stream, or None on the host.
+    """
+
+    operator: str
+    pool: Any
+    stream: StreamHandle | None
+
+    def bring(self, tensor: Tensor) -> Tensor:
+        """Return a tensor that is here: the given one, or a copy of one that is elsewhere."""
+        stream = self.stream
+        if stream is None or tensor.device.is_cuda:
+            return tensor
+        if stream.is_simulated:
+            return self.upload(np.asarray(tensor))
+        # A copy from pageable memory has read its source when the call returns.
+        copied = self.empty(tensor.shape, tensor.dtype)
+        source = gpu.Buffer.from_handle(tensor.data, tensor.nbytes, owner=tensor)  # type: ignore[attr-defined]
+        target = gpu.Buffer.from_handle(copied.data, copied.nbytes, owner=copied)  # type: ignore[attr-defined]
+        if tensor.nbytes:
+            target.copy_from(source, stream=stream.stream)
+        return copied
+
+    def upload(self, array: np.ndarray[Any, Any]) -> Tensor:
+        """Return a tensor here with the contents of an array, for tables that are kept over many frames."""
+        if self.stream is None:
+            return as_tensor(array)
+        array = np.ascontiguousarray(array)
+        # Pinned, and kept by the tensor: the copy may be running still when this returns.
+        staged = gpu.LegacyPinnedMemoryResource().allocate(array.nbytes)
+        ctypes.memmove(int(staged.handle), array.ctypes.data, array.nbytes)
+        stream = self.stream.stream
+        buffer = stream.device.allocate(array.nbytes, stream=stream)
+        buffer.copy_from(staged, stream=stream)
+        return _tensor_on(buffer, array.shape, array.dtype, stream.device.device_id, held=staged)
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Tensor:
+        """Return a new tensor here, C-contiguous, with undefined contents."""
+        dtype = np.dtype(dtype)
+        kind = _kind_of_memory(self.pool, self.stream is None)
+        if kind is None:
+            return allocate(shape, dtype, self.stream)
+        if kind == _SYSTEM and self.stream is not None:
+            raise ValueError(
+                f"operator {self.operator!r} works on a device, and its pool {self.pool.name!r} has only system "
+                "memory; give it a pool of device memory, or none"
+            )
+        tensor: Tensor = self.pool.allocate_tensor(
+            shape, dtype, kind, stream=self.stream, operator=self.operator
+        )
+        return tensor
+
+    def run(self, routine: Routine, threads: int, *args: Any) -> None:
+        """Run a routine with so many threads; tensors among its arguments are those of this place."""
+        stream = self.stream
+        if threads == 0:
+            return
+        if stream is None:
+            routine.host(*[np.asarray(arg) if type(arg) is Tensor else arg for arg in args])
+            return
+        launch(stream, routine.kernel.on(stream.stream.device), -(-threads // _BLOCK), _BLOCK, args)
+
+
+def launch(
+    stream: StreamHandle,
+    kernel: Any,
+    grid: int | tuple[int, ...],
+    block: int | tuple[int, ...],
+    args: Iterable[Any],
+) -> None:
+    """Launch a compiled kernel on a stream; tensors among its arguments are passed as pointers."""
+    if stream.is_simulated:
+        given = [_simulated_memory(arg) if type(arg) is Tensor else arg for arg in args]
+    else:
+        given = [arg.data if type(arg) is Tensor else arg for arg in args]
+    gpu.launch(stream.stream, _config(grid, block), kernel, *given)
+
+
+@lru_cache(maxsize=256)
+def _config(grid: int | tuple[int, ...], block: int | tuple[int, ...]) -> Any:
+    return gpu.LaunchConfig(grid=grid, block=block)
+
+
+def workplace(
+    operator: Any,
+    op_input: InputContext,
+    port: str,
+    *tensors: Tensor,
+    pool: Any = None,
+    may_move: bool = True,
+) -> Workplace:
+    """Return the place to work on tensors that were received at an input.
+
+    Parameters
+    ----------
+    operator, op_input, port
+        The operator, what it receives from, and the input.
+    tensors
+        The tensors.
+    pool
+        The allocator of new tensors.
+    may_move
+        Whether work on host memory moves to the GPU where there is one.
+    """
+    if any(tensor.device.is_cuda for tensor in tensors) or (may_move and has_gpu()):
+        stream = op_input.receive_cuda_stream(port)
+        for tensor in tensors:
+            as_tensor(tensor, stream=stream)  # ordered also after work that the message does not carry
+        return Workplace(operator.name, pool, stream)
+    return Workplace(operator.name, pool, None)
+
+
+def has_gpu() -> bool:
+    """Return whether there is a real GPU, so that work on host memory moves there."""
+    return gpu.backend() == "cuda"
+
+
+def find_tensor(message: Any, name: str, operator: Any, port: str) -> Tensor:
+    """Return one tensor of a message: the one with a name, or the only one if the name is "".
+
+    A message is an array of any library, or a dict of arrays. An array by itself has no name, so every name
+    fits it.
+
+    Raises
+    ------
+    ValueError
+        If the message has no such tensor, or several and no name was asked for.
+    """
+    where = f"operator {operator.name!r}, input {port!r}"
+    if isinstance(message, Mapping):
+        if name in message:
+            found = message[name]
+        elif not name and len(message) == 1:
+            found = next(iter(message.values()))
+        elif not message:
+            raise ValueError(f"{where}: the message has no tensor")
+        elif not name:
+            raise ValueError(
+                f"{where}: the message has {len(message)} tensors, {choices(message)}; "
+                "set in_tensor_name to one of them"
+            )
+        else:
+            raise ValueError(
+                f"{where}: the message has no tensor {name!r}; it has {choices(message, name)}. "
+                "Set in_tensor_name, or the name that the sender uses"
+            )
+    else:
+        found = message
+    try:
+        return as_tensor(found)
+    except Exception as error:
+        raise ValueError(
+            f"{where}: expected an array or a dict of arrays, received {type(found).__name__} ({error})"
+        ) from error
+
+
+def check_contiguous(tensor: Tensor, where: str) -> None:
+    """Raise if the elements of a tensor are not contiguous in row-major order."""
+    if not tensor.is_contiguous():
+        library = "cupy" if tensor.device.is_cuda else "numpy"
+        raise ValueError(
+            f"{where}: the tensor must be C-contiguous; it has shape {tensor.shape} and strides "
+            f"{tensor.strides} in bytes. Send {library}.ascontiguousarray(array)"
+        )
+
+
+def read_on_host(tensor: Tensor, stream: StreamHandle | None) -> np.ndarray[Any, Any]:
+    """Return the contents of a tensor as a NumPy array; this waits for the device where the tensor is on one.
+
+    For operators whose result is text or a small table, never for frames that are passed on.
+    """
+    if not tensor.device.is_cuda:
+        return np.asarray(tensor)
+    assert stream is not None
+    if stream.is_simulated:
+        read: list[np.ndarray[Any, Any]] = []
+        source = _simulated_memory(tensor)
+        gpu.launch_host(stream.stream, lambda: read.append(source.copy()))
+        stream.stream.sync()
+        return read[0]
+    if not tensor.size:
+        return np.empty(tensor.shape, tensor.dtype)
+    # The elements before the first one, where a stride is negative, and those after it.
+    steps = [(extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.strides, strict=True)]
+    before = -sum(step for step in steps if step < 0)
+    span = before + sum(step for step in steps if step > 0) + tensor.itemsize
+    staged = gpu.LegacyPinnedMemoryResource().allocate(span)
+    held = gpu.Buffer.from_handle(tensor.data - before, span, owner=tensor)  # type: ignore[attr-defined]
+    held.copy_to(staged, stream=stream.stream)
+    stream.stream.sync()
+    memory: Any = np.from_dlpack(staged)
+    array = np.ndarray(tensor.shape, tensor.dtype, memory.view(np.uint8), before, tensor.strides)
+    return array.copy()
+
+
+def _kind_of_memory(pool: Any, is_host: bool) -> int | None:
+    """Return the kind of memory to ask a pool for, or None if it is not to be asked.
+
+    A pool for one kind of memory is asked for that kind, others for device or system memory. On the host, a
+    pool that has only memory of a device is left alone: the same program then runs with a GPU and without.
+    """
+    if pool is None:
+        return None
+    only = getattr(pool, "storage_type", None)
+    if only is not None:
+        return None if is_host and int(only) == _DEVICE else int(only)
+    if is_host and _SYSTEM not in map(int, getattr(pool, "served", (_SYSTEM,))):
+        return None
+    return _SYSTEM if is_host else _DEVICE
+
+
+def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], stream: StreamHandle | None) -> Tensor:
+    """Allocate a tensor without a pool: by NumPy on the host, and by the stream's device in stream order."""
+    if stream is None:
+        return as_tensor(np.empty(shape, dtype))
+    device = stream.stream.device
+    buffer = device.allocate(max(prod(shape) * dtype.itemsize, 1), stream=stream.stream)
+    return _tensor_on(buffer, shape, dtype, device.device_id)
+
+
+def allocate_as(
+    pool: Any,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    storage_type: int,
+    stream: StreamHandle | None,
+    operator: str,
+) -> Tensor:
+    """Allocate a tensor of a kind of memory: 0 pinned, 1 device, 2 system, 3 managed."""
+    if pool is not None:
+        tensor: Tensor = pool.allocate_tensor(shape, dtype, storage_type, stream=stream, operator=operator)
+        return tensor
+    if storage_type == _SYSTEM:
+        return as_tensor(np.empty(shape, dtype))
+    if gpu.backend() == "none":
+        raise ValueError(f"operator {operator!r}: there is no device, so it can send only system memory")
+    if storage_type == _DEVICE:
+        if stream is None:
+            gpu.Device(0).set_current()
+            stream = gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM)
+        return as_tensor(allocate(shape, dtype, stream), stream=stream)
+    if storage_type == _PINNED:
+        size = prod(shape) * dtype.itemsize
+        buffer = gpu.LegacyPinnedMemoryResource().allocate(max(size, 1))
+        description = _description(buffer, shape, dtype, DLDevice(DLDeviceType.CUDA_HOST, 0))
+        view = np.asarray(Tensor._create(description, buffer, None, None))
+        return Tensor._create(description, buffer, view, None)
+    raise ValueError(f"operator {operator!r}: managed memory needs an allocator that serves it")
+
+
+def _tensor_on(
+    buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device_id: int, held: Any = None
+) -> Tensor:
+    """Describe a buffer of a device as a tensor with a shape."""
+    exporter = None
+    if gpu.backend() == "cuda":
+        from cuda.core.utils import StridedMemoryView
+
+        exporter = StridedMemoryView.from_buffer(buffer, shape, dtype=dtype)
+    description = _description(buffer, shape, dtype, DLDevice(DLDeviceType.CUDA, device_id))
+    return Tensor._create(description, buffer, exporter, None, held)
+
+
+def _description(buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: DLDevice) -> Any:
+    strides = tuple(dtype.itemsize * prod(shape[place + 1 :]) for place in range(len(shape)))
+    return (int(buffer.handle), shape, strides, element_from_name(dtype.name), device, False)
+
+
+def _simulated_memory(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """Return the memory of a tensor on the simulated device, for the effect of a kernel.
+
+    The memory, not its owner: a buffer that is freed too early is reused, as on a GPU.
+    """
+    from penstock.gpu import sim
+
+    if tensor.device.is_host:
+        return np.asarray(tensor)
+    owner = tensor.owner
+    find = getattr(type(owner), "__simulated_memory__", None)
+    if find is not None:
+        memory = find(owner)
+    elif isinstance(owner, sim.Buffer):
+        memory = sim.host_view(owner)
+    else:
+        raise ValueError(
+            f"{tensor!r} is not memory of the simulated device; a GPU's memory needs PENSTOCK_DEVICE=cuda"
+        )
+    offset = tensor.data - int(memory.ctypes.data)
+    return np.ndarray(tensor.shape, tensor.dtype, memory, offset, tensor.strides)

@@ -1,0 +1,150 @@
+"""BayerDemosaicOp: colour images from mosaics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.operators import BayerDemosaicOp
+from penstock.testing import run_operator
+from tests.operators.cases import Array, random
+
+# The colours of the first two rows, by bayer_grid_pos.
+PATTERNS = {0: "BGGR", 1: "RGGB", 2: "GBRG", 3: "GRBG"}
+
+
+def demosaic(mosaic: Any, **params: Any) -> Array:
+    """Return what the operator makes of a mosaic."""
+    (message,) = run_operator(BayerDemosaicOp, inputs=[mosaic], **params)["transmitter"]
+    (tensor,) = message.values()
+    return np.asarray(tensor)
+
+
+def slow(mosaic: Array, pattern: str) -> Array:
+    """Return the same pixel by pixel: the mean of the nearest samples of each colour, mirrored at the border."""
+    rows, columns = mosaic.shape
+    image = np.zeros((rows, columns, 3), mosaic.dtype)
+
+    def mirrored(place: int, size: int) -> int:
+        return 1 if place < 0 else size - 2 if place >= size else place
+
+    for row in range(rows):
+        for column in range(columns):
+            samples: dict[str, list[int]] = {"R": [], "G": [], "B": []}
+            own = pattern[row % 2 * 2 + column % 2]
+            for i in (-1, 0, 1):
+                for j in (-1, 0, 1):
+                    colour = pattern[(row + i) % 2 * 2 + (column + j) % 2]
+                    y, x = mirrored(row + i, rows), mirrored(column + j, columns)
+                    if colour != own:
+                        samples[colour].append(int(mosaic[y, x]))
+            samples[own] = [int(mosaic[row, column])]
+            for channel, colour in enumerate("RGB"):
+                near = samples[colour]
+                image[row, column, channel] = (sum(near) + len(near) // 2) // len(near)
+    return image
+
+
+@pytest.mark.parametrize("grid", PATTERNS)
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_a_missing_colour_is_the_mean_of_its_neighbours(grid: int, dtype: Any) -> None:
+    mosaic = random(dtype, 12, 10)
+    np.testing.assert_array_equal(demosaic(mosaic, bayer_grid_pos=grid), slow(mosaic, PATTERNS[grid]))
+
+
+@given(st.integers(1, 40), st.integers(1, 5), st.sampled_from(list(PATTERNS)), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_every_even_size_is_taken(half_rows: int, half_columns: int, grid: int, has_third: bool) -> None:
+    mosaic = random(np.uint8, 2 * half_rows, 2 * half_columns)
+    image = demosaic(mosaic[..., None] if has_third else mosaic, bayer_grid_pos=grid)
+    np.testing.assert_array_equal(image, slow(mosaic, PATTERNS[grid]))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("grid", PATTERNS)
+def test_inside_the_border_it_agrees_with_opencv(grid: int, dtype: Any) -> None:
+    """OpenCV copies the outermost row and column from their neighbours; everything else is the same."""
+    cv2 = pytest.importorskip("cv2")
+    mosaic = random(dtype, 64, 48)
+    expected = cv2.cvtColor(mosaic, getattr(cv2, f"COLOR_Bayer{PATTERNS[grid]}2RGB"))
+    image = demosaic(mosaic, bayer_grid_pos=grid)
+    np.testing.assert_array_equal(image[1:-1, 1:-1], expected[1:-1, 1:-1])
+
+
+def test_the_default_grid_is_gbrg() -> None:
+    mosaic = random(np.uint8, 4, 4)
+    np.testing.assert_array_equal(demosaic(mosaic), slow(mosaic, "GBRG"))
+
+
+@pytest.mark.parametrize(("dtype", "alpha"), [(np.uint8, 7), (np.uint16, 40_000)])
+def test_alpha_is_a_fourth_channel(dtype: Any, alpha: int) -> None:
+    mosaic = random(dtype, 6, 8)
+    image = demosaic(mosaic, generate_alpha=True, alpha_value=alpha)
+    assert image.shape == (6, 8, 4)
+    assert (image[..., 3] == alpha).all()
+    np.testing.assert_array_equal(image[..., :3], demosaic(mosaic))
+
+
+def test_an_even_grey_stays_an_even_grey() -> None:
+    assert (demosaic(np.full((6, 6), 65535, np.uint16)) == 65535).all()
+
+
+def test_the_tensor_is_taken_and_sent_by_name() -> None:
+    message = {"raw": random(np.uint8, 4, 4), "other": np.zeros(3)}
+    outcome = run_operator(BayerDemosaicOp, inputs=[message], in_tensor_name="raw", out_tensor_name="colour")
+    ((sent,),) = outcome.values()
+    assert list(sent) == ["colour"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "text"),
+    [
+        (np.zeros((4, 5), np.uint8), "must be even and at least 2, not 4 rows and 5 columns"),
+        (np.zeros((3, 4), np.uint8), "not 3 rows and 4 columns"),
+        (np.zeros((0, 0), np.uint8), "at least 2, not 0 rows and 0 columns"),
+        (np.zeros((4, 4, 3), np.uint8), r"\(rows, columns\) or \(rows, columns, 1\), not \(4, 4, 3\)"),
+        (np.zeros(4, np.uint8), r"not \(4,\)"),
+        (np.zeros((4, 4), np.float32), "uint8 or uint16, not float32"),
+        (np.zeros((4, 8), np.uint8)[:, ::2], r"must be C-contiguous.*numpy.ascontiguousarray"),
+        ({"a": np.zeros((4, 4)), "b": np.zeros((4, 4))}, "has 2 tensors, 'a', 'b'; set in_tensor_name"),
+        ({}, "the message has no tensor"),
+        ("text", "expected an array or a dict of arrays, received str"),
+        (None, "expected an array"),
+    ],
+)
+def test_a_frame_that_is_no_mosaic_is_refused(frame: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text) as raised:
+        run_operator(BayerDemosaicOp, inputs=[frame], name="eye")
+    assert str(raised.value).startswith("operator 'eye', input 'receiver': ")
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="no tensor 'raw'; it has 'row', 'mask'; did you mean 'row'"):
+        run_operator(
+            BayerDemosaicOp,
+            inputs=[{"row": np.zeros((4, 4), np.uint8), "mask": np.zeros(2)}],
+            in_tensor_name="raw",
+        )
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"interpolation_mode": 1}, "interpolation_mode=1 is not known; it is one of 0"),
+        ({"bayer_grid_pos": 4}, "bayer_grid_pos=4 is not known; it is one of 0, 1, 2, 3"),
+        ({"alpha_value": -1}, "alpha_value must be from 0 to 65535, not -1"),
+        ({"generate_alpha": True, "alpha_value": 300}, "alpha_value=300 does not fit the type uint8"),
+    ],
+)
+def test_a_wrong_parameter_is_refused(params: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        run_operator(BayerDemosaicOp, inputs=[np.zeros((4, 4), np.uint8)], **params)
+
+
+def test_something_else_than_an_allocator_is_refused() -> None:
+    with pytest.raises(TypeError, match="pool must be an allocator, such as UnboundedAllocator"):
+        run_operator(BayerDemosaicOp, inputs=[np.zeros((4, 4), np.uint8)], pool="big")

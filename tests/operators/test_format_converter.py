@@ -1,0 +1,374 @@
+"""FormatConverterOp: every conversion against its formula and against OpenCV."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.operators import FormatConverterOp
+from penstock.testing import run_operator
+from tests.operators.cases import Array, random
+
+
+def convert(frame: Any, **params: Any) -> Array:
+    """Return what the operator makes of a frame."""
+    (message,) = run_operator(FormatConverterOp, inputs=[frame], **params)["tensor"]
+    (tensor,) = message.values()
+    return np.asarray(tensor)
+
+
+def every_colour() -> Array:
+    """Return a picture of all combinations of 13 levels, each colour four times, in 2×2 pixels."""
+    levels = np.linspace(0, 255, 13).round().astype(np.uint8)
+    colours = np.stack(np.meshgrid(levels, levels, levels), axis=-1).reshape(13, 169, 3)
+    return np.ascontiguousarray(colours.repeat(2, axis=0).repeat(2, axis=1)[:, :338])
+
+
+RGB, RGBA = random(np.uint8, 12, 10, 3), random(np.uint8, 12, 10, 4)
+
+
+# Elements and channels.
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [RGB, RGBA, random(np.float32, 4, 4, 3), random(np.uint8, 4, 4)],
+    ids=lambda frame: str(frame.shape),
+)
+def test_the_same_format_is_a_copy(frame: Array) -> None:
+    out_dtype = {"f": "float32", "u": "uint8"}[frame.dtype.kind]
+    result = convert(frame, out_dtype=out_dtype)
+    np.testing.assert_array_equal(result.reshape(frame.shape), frame)
+    assert not np.shares_memory(result, frame)
+
+
+@pytest.mark.parametrize(("least", "most"), [(0.0, 1.0), (-1.0, 1.0), (0.0, 255.0), (1.0, 0.0), (5.0, 5.0)])
+def test_bytes_become_floats_of_a_range(least: float, most: float) -> None:
+    result = convert(RGB, out_dtype="float32", scale_min=least, scale_max=most)
+    assert result.dtype == np.float32
+    expected = least + RGB / 255 * (most - least)
+    np.testing.assert_allclose(result, expected, atol=2e-7 * max(abs(least), abs(most)))
+
+
+def test_the_ends_of_the_range_are_exact() -> None:
+    frame = np.array([[[0, 255, 255]]], np.uint8)
+    assert convert(frame, out_dtype="float32").tolist() == [[[0.0, 1.0, 1.0]]]
+    assert convert(frame, out_dtype="float32", scale_min=-1.0).tolist() == [[[-1.0, 1.0, 1.0]]]
+
+
+def test_alpha_is_dropped_on_the_way_to_floats() -> None:
+    result = convert(RGBA, out_dtype="float32", out_channel_order=[2, 1, 0])
+    np.testing.assert_array_equal(
+        result, convert(np.ascontiguousarray(RGBA[..., 2::-1]), out_dtype="float32")
+    )
+
+
+@pytest.mark.parametrize("out_dtype", ["uint8", "rgb888"])
+def test_floats_of_a_range_become_bytes(out_dtype: str) -> None:
+    frame = random(np.float32, 8, 8, 3)
+    result = convert(frame, out_dtype=out_dtype, scale_min=-0.2, scale_max=1.1)
+    exact = np.clip((frame.astype(np.float64) + 0.2) / 1.3 * 255, 0, 255)
+    assert np.abs(result - exact).max() <= 0.5 + 1e-4
+
+
+def test_values_beyond_the_range_are_saturated_and_nan_is_0() -> None:
+    frame = np.array([[[np.nan, np.inf, -np.inf], [1e30, -1e30, 0.5]]], np.float32)
+    assert convert(frame, out_dtype="uint8").tolist() == [[[0, 255, 0], [255, 0, 128]]]
+
+
+@given(st.integers(0, 255), st.floats(-100, 100), st.floats(0.125, 100))
+@settings(max_examples=30, deadline=None)
+def test_bytes_survive_the_way_to_floats_and_back(value: int, least: float, width: float) -> None:
+    frame = np.full((2, 2, 3), value, np.uint8)
+    scale = {"scale_min": least, "scale_max": least + width}
+    floats = convert(frame, out_dtype="float32", **scale)
+    assert (convert(floats, out_dtype="rgb888", **scale) == value).all()
+
+
+def test_alpha_is_added_and_dropped() -> None:
+    added = convert(RGB, out_dtype="rgba8888", alpha_value=3)
+    np.testing.assert_array_equal(added[..., :3], RGB)
+    assert (added[..., 3] == 3).all()
+    np.testing.assert_array_equal(convert(added, out_dtype="rgb888"), RGB)
+    np.testing.assert_array_equal(convert(added, in_dtype="rgba8888", out_dtype="uint8"), RGB)
+
+
+def test_uint8_with_alpha_stays_as_it_is_unless_it_is_called_rgba() -> None:
+    assert convert(RGBA, out_dtype="uint8").shape == RGBA.shape
+
+
+def test_alpha_can_be_put_first() -> None:
+    result = convert(RGB, out_dtype="rgba8888", out_channel_order=[3, 2, 1, 0], alpha_value=1)
+    np.testing.assert_array_equal(result[..., 1:], RGB[..., ::-1])
+    assert (result[..., 0] == 1).all()
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_16_bits_become_8_by_full_range(channels: int) -> None:
+    frame = random(np.uint16, 16, 16, channels)
+    frame[0, 0] = 65535
+    frame[0, 1] = 0
+    result = convert(frame, out_dtype="rgb888")
+    assert result.shape == (16, 16, 3)
+    assert np.abs(result - frame[..., :3] / 257).max() <= 0.5
+    assert (result[0, 0] == 255).all()
+    assert (result[0, 1] == 0).all()
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+@pytest.mark.parametrize("out_dtype", ["rgb888", "float32"])
+def test_an_output_channel_takes_the_channel_that_the_order_names(order: list[int], out_dtype: str) -> None:
+    result = convert(RGB, out_dtype=out_dtype, out_channel_order=order, scale_max=255.0)
+    np.testing.assert_array_equal(result.round(), RGB[..., order])
+
+
+@given(st.integers(1, 70), st.integers(1, 9), st.sampled_from([1, 3, 4]))
+@settings(max_examples=25, deadline=None)
+def test_every_size_is_taken(rows: int, columns: int, channels: int) -> None:
+    frame = random(np.uint8, rows, columns, channels)
+    result = convert(frame, out_dtype="float32", scale_max=255.0)
+    np.testing.assert_array_equal(result.round(), frame[..., : min(channels, 3)])
+
+
+# YUV.
+
+
+def yuv_formula(y: Array, u: Array, v: Array, red: float, blue: float, limited: bool) -> Array:
+    """Return RGB by the formula of a standard, in double precision."""
+    y, u, v = y.astype(float), u - 128.0, v - 128.0
+    if limited:
+        y, u, v = (y - 16) * 255 / 219, u * 255 / 224, v * 255 / 224
+    green = 1 - red - blue
+    r = y + 2 * (1 - red) * v
+    b = y + 2 * (1 - blue) * u
+    g = (y - red * r - blue * b) / green
+    return np.clip(np.stack([r, g, b], axis=-1), 0, 255)
+
+
+def planes_of(frame: Array, layout: str) -> tuple[Array, Array, Array]:
+    """Return luma and chroma of a frame, each as large as the image."""
+    if layout in ("yuyv", "uyvy"):
+        y = frame[..., 0 if layout == "yuyv" else 1]
+        chroma = frame[..., 1 if layout == "yuyv" else 0]
+        return y, chroma[:, ::2].repeat(2, axis=1), chroma[:, 1::2].repeat(2, axis=1)
+    rows = len(frame) // 3 * 2
+    y, rest = frame[:rows], frame[rows:]
+    if layout == "yuv420":
+        u, v = rest.reshape(2, rows // 2, -1)
+    else:
+        u, v = rest[:, ::2], rest[:, 1::2]
+    return y, u.repeat(2, axis=0).repeat(2, axis=1), v.repeat(2, axis=0).repeat(2, axis=1)
+
+
+BT601, BT709 = (0.299, 0.114), (0.2126, 0.0722)
+
+
+@pytest.mark.parametrize(
+    ("name", "standard", "limited"),
+    [
+        ("nv12", BT709, False),
+        ("nv12_bt709_hdtv", BT709, False),
+        ("nv12_bt709_csc", BT709, True),
+        ("nv12_bt601_full", BT601, False),
+        ("yuv420", BT601, False),
+        ("yuyv", BT601, True),
+        ("uyvy", BT601, True),
+    ],
+)
+def test_a_yuv_format_is_converted_by_its_standard(
+    name: str, standard: tuple[float, float], limited: bool
+) -> None:
+    frame = random(np.uint8, 40, 38, 2) if name in ("yuyv", "uyvy") else random(np.uint8, 99, 38)
+    expected = yuv_formula(*planes_of(frame, name.partition("_")[0]), *standard, limited)
+    result = convert(frame, in_dtype=name, out_dtype="rgb888")
+    assert np.abs(result - expected).max() <= 0.52
+
+
+@pytest.mark.parametrize(("name", "code"), [("yuyv", "YUY2"), ("uyvy", "UYVY")])
+def test_packed_yuv_agrees_with_opencv_within_1(name: str, code: str) -> None:
+    """OpenCV takes luma below black (16) for black, which is not in the standard; so there is none here."""
+    cv2 = pytest.importorskip("cv2")
+    frame = random(np.uint8, 40, 38, 2)
+    luma = frame[..., 0 if name == "yuyv" else 1]
+    np.maximum(luma, 16, out=luma)
+    expected = cv2.cvtColor(frame, getattr(cv2, f"COLOR_YUV2RGB_{code}"))
+    result = convert(frame, in_dtype=name, out_dtype="rgb888")
+    assert np.abs(result.astype(int) - expected).max() <= 1
+
+
+def test_nv12_has_the_layout_of_opencv() -> None:
+    """OpenCV has only BT.601 in limited range. Grey is the same in all, and red and blue are on the same side."""
+    cv2 = pytest.importorskip("cv2")
+    frame = random(np.uint8, 48, 32)
+    expected = cv2.cvtColor(frame, cv2.COLOR_YUV2RGB_NV12).astype(float)
+    result = convert(frame, in_dtype="nv12_bt709_csc", out_dtype="rgb888").astype(float)
+    assert np.corrcoef(result.reshape(-1), expected.reshape(-1))[0, 1] > 0.98
+
+
+def test_rgb_becomes_yuv420_by_its_formula() -> None:
+    picture = every_colour()
+    result = convert(picture, out_dtype="yuv420")
+    y, u, v = planes_of(result, "yuv420")
+    red, green, blue = (picture[..., channel].astype(float) for channel in range(3))
+    luma = 0.299 * red + 0.587 * green + 0.114 * blue
+    assert np.abs(y - luma).max() <= 0.51
+    assert np.abs(u - np.clip(128 + (blue - luma) / 1.772, 0, 255)).max() <= 0.51
+    assert np.abs(v - np.clip(128 + (red - luma) / 1.402, 0, 255)).max() <= 0.51
+
+
+def test_rgb_to_yuv420_agrees_with_opencv_within_1() -> None:
+    """OpenCV's YCrCb is BT.601 in full range; in this picture four pixels that share chroma have one colour."""
+    cv2 = pytest.importorskip("cv2")
+    picture = every_colour()
+    expected = cv2.cvtColor(picture, cv2.COLOR_RGB2YCrCb).astype(int)
+    planes = planes_of(convert(picture, out_dtype="yuv420"), "yuv420")
+    for plane, channel in zip(planes, (0, 2, 1), strict=True):
+        assert np.abs(plane.astype(int) - expected[..., channel]).max() <= 1
+
+
+def test_chroma_of_four_pixels_is_averaged() -> None:
+    picture = np.zeros((2, 2, 3), np.uint8)
+    picture[0, 0] = 255, 0, 0
+    _, _, v = planes_of(convert(picture, out_dtype="yuv420"), "yuv420")
+    assert v[0, 0] == round(128 + 0.5 * 255 / 4)
+
+
+def test_a_picture_survives_the_way_to_yuv420_and_back() -> None:
+    picture = every_colour()
+    back = convert(convert(picture, out_dtype="yuv420"), in_dtype="yuv420", out_dtype="rgb888")
+    assert np.abs(back.astype(int) - picture).max() <= 2
+
+
+def test_yuv420_becomes_rgba_with_alpha() -> None:
+    frame = random(np.uint8, 12, 8)
+    result = convert(frame, in_dtype="yuv420", out_dtype="rgba8888", alpha_value=77)
+    np.testing.assert_array_equal(result[..., :3], convert(frame, in_dtype="yuv420", out_dtype="rgb888"))
+    assert (result[..., 3] == 77).all()
+
+
+@given(st.integers(1, 36), st.integers(1, 5), st.sampled_from(["nv12", "yuv420", "yuyv", "uyvy"]))
+@settings(max_examples=25, deadline=None)
+def test_every_size_of_yuv_is_taken(half_rows: int, half_columns: int, name: str) -> None:
+    shape = (
+        (half_rows, 2 * half_columns, 2) if name in ("yuyv", "uyvy") else (3 * half_rows, 2 * half_columns)
+    )
+    frame = random(np.uint8, *shape)
+    standard = BT709 if name == "nv12" else BT601
+    expected = yuv_formula(*planes_of(frame, name), *standard, name in ("yuyv", "uyvy"))
+    result = convert(frame, in_dtype=name, out_dtype="rgb888")
+    assert np.abs(result - expected).max() <= 0.52
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("frame", "params", "text"),
+    [
+        (np.zeros(4, np.uint8), {}, r"\(rows, columns, channels\), not \(4,\)"),
+        (np.zeros((2, 2, 2, 3), np.uint8), {}, r"not \(2, 2, 2, 3\)"),
+        (np.zeros((2, 2, 3), np.float64), {}, "uint8, uint16 or float32, not float64"),
+        (np.zeros((0, 4, 3), np.uint8), {}, "has no pixels"),
+        (np.zeros((4, 4, 0), np.uint8), {}, "has no pixels"),
+        (np.zeros((4, 8, 3), np.uint8)[:, ::2], {}, "must be C-contiguous"),
+        (np.zeros((4, 4, 5), np.uint8), {}, r"up to 4 channels; the shape \(4, 4, 5\) has 5"),
+        (np.zeros((4, 4), np.uint16), {}, "uint16 images have 3 or 4 channels, not 1"),
+        (RGBA, {"in_dtype": "rgb888"}, r"'rgb888' means uint8 of the shape \(rows, columns, 3\); received"),
+        (RGB, {"in_dtype": "float32"}, "'float32' means float32 of the shape .*; received uint8"),
+        (random(np.float32, 4, 4, 4), {}, "float32 with 4 channels cannot be converted to rgb888; it can be"),
+        (
+            random(np.uint8, 4, 4),
+            {},
+            "uint8 with 1 channels cannot be converted to rgb888.*'uint8', 'float32'",
+        ),
+        (random(np.uint16, 4, 4, 3), {"out_dtype": "float32"}, "rgb161616 .* cannot be converted to float32"),
+        (RGBA, {"out_dtype": "yuv420"}, "rgba8888 with 4 channels cannot be converted to yuv420"),
+        (
+            random(np.uint8, 3, 4, 3),
+            {"out_dtype": "yuv420"},
+            "even rows and columns, not 3 rows and 4 columns",
+        ),
+        (random(np.uint8, 4, 4), {"in_dtype": "nv12"}, r"\(3/2 rows, columns\).*received uint8 .* \(4, 4\)"),
+        (random(np.uint8, 6, 5), {"in_dtype": "yuv420"}, "even"),
+        (random(np.uint8, 6, 4, 2), {"in_dtype": "nv12"}, r"3/2 rows"),
+        (random(np.uint8, 6, 4, 3), {"in_dtype": "yuyv"}, r"\(rows, even columns, 2\)"),
+        (random(np.uint8, 6, 3, 2), {"in_dtype": "uyvy"}, r"\(rows, even columns, 2\)"),
+        (random(np.float32, 6, 4), {"in_dtype": "nv12"}, "received float32"),
+        (random(np.uint8, 6, 4), {"in_dtype": "nv12", "out_dtype": "rgba8888"}, "nv12 .* to rgba8888"),
+        (
+            random(np.uint8, 6, 4),
+            {"in_dtype": "nv12", "resize_height": 2, "resize_width": 2},
+            "can be resized",
+        ),
+        (
+            random(np.float32, 6, 4, 3),
+            {"resize_height": 2, "resize_width": 2},
+            "can be resized, not 'float32'",
+        ),
+        ({"a": RGB, "b": RGB}, {}, "has 2 tensors, 'a', 'b'; set in_tensor_name"),
+        ([RGB], {}, "expected an array or a dict of arrays, received list"),
+    ],
+)
+def test_a_frame_that_cannot_be_converted_is_refused(frame: Any, params: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text) as raised:
+        run_operator(FormatConverterOp, inputs=[frame], name="format", **{"out_dtype": "rgb888", **params})
+    assert str(raised.value).startswith("operator 'format', input 'source_video': ")
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"out_dtype": "rgb88"}, "out_dtype='rgb88' is not known.*did you mean 'rgb888'"),
+        ({"in_dtype": "nv21"}, "in_dtype='nv21' is not known.*'nv12'"),
+        ({"alpha_value": 256}, "alpha_value must be from 0 to 255, not 256"),
+        ({"resize_height": -1}, "resize_height must not be negative"),
+        ({"resize_height": 2**20, "resize_width": 2**20}, "are more than 2147483647 pixels"),
+        ({"scale_max": float("inf")}, "scale_max must be a finite number"),
+        ({"resize_mode": 3}, "resize_mode=3 is not known; it is 0 .cubic. or one of 1 nearest, 2 linear"),
+        ({"out_channel_order": ["r"]}, "out_channel_order must be a list of ints"),
+        ({"out_channel_order": [0, 1]}, "must hold 3 different numbers from 0 to 2 for this output, not"),
+        ({"out_channel_order": [0, 1, 3]}, "must hold 3 different numbers"),
+        ({"out_channel_order": [0, 1, 1]}, "must hold 3 different numbers"),
+        (
+            {"out_channel_order": [0, 1, 2], "out_dtype": "rgba8888"},
+            "must hold 4 different numbers from 0 to 3",
+        ),
+        ({"out_channel_order": [0, 1, 2], "out_dtype": "yuv420"}, "yuv420 has no channels"),
+    ],
+)
+def test_a_wrong_parameter_is_refused(params: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        run_operator(FormatConverterOp, inputs=[RGB], **{"out_dtype": "rgb888", **params})
+
+
+def test_a_range_without_width_cannot_be_made_bytes() -> None:
+    with pytest.raises(ValueError, match="scale_min=1.0 and scale_max=1.0 must differ"):
+        convert(random(np.float32, 2, 2, 3), out_dtype="uint8", scale_min=1.0)
+
+
+def test_an_image_has_no_more_pixels_than_a_kernel_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.operators.format_converter._MOST_PIXELS", 119)
+    with pytest.raises(ValueError, match=r"an image has at most 119 pixels; the shape is \(12, 10, 3\)"):
+        convert(RGB, out_dtype="rgb888")
+
+
+def test_the_element_type_stays_the_same_over_a_run() -> None:
+    with pytest.raises(ValueError, match="the element type changed from uint8 to float32"):
+        run_operator(FormatConverterOp, inputs=[RGB, RGB.astype(np.float32)], out_dtype="rgb888")
+
+
+def test_the_size_may_change_during_a_run() -> None:
+    frames = [random(np.uint8, 8, 6, 3), random(np.uint8, 9, 12, 3), random(np.uint8, 8, 6, 3)]
+    params = {"out_dtype": "rgb888", "resize_height": 4, "resize_width": 5, "resize_mode": 2}
+    results = run_operator(FormatConverterOp, inputs=frames, **params)["tensor"]
+    for frame, message in zip(frames, results, strict=True):
+        np.testing.assert_array_equal(np.asarray(message.get()), convert(frame, **params))
+
+
+def test_the_output_format_must_be_given() -> None:
+    with pytest.raises(TypeError, match="out_dtype"):
+        run_operator(FormatConverterOp, inputs=[RGB])

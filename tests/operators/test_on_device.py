@@ -1,0 +1,206 @@
+"""On a device an operator computes what it computes on the host; here the device is simulated.
+
+A simulated kernel has its effect when it ends, and freed memory is used again at once. So a missing wait or a frame
+that is let go too early shows as a wrong frame.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition, Operator, as_tensor
+from penstock.gpu import StreamHandle, sim
+from penstock.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
+from penstock.operators.arrays import Workplace
+from tests.harness import MakeScheduler, launch, run, sink, source
+from tests.operators.cases import CASES, Case, random
+from tests.operators.on_device import DeviceSource, Sink, run_on_device
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_frame_in_device_memory_is_processed_there(case: Case, machine: sim.Machine) -> None:
+    seen = run_on_device(case)
+    np.testing.assert_array_equal(seen.arrays[0], case.on_host())
+    if (
+        case.kind is not InferenceProcessorOp
+    ):  # whose results are in host memory unless transmit_on_cuda is set
+        assert seen.devices == ["cuda:0"]
+    assert machine.now > 0, "nothing ran on the device"
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"out_dtype": "rgb888", "resize_height": 9, "resize_width": 11},
+        {"out_dtype": "float32", "resize_height": 9, "resize_width": 11, "out_channel_order": [2, 1, 0]},
+    ],
+)
+def test_no_frame_is_mixed_up_with_another(
+    params: dict[str, Any], machine: sim.Machine, scheduler: MakeScheduler
+) -> None:
+    frames = [random(np.uint8, 16, 20, 3, seed=seed) for seed in range(12)]
+    case = Case(FormatConverterOp, frames[0], params)
+    seen = run_on_device(case, frames, scheduler=scheduler)
+    for frame, result in zip(frames, seen.arrays, strict=True):
+        np.testing.assert_array_equal(result, Case(FormatConverterOp, frame, params).on_host())
+
+
+def test_an_operator_does_not_wait_for_the_device(machine: sim.Machine) -> None:
+    waited: list[float] = []
+
+    class Timed(FormatConverterOp):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            begin = machine.now
+            super().compute(op_input, op_output, context)
+            waited.append(machine.now - begin)
+
+    def compose(app: Any) -> None:
+        timed = Timed(app, name="timed", out_dtype="rgb888", resize_height=64, resize_width=64)
+        app.add_flow(DeviceSource(app, [random(np.uint8, 128, 128, 3)] * 5), timed)
+        app.add_flow(timed, sink(app, []))
+
+    run(compose)
+    assert waited == [0] * 5
+
+
+def test_memory_of_another_device_than_the_simulated_one_is_refused(machine: sim.Machine) -> None:
+    from penstock.operators.arrays import _simulated_memory
+    from penstock.tensor import as_tensor
+    from tests.harness.producers import Library
+
+    with pytest.raises(ValueError, match="not memory of the simulated device.*PENSTOCK_DEVICE=cuda"):
+        _simulated_memory(as_tensor(Library()))
+
+
+def test_custom_kernels_run_where_the_device_has_them(machine: sim.Machine) -> None:
+    from penstock import gpu
+
+    code = 'extern "C" __global__ void customKernel1(const float* in, float* out, size_t count) { }'
+    added = 'extern "C" __global__ void customKernel2(const float* in, float* out, size_t x, size_t y) { }'
+    sizes: list[tuple[int, ...]] = []
+
+    def double(values: Any, out: Any, count: int) -> None:
+        sizes.append((int(count),))
+        np.multiply(values, 2, out=out)
+
+    def sums(values: Any, out: Any, rows: int, columns: int) -> None:
+        sizes.append((int(rows), int(columns)))
+        out[...] = values.sum(axis=1, dtype=np.int32)
+
+    kept = [
+        gpu.kernel("customKernel1", source=code, seconds=1e-6, effect=double),
+        gpu.kernel("customKernel2", source=added, seconds=1e-6, effect=sums),
+    ]
+    frame = np.arange(12, dtype=np.float32).reshape(3, 4)
+    case = Case(
+        InferenceProcessorOp,
+        frame,
+        {
+            "process_operations": {"maps": ["custom_cuda_kernel-1:custom_cuda_kernel-2"]},
+            "processed_map": {"maps": ["sums"]},
+            "custom_kernels": {
+                "cuda_kernel-1": code,
+                "cuda_kernel-2": added,
+                "out_dtype-2": "kInt32",
+                "output_dimensions-2": "3",
+                "thread_per_block-2": "16,16",
+            },
+            "input_on_cuda": True,
+            "output_on_cuda": True,
+            "transmit_on_cuda": True,
+        },
+    )
+    seen = run_on_device(case)
+    assert seen.devices == ["cuda:0"]
+    assert seen.arrays[0].tolist() == (2 * frame).sum(axis=1).tolist()
+    assert seen.arrays[0].dtype == np.int32
+    assert sizes == [(12,), (3, 4)]
+    assert len(kept) == 2
+
+
+def test_a_frame_is_read_after_work_on_a_stream_that_the_message_does_not_carry(machine: sim.Machine) -> None:
+    frame = random(np.uint8, 4, 6)
+
+    class Camera(Operator):
+        """Fills its frame slowly, on a stream that penstock does not manage."""
+
+        def setup(self, spec: Any) -> None:
+            spec.output("out")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            self.stream = StreamHandle(sim.Device(0).create_stream())
+            tensor = Workplace(self.name, None, self.stream).empty(frame.shape, frame.dtype)
+            launch(self.stream, 1e-3, lambda out: np.copyto(out.reshape(frame.shape), frame), tensor.owner)
+            op_output.emit({"": as_tensor(tensor, stream=self.stream)}, "out")
+
+    def compose(app: Any) -> None:
+        demosaic = BayerDemosaicOp(app, name="demosaic")
+        app.sink = Sink(app, name="sink")
+        app.add_flow(Camera(app, CountCondition(app, 1), name="camera"), demosaic)
+        app.add_flow(demosaic, app.sink)
+
+    app: Any = run(compose)
+    np.testing.assert_array_equal(app.sink.arrays[0], Case(BayerDemosaicOp, frame).on_host())
+
+
+def test_results_on_a_device_are_processed_on_the_host_unless_input_on_cuda_is_set(
+    machine: sim.Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maps = random(np.float32, 1, 3, 2, 2)
+    case = Case(
+        InferenceProcessorOp,
+        maps,
+        {
+            "process_operations": {"maps": ["max_per_channel_scaled", "print"]},
+            "processed_map": {"maps": ["maxima"]},
+        },
+    )
+    seen = run_on_device(case)
+    assert seen.devices == ["cpu"]
+    assert capsys.readouterr().out == ", ".join(f"{value:g}" for value in maps.reshape(-1)) + "\n"
+    np.testing.assert_array_equal(seen.arrays[0], case.on_host())
+
+
+def test_tensors_of_the_host_join_those_of_the_device(machine: sim.Machine) -> None:
+    maps, others = random(np.float32, 1, 3, 2, 2), random(np.float32, 1, 5, 4, 2)
+    operations = {"maps": ["max_per_channel_scaled"], "others": ["max_per_channel_scaled"]}
+
+    def compose(app: Any) -> None:
+        processor = InferenceProcessorOp(
+            app,
+            process_operations=operations,
+            processed_map={"maps": ["a"], "others": ["b"]},
+            input_on_cuda=True,
+            transmit_on_cuda=True,
+        )
+        app.add_flow(DeviceSource(app, [maps], entry="maps"), processor)
+        app.add_flow(source(app, [{"others": others}]), processor, {("out", "receivers")})
+        app.add_flow(processor, sink(app, taken))
+
+    taken: list[Any] = []
+    run(compose)
+    assert {name: str(tensor.device) for name, tensor in taken[0].items()} == {"a": "cuda:0", "b": "cuda:0"}
+
+
+@pytest.mark.parametrize("sizes", ["32", "8,8,8"])
+def test_a_kernel_whose_blocks_do_not_fit_the_tensor_is_refused(sizes: str, machine: sim.Machine) -> None:
+    code = 'extern "C" __global__ void customKernel1(const float* in, float* out, size_t count) { }'
+    case = Case(
+        InferenceProcessorOp,
+        np.zeros((3, 4), np.float32),
+        {
+            "process_operations": {"maps": ["custom_cuda_kernel-1"]},
+            "processed_map": {"maps": ["out"]},
+            "custom_kernels": {"cuda_kernel-1": code, "thread_per_block-1": sizes},
+            "input_on_cuda": True,
+            "output_on_cuda": True,
+        },
+    )
+    text = (
+        "blocks of 3 dimensions" if "," in sizes else "cannot be compiled.*no model of kernel 'customKernel1'"
+    )
+    with pytest.raises(ValueError, match=text):
+        run_on_device(case)

@@ -1,0 +1,193 @@
+"""PingTxOp, PingRxOp, PingTensorTxOp, PingTensorRxOp and ProbeOp."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition
+from penstock.gpu import sim
+from penstock.operators import PingRxOp, PingTensorRxOp, PingTensorTxOp, PingTxOp, ProbeOp
+from penstock.resources import CudaStreamPool
+from penstock.testing import run_operator
+from tests.harness import App, Step, run, sink
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what the operators logged."""
+    return [record.message for record in caplog.records if record.name.startswith("penstock.operators.")]
+
+
+def test_a_ping_counts_from_1() -> None:
+    outcome = run_operator(PingTxOp, steps=3)
+    assert outcome["out"] == [1, 2, 3]
+    assert outcome.operator.index == 4
+    assert outcome.operator.name == "ping_tx"
+
+
+def test_a_ping_counts_from_1_again_in_the_next_run() -> None:
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        app.add_flow(PingTxOp(app, CountCondition(app, 2)), sink(app, taken))
+
+    app = run(compose)
+    app.run()
+    assert taken == [1, 2, 1, 2]
+
+
+def test_what_a_ping_brings_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    run_operator(PingRxOp, inputs=[1, "two", None])
+    assert capsys.readouterr().out == "Rx message value: 1\nRx message value: two\nRx message value: None\n"
+
+
+def test_a_tensor_has_the_shape_and_type_that_were_asked_for() -> None:
+    (message,) = run_operator(PingTensorTxOp, steps=1)["out"]
+    tensor = message["tensor"]
+    assert (tensor.shape, tensor.dtype, str(tensor.device)) == ((32, 64), np.uint8, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("params", "shape"),
+    [
+        ({"batch_size": 2, "channels": 3}, (2, 32, 64, 3)),
+        ({"columns": None}, (32,)),
+        ({"columns": 0, "rows": 5}, (5,)),
+        ({"batch_size": 0, "rows": 1, "columns": 2}, (1, 2)),
+    ],
+)
+def test_a_dimension_that_is_0_or_none_is_left_out(params: dict[str, Any], shape: tuple[int, ...]) -> None:
+    (message,) = run_operator(PingTensorTxOp, steps=1, tensor_name="frame", **params)["out"]
+    assert message["frame"].shape == shape
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("int8_t", np.int8),
+        ("uint64_t", np.uint64),
+        ("float", np.float32),
+        ("double", np.float64),
+        ("complex<float>", np.complex64),
+        ("complex<double>", np.complex128),
+        (np.dtype(np.int16), np.int16),
+        ("float16", np.float16),
+    ],
+)
+def test_an_element_type_is_named_as_in_c_or_numpy(dtype: Any, expected: Any) -> None:
+    (message,) = run_operator(PingTensorTxOp, steps=1, dtype=dtype)["out"]
+    assert message["tensor"].dtype == expected
+
+
+@pytest.mark.parametrize(
+    ("storage", "device"), [("system", "cpu"), ("host", "cuda_host:0"), ("device", "cuda:0")]
+)
+def test_memory_is_of_the_kind_that_was_asked_for(storage: str, device: str, machine: sim.Machine) -> None:
+    (message,) = run_operator(PingTensorTxOp, steps=1, storage_type=storage)["out"]
+    assert str(message["tensor"].device) == device
+    assert message["tensor"].nbytes == 32 * 64
+
+
+def test_pinned_memory_can_be_read_on_the_host(machine: sim.Machine) -> None:
+    (message,) = run_operator(PingTensorTxOp, steps=1, storage_type="host", dtype="float")["out"]
+    assert np.asarray(message["tensor"]).shape == (32, 64)
+
+
+def test_memory_allocated_in_stream_order_carries_the_stream(machine: sim.Machine) -> None:
+    streams: list[Any] = []
+
+    def compose(app: App) -> None:
+        pool = CudaStreamPool(app)
+        source = PingTensorTxOp(
+            app,
+            CountCondition(app, 2),
+            storage_type="device",
+            async_device_allocation=True,
+            cuda_stream_pool=pool,
+        )
+
+        def look(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            streams.extend(op_input.receive_cuda_streams("in"))
+
+        app.add_flow(source, Step(app, inputs=["in"], body=look, name="look"))
+
+    run(compose)
+    assert len(streams) == 2
+    assert streams[0] is not None
+    assert streams[0] == streams[1]
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"storage_type": "gpu"}, "storage_type='gpu' is not known; it is one of 'host', 'device', 'system'"),
+        ({"dtype": "uint7_t"}, "dtype='uint7_t' is not known; it is one of 'int8_t'"),
+        ({"dtype": "object"}, "dtype='object' is not known"),
+        ({"rows": 0}, "rows must be at least 1, not 0"),
+        ({"channels": -1}, "channels must not be negative, got -1"),
+        ({"async_device_allocation": True}, "needs storage_type='device', not 'system'"),
+        ({"storage_type": "cuda_managed"}, "managed memory needs an allocator"),
+    ],
+)
+def test_a_wrong_parameter_is_refused(params: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        run_operator(PingTensorTxOp, steps=1, **params)
+
+
+def test_the_default_stream_pool_may_be_asked_for() -> None:
+    assert len(run_operator(PingTensorTxOp, steps=1, cuda_stream_pool=None)["out"]) == 1
+
+
+def test_sent_tensors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        run_operator(PingTensorTxOp, steps=2)
+    assert messages(caplog) == ["Sent message 1", "Sent message 2"]
+
+
+def test_received_tensors_are_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        outcome = run_operator(
+            PingTensorRxOp, inputs=[{"a": np.zeros((2, 3)), "b": np.zeros(4)}, np.zeros(1)], name="rx"
+        )
+    assert messages(caplog) == [
+        "rx received message 1: Tensor key: 'a', shape: (2, 3)",
+        "rx received message 2: Tensor key: 'b', shape: (4,)",
+        "rx received message 3: Tensor key: '', shape: (1,)",
+    ]
+    assert outcome.operator.count == 3
+
+
+def test_a_single_tensor_is_logged_without_a_name(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        run_operator(PingTensorRxOp, inputs=[np.zeros((2, 3))], receive_as_tensormap=False, name="rx")
+    assert caplog.records[0].message == "rx received message 1: Tensor shape: (2, 3)"
+
+
+def test_something_else_than_a_tensor_is_refused() -> None:
+    with pytest.raises(ValueError, match="operator 'rx', input 'in': expected an array .* received str"):
+        run_operator(PingTensorRxOp, inputs=["text"], name="rx")
+
+
+def test_a_probe_describes_tensors_and_passes_the_message_on(capsys: pytest.CaptureFixture[str]) -> None:
+    sent = [{"picture": np.zeros((4, 6, 3), np.uint8)[:, ::2]}, 7, np.zeros(2, np.float32), {}]
+    outcome = run_operator(ProbeOp, inputs=sent, name="probe")
+    assert capsys.readouterr().out.splitlines() == [
+        "probe: 'picture': shape (4, 3, 3), dtype uint8, strides (18, 6, 1), device cpu, not contiguous",
+        "probe: not a tensor: int",
+        "probe: shape (2,), dtype float32, strides (4,), device cpu, contiguous",
+        "probe: no tensors",
+    ]
+    first, second, third, _ = outcome["out"]
+    assert np.shares_memory(np.asarray(first["picture"]), sent[0]["picture"])
+    assert (second, third is sent[2]) == (7, True)
+
+
+def test_a_probe_says_that_memory_must_not_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = np.zeros(3)
+    frame.flags.writeable = False
+    run_operator(ProbeOp, inputs=[frame])
+    assert capsys.readouterr().out.endswith("contiguous, read-only\n")

@@ -1,0 +1,159 @@
+"""The resize of FormatConverterOp: every mode against OpenCV, Pillow or its formula."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.operators import FormatConverterOp
+from penstock.testing import run_operator
+from tests.operators.cases import Array, random
+
+MODES = (1, 2, 4, 5, 6, 7, 8, 16, 17)
+
+
+def resize(frame: Array, rows: int, columns: int, mode: int = 0, **params: Any) -> Array:
+    """Return a frame in another size."""
+    channels = frame.shape[2] if frame.ndim == 3 else 1
+    given_params = {"out_dtype": {1: "uint8", 3: "rgb888", 4: "rgba8888"}[channels], **params}
+    (message,) = run_operator(
+        FormatConverterOp,
+        inputs=[frame],
+        resize_height=rows,
+        resize_width=columns,
+        resize_mode=mode,
+        **given_params,
+    )["tensor"]
+    (tensor,) = message.values()
+    return np.asarray(tensor)
+
+
+def smooth(rows: int, columns: int) -> Array:
+    """Return a picture of waves, which has no steps that would ring."""
+    y, x = np.mgrid[:rows, :columns]
+    waves = [np.sin(x / 5 + y / 9), np.cos(x / 7 - y / 4), np.sin(x * y / 300)]
+    return ((np.stack(waves, axis=-1) + 1) * 127).astype(np.uint8)
+
+
+# Larger, smaller, by whole numbers, and in two directions.
+SIZES = [((37, 53), (90, 120)), ((90, 120), (37, 53)), ((64, 64), (32, 16)), ((40, 60), (80, 31))]
+
+
+@pytest.mark.parametrize(("before", "after"), SIZES)
+@pytest.mark.parametrize(
+    ("mode", "name", "tolerance"),
+    [(1, "NEAREST_EXACT", 0), (2, "LINEAR", 1), (4, "CUBIC", 1), (16, "LANCZOS4", 2)],
+)
+def test_a_mode_agrees_with_opencv(
+    mode: int, name: str, tolerance: int, before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    """OpenCV's weights of bytes have 11 binary digits, and ours 24."""
+    cv2 = pytest.importorskip("cv2")
+    picture = random(np.uint8, *before, 3)
+    expected = cv2.resize(picture, after[::-1], interpolation=getattr(cv2, f"INTER_{name}"))
+    difference = np.abs(resize(picture, *after, mode).astype(int) - expected)
+    if mode == 1:
+        # Exactly between two pixels both are the nearest; OpenCV's rounding decides, and ours takes the second.
+        for axis in (0, 1):
+            middles = (2 * np.arange(after[axis]) + 1) * before[axis] % (2 * after[axis]) == 0
+            difference = np.delete(difference, np.flatnonzero(middles), axis)
+    assert difference.size == 0 or difference.max() <= tolerance
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [((64, 64), (32, 16)), ((90, 120), (37, 53)), ((50, 41), (49, 41)), ((9, 9), (1, 1))]
+)
+def test_super_sampling_is_the_mean_of_an_area_as_in_opencv(
+    before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    cv2 = pytest.importorskip("cv2")
+    picture = random(np.uint8, *before, 3)
+    expected = cv2.resize(picture, after[::-1], interpolation=cv2.INTER_AREA)
+    assert np.abs(resize(picture, *after, 8).astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize(("before", "after"), SIZES)
+def test_lanczos_with_three_lobes_agrees_with_pillow(before: tuple[int, int], after: tuple[int, int]) -> None:
+    """Pillow rounds to bytes between the two directions, so that steps may differ by 2."""
+    image = pytest.importorskip("PIL.Image")
+    picture = smooth(*before)
+    expected = np.asarray(image.fromarray(picture).resize(after[::-1], image.Resampling.LANCZOS))
+    assert np.abs(resize(picture, *after, 17).astype(int) - expected).max() <= 2
+
+
+def two_parameters(b: float, c: float, x: float) -> float:
+    """Return the weight of the cubic of Mitchell and Netravali, term by term."""
+    x = abs(x)
+    if x < 1:
+        return ((12 - 9 * b - 6 * c) * x**3 + (-18 + 12 * b + 6 * c) * x**2 + (6 - 2 * b)) / 6
+    if x < 2:
+        return ((-b - 6 * c) * x**3 + (6 * b + 30 * c) * x**2 + (-12 * b - 48 * c) * x + 8 * b + 24 * c) / 6
+    return 0.0
+
+
+@pytest.mark.parametrize(("mode", "b", "c"), [(5, 1, 0), (6, 0, 0.5), (7, 0.5, 0.3)])
+@pytest.mark.parametrize(("rows", "columns"), [(7, 9), (4, 3)])
+def test_a_cubic_of_two_parameters_follows_its_formula(
+    mode: int, b: float, c: float, rows: int, columns: int
+) -> None:
+    picture = random(np.uint8, 5, 6)
+    expected = np.zeros((rows, columns))
+    for row in range(rows):
+        for column in range(columns):
+            y, x = (row + 0.5) * 5 / rows - 0.5, (column + 0.5) * 6 / columns - 0.5
+            for i in range(int(np.floor(y)) - 1, int(np.floor(y)) + 3):
+                for j in range(int(np.floor(x)) - 1, int(np.floor(x)) + 3):
+                    weight = two_parameters(b, c, y - i) * two_parameters(b, c, x - j)
+                    expected[row, column] += weight * picture[np.clip(i, 0, 4), np.clip(j, 0, 5)]
+    result = resize(picture, rows, columns, mode)[..., 0]
+    assert np.abs(result - np.clip(expected, 0, 255)).max() <= 0.501
+
+
+@given(
+    st.tuples(st.integers(1, 40), st.integers(1, 12)),
+    st.tuples(st.integers(1, 40), st.integers(1, 12)),
+    st.sampled_from(MODES),
+    st.sampled_from([1, 3, 4]),
+)
+@settings(max_examples=60, deadline=None)
+def test_an_even_picture_stays_even_in_every_size(
+    before: tuple[int, int], after: tuple[int, int], mode: int, channels: int
+) -> None:
+    if mode == 8:
+        after = (min(before[0], after[0]), min(before[1], after[1]))
+    result = resize(np.full((*before, channels), 200, np.uint8), *after, mode)
+    assert result.shape == (*after, channels)
+    assert (result == 200).all()
+
+
+@pytest.mark.parametrize("mode", [1, 2, 4, 6, 8, 16, 17])
+def test_the_same_size_is_the_same_picture(mode: int) -> None:
+    picture = random(np.uint8, 9, 11, 3)
+    np.testing.assert_array_equal(resize(picture, 9, 11, mode), picture)
+
+
+def test_no_mode_means_cubic() -> None:
+    picture = random(np.uint8, 9, 11, 3)
+    for mode in (0, 0x8000000, 0x8000004):
+        np.testing.assert_array_equal(resize(picture, 5, 20, mode), resize(picture, 5, 20, 4))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(0, 5), (5, 0)])
+def test_a_picture_is_resized_only_if_both_sizes_are_given(rows: int, columns: int) -> None:
+    picture = random(np.uint8, 9, 11, 3)
+    np.testing.assert_array_equal(resize(picture, rows, columns), picture)
+
+
+def test_a_picture_is_resized_before_it_is_converted() -> None:
+    picture = random(np.uint8, 9, 11, 3)
+    result = resize(picture, 4, 4, 2, out_dtype="float32", scale_max=255.0, out_channel_order=[2, 1, 0])
+    np.testing.assert_array_equal(result, resize(picture, 4, 4, 2)[..., ::-1].astype(np.float32))
+
+
+def test_super_sampling_makes_nothing_larger() -> None:
+    with pytest.raises(ValueError, match=r"resize_mode=8 .* from 4×9 to 5×5 use another mode"):
+        resize(random(np.uint8, 4, 9, 3), 5, 5, 8)
