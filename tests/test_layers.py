@@ -22,7 +22,7 @@ LAYERS = {
     "_runtime": {"gpu", "tensor", "core"},
     "conditions": {"gpu", "core", "_runtime"},
     "schedulers": {"core", "_runtime"},
-    "resources": {"gpu", "core", "_runtime", "conditions"},
+    "resources": {"gpu", "tensor", "core", "_runtime", "conditions"},
     "testing": {"gpu", "core", "_runtime", "schedulers", "resources"},
     "cli": {"version", "gpu", "_runtime"},
     "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources"},

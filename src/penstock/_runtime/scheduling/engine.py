@@ -381,6 +381,8 @@ class Engine:
                     self.timers.arm(evaluated, until)
                     self.timed = True
                 return False
+            if evaluated.reserving and not evaluated.reserve():
+                return False  # somebody else was faster; the condition announces when there is more
         room = node.shared_room
         if room is not None:
             reserve(self, room)
