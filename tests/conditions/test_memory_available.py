@@ -62,7 +62,9 @@ def test_bytes_can_be_waited_for_in_any_allocator(scheduler: MakeScheduler) -> N
         memory = StreamOrderedAllocator(app, 0, 1024, 0)
         first = maker(app, memory, 10, min_bytes="64B", name="first")
         second = maker(app, UnboundedAllocator(app), 10, min_bytes=64, name="second")
-        app.add_flow(first, Step(app, inputs=["in"], body=lambda self, i, o: app.taken.append(i.receive("in").nbytes)))
+        app.add_flow(
+            first, Step(app, inputs=["in"], body=lambda self, i, o: app.taken.append(i.receive("in").nbytes))
+        )
         app.add_flow(second, sink(app, []))
 
     assert run(compose, scheduler).taken == [64] * 10
@@ -133,7 +135,9 @@ def test_what_a_compute_does_not_allocate_is_for_the_others() -> None:
         waits = MemoryAvailableCondition(app, app.memory, min_blocks=1)
         app.idle = Step(app, CountCondition(app, 5), waits, name="idle")
         app.add_operator(app.idle)
-        app.add_flow(maker(app, app.memory, 5), Step(app, inputs=["in"], body=lambda s, i, o: i.receive("in")))
+        app.add_flow(
+            maker(app, app.memory, 5), Step(app, inputs=["in"], body=lambda s, i, o: i.receive("in"))
+        )
 
     app = run(compose)
     assert app.idle.ticks == 5
@@ -170,7 +174,9 @@ def test_it_is_combined_with_other_conditions_by_and() -> None:
         waits = MemoryAvailableCondition(app, app.memory, min_blocks=1)
         copier = Step(app, waits, inputs=["in"], outputs=["out"], body=copy, name="copy")
         first = maker(app, app.memory, 5)
-        drop = Step(app, inputs=["in"], outputs=["out"], body=lambda s, i, o: o.emit(_drop(i), "out"), name="drop")
+        drop = Step(
+            app, inputs=["in"], outputs=["out"], body=lambda s, i, o: o.emit(_drop(i), "out"), name="drop"
+        )
         app.add_flow(first, drop)
         app.add_flow(drop, copier)
         app.add_flow(copier, sink(app, app.taken))
@@ -195,7 +201,9 @@ def test_it_can_be_one_of_several_terms() -> None:
 class TestMistakes:
     def test_neither_or_both_needs(self) -> None:
         for needs in ({}, {"min_bytes": 1, "min_blocks": 1}):
-            with pytest.raises(ValueError, match=r"'memory_available_condition' takes min_bytes or min_blocks"):
+            with pytest.raises(
+                ValueError, match=r"'memory_available_condition' takes min_bytes or min_blocks"
+            ):
                 MemoryAvailableCondition(None, pool(), **needs)
 
     def test_no_allocator(self) -> None:
@@ -212,7 +220,9 @@ class TestMistakes:
             MemoryAvailableCondition(None, StreamOrderedAllocator(), min_bytes="17MB")
 
     def test_blocks_where_there_are_none(self) -> None:
-        with pytest.raises(ValueError, match=r"'unbounded_allocator' has no blocks of a fixed size; give min_bytes"):
+        with pytest.raises(
+            ValueError, match=r"'unbounded_allocator' has no blocks of a fixed size; give min_bytes"
+        ):
             MemoryAvailableCondition(None, UnboundedAllocator(), min_blocks=1)
 
     def test_sizes_that_are_none(self) -> None:
@@ -231,7 +241,9 @@ def test_it_is_made_from_a_file(tmp_path: Any) -> None:
             self.scheduler(GreedyScheduler(self))
 
     file = tmp_path / "app.yaml"
-    file.write_text("memory:\n  storage_type: system\n  block_size: 1KB\n  num_blocks: 2\nwaits:\n  min_bytes: 0.5KB\n")
+    file.write_text(
+        "memory:\n  storage_type: system\n  block_size: 1KB\n  num_blocks: 2\nwaits:\n  min_bytes: 0.5KB\n"
+    )
     app = FromFile([])
     app.config(str(file))
     app.run()

@@ -1,7 +1,7 @@
 """Pipelines whose frames come from an allocator, and are right only if blocks return in the order of streams.
 
-A kernel has its effect when it ends, a millisecond after it began. A block that goes to its next user before the work
-of those that had it shows as a wrong number.
+A kernel has its effect when it ends, a millisecond after it began. A block that goes to its next user before the
+work of those that had it shows as a wrong number.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock import gpu
 from penstock.core.byte_sizes import size_text
@@ -26,7 +26,7 @@ from penstock.gpu.allocation import Allocation
 from penstock.resources.block_store import BlockStore, Exhausted
 from penstock.resources.memory_block import StreamUse
 from penstock.resources.memory_storage_type import MemoryStorageType, StorageType
-from penstock.tensor import Tensor
+from penstock.tensor import Tensor, TensorError
 from penstock.tensor.allocated import element_of, tensor_of_allocation
 from penstock.tensor.description import compute_layout
 
@@ -146,9 +146,12 @@ class Allocator(Resource):
         AllocationError
             If there is too little memory left, or the request can never be served.
         """
-        extents = (shape,) if isinstance(shape, int) else tuple(index(extent) for extent in shape)
-        element = element_of(dtype)
-        _, _, size = compute_layout(extents, None, 1, element.itemsize)
+        try:
+            extents = (shape,) if isinstance(shape, int) else tuple(index(extent) for extent in shape)
+            element = element_of(dtype)
+            _, _, size = compute_layout(extents, None, 1, element.itemsize)
+        except TypeError as error:  # TensorError is one
+            raise TensorError(f"{self._who(operator)} cannot allocate such a tensor: {error}") from error
         storage = self._storage(storage_type, operator)
         allocation = self._allocate(size, storage, stream, operator)
         device = self._store(storage).open().device
@@ -312,7 +315,7 @@ class Allocator(Resource):
     def _allocate(
         self, size: int, storage: MemoryStorageType, stream: Any, operator: str, is_host: bool = False
     ) -> Allocation:
-        who = f"operator {operator!r}: {self.name!r}" if operator else repr(self.name)
+        who = self._who(operator)
         why = self._why_never(size, storage)
         if why:
             raise AllocationError(f"{who} cannot allocate {size_text(size)} of {storage.name} memory: {why}")
@@ -330,17 +333,20 @@ class Allocator(Resource):
         except Exhausted:
             why = self._why_not_now(size, storage)
         except Exception as error:
-            if isinstance(error, MemoryError) or "OUT_OF_MEMORY" in str(error):
-                self._refuse(who, size, storage, f"{error}; {self.shortage(storage)}", error)
+            self._explain(error, f"{who}: {size_text(size)}", storage)
             raise
         raise AllocationError(f"{who} has too little {storage.name} memory for {size_text(size)}: {why}")
 
-    def _refuse(
-        self, who: str, size: int, storage: MemoryStorageType, why: str, error: BaseException
-    ) -> NoReturn:
-        raise AllocationError(
-            f"{who}: there is too little {storage.name} memory on this machine for {size_text(size)}: {why}"
-        ) from error
+    def _who(self, operator: str) -> str:
+        return f"operator {operator!r}: {self.name!r}" if operator else repr(self.name)
+
+    def _explain(self, error: BaseException, what: str, storage: MemoryStorageType) -> None:
+        """Raise an AllocationError for an error that says that the machine has too little memory."""
+        if isinstance(error, MemoryError) or "OUT_OF_MEMORY" in str(error):
+            raise AllocationError(
+                f"{what} is more {storage.name} memory than there is left on this machine ({error}); "
+                f"{self.shortage(storage)}"
+            ) from error
 
     def _store(self, storage: MemoryStorageType) -> BlockStore:
         store = self._stores.get(storage)
@@ -357,7 +363,7 @@ class Allocator(Resource):
         """Return the kind of memory that is meant; raise where it is not served."""
         if storage_type is None:
             return self.default_storage
-        who = who or (f"operator {operator!r}: {self.name!r}" if operator else repr(self.name))
+        who = who or self._who(operator)
         storage = MemoryStorageType.of(storage_type, f"{who}: storage_type")
         if storage not in self._serves():
             raise ValueError(

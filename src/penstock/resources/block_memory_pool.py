@@ -81,7 +81,12 @@ class BlockMemoryPool(Allocator):
         return BlockStore(source, self.dev_id, self.announce, limit=self.num_blocks * self.block_size)
 
     def _prepare(self) -> None:
-        self._store(self.storage_type).prepare(self.block_size, self.num_blocks)
+        try:
+            self._store(self.storage_type).prepare(self.block_size, self.num_blocks)
+        except Exception as error:
+            blocks = f"{self.num_blocks} blocks of {size_text(self.block_size)}"
+            self._explain(error, f"{self.name!r}: {blocks}", self.storage_type)
+            raise
 
     def _block_for(self, size: int, storage: MemoryStorageType) -> int:
         return self.block_size

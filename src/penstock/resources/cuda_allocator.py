@@ -22,6 +22,14 @@ class CudaAllocator(Allocator):
         """Return the bytes of memory that it has, in use and idle."""
         return self._store(self._storage(storage_type)).size
 
+    def _warm(self, storage: MemoryStorageType, size: int) -> None:
+        """Make a pool hold memory from the start."""
+        try:
+            self._store(storage).warm(size)
+        except Exception as error:
+            self._explain(error, f"{self.name!r}: an initial size of {size_text(size)}", storage)
+            raise
+
     def _limit_name(self, storage: MemoryStorageType) -> str:
         """Return the name of the argument that limits a kind of memory."""
         return "device_memory_max_size" if storage is MemoryStorageType.DEVICE else "host_memory_max_size"

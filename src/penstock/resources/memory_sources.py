@@ -44,21 +44,21 @@ class DeviceMemory:
     ----------
     device_id
         The device.
-    max_size
-        The size of a pool of its own; 0 means the pool of the device, which all share.
     keep
-        The bytes that a pool of its own keeps when they are freed, instead of giving them back to the device.
+        The bytes that a pool of its own keeps when they are freed, instead of giving them back to the device; None
+        for the pool of the device, which all share. The driver's pool has no limit: the store counts, and memory
+        that is about to be freed may stand beside what replaces it for a moment.
     """
 
     is_stream_ordered = True
 
-    def __init__(self, device_id: int, max_size: int = 0, keep: int = 0) -> None:
+    def __init__(self, device_id: int, keep: int | None = None) -> None:
         self.device = DLDevice(DLDeviceType.CUDA, device_id)
         resource: Any = gpu.DeviceMemoryResource
-        if max_size and gpu.backend() == "cuda":
+        if keep is not None and gpu.backend() == "cuda":
             from cuda.core import DeviceMemoryResourceOptions
 
-            self._resource = resource(device_id, DeviceMemoryResourceOptions(max_size=max_size))
+            self._resource = resource(device_id, DeviceMemoryResourceOptions())
             _keep_freed(self._resource, keep)
         else:
             self._resource = resource(device_id)

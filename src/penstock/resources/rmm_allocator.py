@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RMMAllocator"]
 
+_STEP = 256  # RMM's sizes are multiples of it
+
 
 class RMMAllocator(CudaAllocator):
     """Device and pinned memory of any size, each from a pool with a limit.
@@ -95,12 +97,12 @@ class RMMAllocator(CudaAllocator):
     def _make_store(self, storage: MemoryStorageType) -> BlockStore:
         def source() -> Any:
             checked = memory_source(storage, self.dev_id, repr(self.name))
-            if storage is not MemoryStorageType.DEVICE or gpu.backend() != "cuda":
+            if storage is not MemoryStorageType.DEVICE:
                 return checked
-            initial, most = self.device_memory_initial_size, self.device_memory_max_size
+            most = self.device_memory_max_size
             if self.is_on_rmm:
-                return RMMMemory(self.dev_id, initial, most)
-            return DeviceMemory(self.dev_id, max_size=most, keep=most)
+                return RMMMemory(self.dev_id, self.device_memory_initial_size, most)
+            return DeviceMemory(self.dev_id, keep=most)
 
         is_device = storage is MemoryStorageType.DEVICE
         limit = self.device_memory_max_size if is_device else self.host_memory_max_size
@@ -108,8 +110,8 @@ class RMMAllocator(CudaAllocator):
 
     def _prepare(self) -> None:
         if gpu.backend() != "none":
-            self._store(MemoryStorageType.DEVICE).warm(self.device_memory_initial_size)
-        self._store(MemoryStorageType.HOST).warm(self.host_memory_initial_size)
+            self._warm(MemoryStorageType.DEVICE, self.device_memory_initial_size)
+        self._warm(MemoryStorageType.HOST, self.host_memory_initial_size)
 
 
 class RMMMemory:
@@ -129,7 +131,9 @@ class RMMMemory:
         self.device = DLDevice(DLDeviceType.CUDA, device_id)
         with gpu.on_device(device_id):
             self.resource = rmm.mr.PoolMemoryResource(
-                rmm.mr.CudaMemoryResource(), initial_pool_size=initial, maximum_pool_size=most
+                rmm.mr.CudaMemoryResource(),
+                initial_pool_size=-(-initial // _STEP) * _STEP,
+                maximum_pool_size=-(-most // _STEP) * _STEP,
             )
 
     def allocate(self, size: int, stream: Any) -> RMMBuffer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock import gpu
 from penstock.core.byte_sizes import Size, byte_size
 from penstock.resources.block_store import BlockStore
 from penstock.resources.cuda_allocator import CudaAllocator, check_limits
@@ -58,11 +57,9 @@ class StreamOrderedAllocator(CudaAllocator):
 
     def _make_store(self, storage: MemoryStorageType) -> BlockStore:
         def source() -> Any:
-            checked = memory_source(storage, self.dev_id, repr(self.name))
-            if gpu.backend() != "cuda":
-                return checked
+            memory_source(storage, self.dev_id, repr(self.name))  # raises where there is no such device
             keep = max(self.release_threshold, self.device_memory_initial_size)
-            return DeviceMemory(self.dev_id, max_size=self.device_memory_max_size, keep=keep)
+            return DeviceMemory(self.dev_id, keep=keep)
 
         return BlockStore(
             source,
@@ -73,4 +70,4 @@ class StreamOrderedAllocator(CudaAllocator):
         )
 
     def _prepare(self) -> None:
-        self._store(MemoryStorageType.DEVICE).warm(self.device_memory_initial_size)
+        self._warm(MemoryStorageType.DEVICE, self.device_memory_initial_size)
