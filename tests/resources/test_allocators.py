@@ -131,7 +131,7 @@ class TestWhatKeepsABlock:
             assert store.size <= 16 << 20
         from penstock.gpu import allocation
 
-        assert not allocation.any_in_use()
+        assert not allocation.in_use
 
     def test_an_unbounded_allocator_keeps_no_more_idle_than_was_in_use(self) -> None:
         memory = UnboundedAllocator()

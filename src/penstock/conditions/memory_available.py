@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock.core.byte_sizes import Size, byte_size
@@ -146,6 +145,8 @@ class MemoryAvailableCondition(Condition):
     def _warn(self) -> None:
         if not self._has_warned and self._node is not None:
             self._has_warned = True
+            import logging  # needed only here
+
             logging.getLogger("penstock.memory").warning(
                 "operator %r has waited a second for %s; who holds it? A pool needs a block for each message that "
                 "may wait in a queue, for each operator that works on one or keeps one, and for the next one",

@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 from weakref import ref
 
-__all__ = ["Allocation", "StreamUser", "allocation_at"]
+__all__ = ["Allocation", "StreamUser", "allocation_at", "in_use"]
 
 
 class StreamUser(Protocol):
@@ -69,7 +69,7 @@ class Allocation:
         self._users = users
         self.size = size
         self.address: int = block.address
-        _in_use[self.address] = ref(self)
+        in_use[self.address] = ref(self)
 
     def add_user(self, user: StreamUser) -> None:
         """Note that streams may work on it; may be called from any thread."""
@@ -87,24 +87,19 @@ class Allocation:
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # where __init__ failed, and at the end of the interpreter
-            _in_use.pop(self.address, None)
+            in_use.pop(self.address, None)
             self.pool.give_back(self._block, self._users)
 
     def __repr__(self) -> str:
         return f"<Allocation of {self.size} bytes at {self.address:#x}>"
 
 
-# The allocations that are in use, by address. Exports to other libraries keep an allocation in ways that cannot be
-# followed; their memory begins where the allocation does.
-_in_use: dict[int, ref[Allocation]] = {}
+in_use: dict[int, ref[Allocation]] = {}
+"""The allocations that are in use, by address. Exports to other libraries keep an allocation in ways that cannot be
+followed; their memory begins where the allocation does."""
 
 
 def allocation_at(address: int) -> Allocation | None:
     """Return the allocation in use whose memory begins at an address, or None."""
-    found = _in_use.get(address)
+    found = in_use.get(address)
     return None if found is None else found()
-
-
-def any_in_use() -> bool:
-    """Return whether any allocation is in use."""
-    return bool(_in_use)

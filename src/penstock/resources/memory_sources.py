@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import gpu
-from penstock.core.byte_sizes import size_text
 from penstock.resources.memory_storage_type import MemoryStorageType
 from penstock.tensor import DLDevice, DLDeviceType
 
@@ -174,6 +173,5 @@ def _keep_freed(resource: Any, keep: int) -> None:
     from cuda.bindings import driver
 
     attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-    (status,) = driver.cuMemPoolSetAttribute(resource.handle, attribute, driver.cuuint64_t(keep))
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise RuntimeError(f"the driver refused a release threshold of {size_text(keep)}: {status.name}")
+    # A driver that refuses allocates again what it would have kept, which is slower and nothing else.
+    driver.cuMemPoolSetAttribute(resource.handle, attribute, driver.cuuint64_t(keep))

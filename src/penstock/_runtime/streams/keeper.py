@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._runtime.streams.owners import has_allocations, only_kept, sort_allocations
 from penstock._runtime.streams.watch import Watch, Watched, no_longer_held
+from penstock.gpu.allocation import in_use
 
 if TYPE_CHECKING:
     from penstock.gpu.allocation import StreamUser
@@ -61,7 +62,7 @@ class Keeper:
         received = self.received
         released: list[Any] | None = None
         watched = self.watched
-        if received and has_allocations(received):
+        if in_use and received and has_allocations(received):
             sort_allocations(received, self._user)
         if received:
             if watched and len(received) == 1 and id(received[0]) in watched:

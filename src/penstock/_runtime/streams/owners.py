@@ -34,7 +34,7 @@ from typing import Any
 from weakref import getweakrefcount
 
 from penstock.core.metadata import MetadataDictionary
-from penstock.gpu.allocation import Allocation, StreamUser, allocation_at, any_in_use
+from penstock.gpu.allocation import Allocation, StreamUser, allocation_at, in_use
 
 __all__ = [
     "PLAIN",
@@ -223,7 +223,7 @@ def _device_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
     """Handle CuPy's arrays, and others that speak of CUDA memory."""
     try:
         memory = data.data.mem
-        owners.append((allocation_at(getattr(memory, "ptr", 0)) or memory) if any_in_use() else memory)
+        owners.append((allocation_at(getattr(memory, "ptr", 0)) or memory) if in_use else memory)
     except Exception:  # it has none, or reading it failed
         return _opaque(data, owners) if _is_written_in_python(type(data)) else _leaf(data, owners)
     return ()
@@ -236,7 +236,7 @@ def _numpy_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
         owner = base
         # What lends its memory to an array may have a `base`, too, which means something else.
         base = owner.base if isinstance(owner, sys.modules["numpy"].ndarray) else None
-    owners.append((_allocation_of_numpy(data) or owner) if any_in_use() else owner)
+    owners.append((_allocation_of_numpy(data) or owner) if in_use else owner)
     return list(islice(data.flat, _MOST)) if data.dtype.hasobject else ()
 
 
@@ -259,7 +259,7 @@ def _penstock_tensor(data: Any, owners: list[Any]) -> list[Any]:
 def _torch_tensor(data: Any, owners: list[Any]) -> tuple[Any, ...]:
     try:
         storage = data.untyped_storage()
-        owners.append((allocation_at(storage.data_ptr()) or storage) if any_in_use() else storage)
+        owners.append((allocation_at(storage.data_ptr()) or storage) if in_use else storage)
     except (NotImplementedError, RuntimeError):  # a sparse one, or one of a backend without storage
         owners.append(data)
     return ()
@@ -273,7 +273,7 @@ _ARRAYS = (_torch_tensor, _numpy_array, _device_array)
 
 def has_allocations(owners: list[Any]) -> bool:
     """Return whether any of the owners is an allocation."""
-    return any_in_use() and Allocation in map(type, owners)
+    return Allocation in map(type, owners)
 
 
 def sort_allocations(owners: list[Any], user: StreamUser) -> None:
