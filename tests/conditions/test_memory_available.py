@@ -129,6 +129,30 @@ def test_what_a_condition_found_is_reserved_for_the_operator() -> None:
     assert seen == [(1, SchedulingStatusType.WAIT_TIME, False), 1] * 3
 
 
+def test_an_operator_that_another_run_was_faster_than_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool is shared with a run that takes the block between the look and the reservation."""
+
+    def compose(app: Any) -> None:
+        app.memory, app.taken = pool(app, 1), 0
+        taken: list[Any] = []
+        reserve = MemoryAvailableCondition.reserve
+
+        def slow(self: Any) -> bool:
+            if not app.taken:
+                app.taken += 1
+                taken.append(app.memory.allocate_tensor(1, "u1"))
+                threading.Timer(0.05, taken.clear).start()
+            return reserve(self)
+
+        monkeypatch.setattr(MemoryAvailableCondition, "reserve", slow)
+        app.maker = maker(app, app.memory, 3)
+        app.add_flow(app.maker, Step(app, inputs=["in"], body=lambda s, i, o: i.receive("in"), name="bin"))
+
+    app = App(compose, lambda app: GreedyScheduler(app, clock=RealtimeClock(app)))
+    assert app.run().ended_by is EndedBy.FINISHED
+    assert (app.taken, app.maker.ticks) == (1, 3)
+
+
 def test_what_a_compute_does_not_allocate_is_for_the_others() -> None:
     def compose(app: Any) -> None:
         app.memory = pool(app, 1)

@@ -263,3 +263,58 @@ def _stream() -> Any:
     from penstock import gpu
 
     return gpu.StreamHandle(sim.Device(0).create_stream())
+
+
+def test_a_stream_of_another_device_is_waited_for() -> None:
+    with sim.Machine("h200", devices=2) as machine:
+        from penstock import gpu
+        from penstock.resources import BlockMemoryPool
+
+        sim.Device(1).set_current()
+        other = gpu.StreamHandle(sim.Device(1).create_stream())
+        sim.Device(0).set_current()
+        memory = BlockMemoryPool(None, "host", FRAME, 1)
+        data = memory.allocate_tensor(8, "int64", stream=other)
+        launch(other, 5 * MS, lambda out: write(out, 7), data)
+        del data
+        mine = _stream()
+        data = memory.allocate_tensor(8, "int64", stream=mine)
+        launch(mine, MS, lambda out: write(out, 8), data)
+        machine.sleep(0.1)
+        assert np.asarray(data)[0] == 8
+
+
+def test_a_stream_whose_event_cannot_be_recorded_is_waited_for_by_the_host(
+    machine: sim.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = False
+    original = sim.Stream.record
+
+    def record(self: Any, event: Any = None, options: Any = None) -> Any:
+        return 1 / 0 if fails else original(self, event, options)
+
+    monkeypatch.setattr(sim.Stream, "record", record)
+    memory = pool(blocks=1)
+    stream, other = _stream(), _stream()
+    data = memory.allocate_tensor(8, "int64", stream=stream)
+    write_frame(stream, 5 * MS, data, 1)
+    fails = True
+    del data
+    fails = False
+    memory.allocate_tensor(8, "int64", stream=other)
+    assert machine.now >= 5 * MS
+
+
+def test_a_device_that_fails_ends_the_run_with_its_own_error() -> None:
+    def compose(app: Any) -> None:
+        app.memory = pool(app, 2)
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("mine")
+            data = app.memory.allocate_tensor(8, "int64", stream=stream)
+            launch(stream, MS, lambda out: 1 / 0, data)
+
+        app.add_operator(Step(app, CountCondition(app, 5), app.memory, body=send, name="send"))
+
+    with pytest.raises(Exception, match="division by zero"):
+        run(compose)

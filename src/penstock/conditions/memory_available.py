@@ -118,9 +118,6 @@ class MemoryAvailableCondition(Condition):
 
     def reserve(self) -> bool:
         """Reserve the memory for this thread, which runs the operator next."""
-        if self._store.reserve(self, self._size):
-            return True
-        self._allocator.add_waiter(self)  # and look again: what came back before was not announced
         return self._store.reserve(self, self._size)
 
     def cancel(self) -> None:

@@ -202,8 +202,8 @@ class Condition:
     def reserve(self) -> bool:
         """Take what `check` found, since the operator runs next on this thread; return whether it was still there.
 
-        Called only where `reserves` is set, when every condition of the operator is READY. A condition that returns
-        False calls `notify_scheduler` when there is reason to ask again.
+        Called only where `reserves` is set, when every condition of the operator is READY. If it was not there any
+        more, the conditions are evaluated again.
         """
         return True
 

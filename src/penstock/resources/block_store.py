@@ -208,11 +208,17 @@ class BlockStore:
             idle = [block for blocks in self._idle.values() for block in blocks]
             self._idle.clear()
             self._idle_bytes = 0
+        errors: list[Exception] = []
         for block in idle:
-            self._free(block)
+            try:
+                self._free(block)
+            except Exception as error:  # of a device that failed: the others are freed all the same
+                errors.append(error)
         with self._lock:
             if not self._blocks_in_use and self._is_released:
                 self._close()
+        if errors:
+            raise errors[0]
 
     def __del__(self) -> None:
         # Or the memory would be freed before the work on it.

@@ -30,11 +30,18 @@ class StreamUse:
 
     @classmethod
     def of(cls, stream: Any, device_id: int) -> StreamUse:
-        """Return the use of a stream, given as a handle, a number or an object with ``__cuda_stream__``."""
-        if is_default(stream if isinstance(stream, int) else gpu.StreamHandle(stream)):
-            return cls(default_stream_of(getattr(stream, "device_id", None) or device_id))
-        own = getattr(stream, "stream", stream)
-        found: Any = gpu.Stream.from_handle(int(own)) if isinstance(own, int) else own
+        """Return the use of a stream: a handle, or an object with ``__cuda_stream__``.
+
+        The handle of a default stream does not say whose it is; then it is that of the given device.
+        """
+        handle = stream if isinstance(stream, int) else gpu.StreamHandle(stream)
+        if is_default(handle):
+            own = getattr(stream, "device_id", None)
+            return cls(default_stream_of(device_id if own is None else own))
+        found: Any = getattr(handle, "stream", None)
+        if not isinstance(found, gpu.Stream):  # those of CuPy and PyTorch record events of their own kinds
+            found = gpu.Stream.from_handle(int(handle))
+        device_id = found.device.device_id
         return cls(ManagedStream(found, device_id, partial(create_event, device_id)))
 
 
@@ -67,12 +74,12 @@ class Block:
                 if key in seen or not _is_open(managed):
                     continue
                 seen.add(key)
+                spare = self._spare.get(managed.device_id)
                 try:
-                    spare = self._spare.get(managed.device_id)
                     event = spare.pop() if spare else managed.create_event()
                     managed.record(event)
-                except Exception:  # the stream or its device is gone, and so is its work
-                    continue
+                except Exception:  # in a finalizer nobody would hear of it; the next user does
+                    event = _Unrecorded(managed)
                 self.waits.append((key, event))
 
     def is_free_for(self, key: Key) -> bool:
@@ -87,11 +94,12 @@ class Block:
         """Order a stream, or where it is None the host, after all work on it."""
         waits, self.waits = self.waits, []
         for key, event in waits:
-            if managed is None:
+            if managed is None or type(event) is _Unrecorded:
                 _synchronize(event)
             elif key != key_of(managed):
                 managed.wait(event)
-            self._spare.setdefault(key[0], []).append(event)
+            if type(event) is not _Unrecorded:
+                self._spare.setdefault(key[0], []).append(event)
 
     def memory_bytes(self) -> Any:
         """Return its bytes, where the device is simulated or the memory is the host's."""
@@ -108,6 +116,20 @@ class Block:
         return buffer.from_handle(self.address, size, owner=owner)
 
 
+class _Unrecorded:
+    """Stands for an event that could not be recorded: the host waits for the stream instead."""
+
+    __slots__ = ("_managed",)
+    is_done = False
+
+    def __init__(self, managed: ManagedStream) -> None:
+        self._managed = managed
+
+    def sync(self) -> None:
+        with gpu.on_device(self._managed.device_id):
+            self._managed.stream.sync()
+
+
 def key_of(managed: ManagedStream) -> Key:
     """Return the key of a stream; the default streams of all devices have one handle."""
     return (managed.device_id, 0 if is_default(managed.handle) else int(managed.handle))
@@ -115,7 +137,12 @@ def key_of(managed: ManagedStream) -> Key:
 
 def _is_open(managed: ManagedStream) -> bool:
     """Return whether a stream still exists: at the end of a run its streams are closed, after their work."""
-    return is_default(managed.handle) or bool(int(managed.stream.handle))
+    if is_default(managed.handle):
+        return True
+    try:
+        return bool(int(managed.stream.handle))
+    except Exception:  # it has no handle any more
+        return False
 
 
 def _is_done(event: Any) -> bool:
