@@ -87,7 +87,9 @@ def test_a_block_that_another_thread_holds_wakes_the_operator() -> None:
         threading.Timer(0.05, let_go).start()
 
     app = App(compose, lambda app: EventBasedScheduler(app, clock=RealtimeClock(app)))
-    assert app.run().ended_by is EndedBy.FINISHED
+    outcome = app.run()
+    assert outcome.ended_by is EndedBy.FINISHED
+    assert outcome.seconds < 0.9  # it was woken; its patience is a second
     assert released.is_set()
     assert len(app.taken) == 1
 
@@ -127,6 +129,24 @@ def test_what_a_condition_found_is_reserved_for_the_operator() -> None:
 
     run(compose)
     assert seen == [(1, SchedulingStatusType.WAIT_TIME, False), 1] * 3
+
+
+def test_what_was_allocated_is_reserved_no_more() -> None:
+    seen: list[Any] = []
+
+    def compose(app: Any) -> None:
+        memory = pool(app, 2)
+        other = MemoryAvailableCondition(app, memory, min_blocks=1, name="other")
+
+        def make(self: Any, op_input: Any, op_output: Any) -> None:
+            tensor = memory.allocate_tensor(1, "u1")
+            seen.append((tensor.nbytes, other.check(0)[0]))
+
+        waits = MemoryAvailableCondition(app, memory, min_blocks=1)
+        app.add_operator(Step(app, CountCondition(app, 1), waits, body=make, name="maker"))
+
+    run(compose)
+    assert seen == [(1, SchedulingStatusType.READY)]
 
 
 def test_an_operator_that_another_run_was_faster_than_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
