@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.scheduling.single_threaded import run_single_threaded
     from penstock._runtime.scheduling.workers import run_workers
+    from penstock._runtime.streams.default_stream import default_stream_of, is_default
     from penstock._runtime.streams.fences import Fences, is_complete
     from penstock._runtime.streams.managed_stream import ManagedStream, create_event
     from penstock._runtime.streams.run_streams import source_of
@@ -40,8 +41,10 @@ __all__ = [
     "StreamSource",
     "UnconnectedQueue",
     "create_event",
+    "default_stream_of",
     "is_compiled",
     "is_complete",
+    "is_default",
     "run_single_threaded",
     "run_workers",
     "source_of",
@@ -56,8 +59,10 @@ _MODULES = {
     "StreamSource": "streams.stream_source",
     "UnconnectedQueue": "messages.queue",
     "create_event": "streams.managed_stream",
+    "default_stream_of": "streams.default_stream",
     "is_compiled": "compiled",
     "is_complete": "streams.fences",
+    "is_default": "streams.default_stream",
     "run_single_threaded": "scheduling.single_threaded",
     "run_workers": "scheduling.workers",
     "source_of": "streams.run_streams",

@@ -9,6 +9,7 @@ from penstock.conditions.boolean import BooleanCondition
 from penstock.conditions.count import CountCondition
 from penstock.conditions.downstream import DownstreamMessageAffordableCondition
 from penstock.conditions.expiring import ExpiringMessageAvailableCondition
+from penstock.conditions.memory_available import MemoryAvailableCondition
 from penstock.conditions.message_available import MessageAvailableCondition
 from penstock.conditions.multi_message import (
     MultiMessageAvailableCondition,
@@ -31,6 +32,7 @@ __all__ = [
     "CudaStreamCondition",
     "DownstreamMessageAffordableCondition",
     "ExpiringMessageAvailableCondition",
+    "MemoryAvailableCondition",
     "MessageAvailableCondition",
     "MultiMessageAvailableCondition",
     "MultiMessageAvailableTimeoutCondition",

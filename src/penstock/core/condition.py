@@ -18,6 +18,7 @@ from penstock.core.construction import constructor, refuse_keywords
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.core.protocols import Node, Receiver, Transmitter
+    from penstock.core.resource import Resource
     from penstock.core.spec import ComponentSpec
 
 __all__ = ["Condition", "ConditionType", "SchedulingStatusType"]
@@ -73,6 +74,8 @@ class Condition:
     is_polled_beside: bool = False
     # Whether a run created it for a port that was given no condition.
     is_default: bool = False
+    # Whether it takes something before each compute that others might take as well (`reserve`).
+    reserves: ClassVar[bool] = False
     # The argument that names the port or ports of the condition, if `setup` creates it for a port.
     port_role: ClassVar[str | None] = None
     kinds: ClassVar[dict[ConditionType, type[Condition]]] = {}
@@ -194,6 +197,27 @@ class Condition:
             f"check of condition {self.name!r} ({type(self).__name__}) must return a SchedulingStatusType and a "
             f"time or None, as in (SchedulingStatusType.READY, None), not {answer!r}"
         )
+
+    def reserve(self) -> bool:
+        """Take what `check` found, since the operator runs next on this thread; return whether it was still there.
+
+        Called only where `reserves` is set, when every condition of the operator is READY. If it was not there any
+        more, the conditions are evaluated again.
+        """
+        return True
+
+    def cancel(self) -> None:
+        """Give back what `reserve` took: the operator does not run after all."""
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """The resources that it uses, which a run initializes and releases."""
+        return ()
+
+    @property
+    def starving(self) -> str:
+        """What the operator waits for, where a run that ends with it waiting has not finished; else empty."""
+        return ""
 
     def detach(self) -> None:
         """Leave the run."""

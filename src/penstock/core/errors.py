@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
+    "AllocationError",
     "ConfigError",
     "GraphError",
     "ParameterError",
@@ -50,6 +51,10 @@ class QueueFullError(RuntimeError):
 
 class StreamError(RuntimeError):
     """A stream was used incorrectly."""
+
+
+class AllocationError(MemoryError):
+    """An allocator has too little memory left, or can never serve the request."""
 
 
 class UnorderedStreamWarning(UserWarning):

@@ -1,4 +1,4 @@
-"""The catalogue of resources: clocks, thread pools, streams and slices of a device.
+"""The catalogue of resources: memory, streams and slices of a device, clocks, thread pools.
 
 Each is imported when it is first used, because most programs use none and some import the runtime's streams.
 """
@@ -15,38 +15,59 @@ if TYPE_CHECKING:
     from penstock.core.clock import Clock
     from penstock.core.fragment import Fragment
     from penstock.core.thread_pool import ThreadPool
+    from penstock.resources.allocator import Allocator
+    from penstock.resources.block_memory_pool import BlockMemoryPool
+    from penstock.resources.cuda_allocator import CudaAllocator
     from penstock.resources.cuda_green_context import CudaGreenContext
     from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
     from penstock.resources.cuda_stream_pool import CudaStreamPool
     from penstock.resources.machine_clock import MachineClock
     from penstock.resources.manual_clock import ManualClock
+    from penstock.resources.memory_storage_type import MemoryStorageType
     from penstock.resources.realtime_clock import RealtimeClock
+    from penstock.resources.rmm_allocator import RMMAllocator
+    from penstock.resources.stream_ordered_allocator import StreamOrderedAllocator
     from penstock.resources.synthetic_clock import SyntheticClock
+    from penstock.resources.unbounded_allocator import UnboundedAllocator
 
 __all__ = [
+    "Allocator",
+    "BlockMemoryPool",
     "Clock",
+    "CudaAllocator",
     "CudaGreenContext",
     "CudaGreenContextPool",
     "CudaStreamPool",
     "MachineClock",
     "ManualClock",
+    "MemoryStorageType",
     "OrConditionCombiner",
+    "RMMAllocator",
     "RealtimeClock",
+    "StreamOrderedAllocator",
     "SyntheticClock",
     "ThreadPool",
+    "UnboundedAllocator",
 ]
 
 _MODULES = {
+    "Allocator": "penstock.resources.allocator",
+    "BlockMemoryPool": "penstock.resources.block_memory_pool",
     "Clock": "penstock.core.clock",
+    "CudaAllocator": "penstock.resources.cuda_allocator",
     "CudaGreenContext": "penstock.resources.cuda_green_context",
     "CudaGreenContextPool": "penstock.resources.cuda_green_context_pool",
     "CudaStreamPool": "penstock.resources.cuda_stream_pool",
     "MachineClock": "penstock.resources.machine_clock",
     "ManualClock": "penstock.resources.manual_clock",
+    "MemoryStorageType": "penstock.resources.memory_storage_type",
     "OrConditionCombiner": "penstock.conditions.or_combiner",
+    "RMMAllocator": "penstock.resources.rmm_allocator",
     "RealtimeClock": "penstock.resources.realtime_clock",
+    "StreamOrderedAllocator": "penstock.resources.stream_ordered_allocator",
     "SyntheticClock": "penstock.resources.synthetic_clock",
     "ThreadPool": "penstock.core.thread_pool",
+    "UnboundedAllocator": "penstock.resources.unbounded_allocator",
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name

@@ -157,6 +157,18 @@ class Tensor:
             text += f", stream={int(self.stream):#x}"
         return f"{text}, of {type_name(self.owner)})"
 
+    def __simulated_memory__(self) -> Any:
+        """Return the bytes of a contiguous tensor in simulated memory, for a simulated kernel that is given it."""
+        if not self.is_contiguous():
+            raise ValueError(
+                f"{self._error_prefix()}a simulated kernel takes contiguous tensors, not {self!r}"
+            )
+        from penstock.gpu.sim.memory import host_view  # imported only where something is simulated
+
+        memory = host_view(self.owner)
+        offset = self.data - int(memory.ctypes.data)
+        return memory[offset : offset + self.nbytes]
+
     # The protocols that other libraries use.
 
     def __dlpack_device__(self) -> tuple[int, int]:

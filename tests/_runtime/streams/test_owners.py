@@ -199,11 +199,16 @@ def test_a_walk_that_goes_on_and_on_ends() -> None:
     assert len(found) == 1  # the rest of the chain, as it is
 
 
+class NoStreams:
+    def streams(self) -> list[Any]:
+        return []
+
+
 class Held:
     """What a keeper does with what an operator received."""
 
     def __init__(self) -> None:
-        self.keeper = Keeper(Watch())
+        self.keeper = Keeper(Watch(), NoStreams())
 
     def receive(self, data: Any) -> None:
         add_owners(data, self.keeper.received)
@@ -248,7 +253,7 @@ def test_an_array_that_comes_twice_is_let_go_once() -> None:
 
 def test_operators_that_watch_the_same_array_do_not_hold_it() -> None:
     watch = Watch()
-    keepers = [Keeper(watch) for _ in range(3)]
+    keepers = [Keeper(watch, NoStreams()) for _ in range(3)]
     array = Array()
     died = weakref.finalize(array.data.mem, lambda: None)
     for keeper in keepers:

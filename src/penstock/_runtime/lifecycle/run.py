@@ -153,7 +153,7 @@ class _Life:
             id(engine.scheduler): engine.scheduler,
         }
         for operator in fragment.graph:
-            found.update((id(resource), resource) for resource in operator.resources.values())
+            found.update((id(resource), resource) for resource in _resources_of(operator))
         for resource in found.values():
             self._doing = f"initialize() of resource {resource.name!r}"
             with _phase("initialize", resource):
@@ -275,6 +275,16 @@ class _Life:
         if engine.ended_by:
             return EndedBy(engine.ended_by)
         return EndedBy.STARVED if self._starved else EndedBy.FINISHED
+
+
+def _resources_of(operator: Operator) -> list[Resource]:
+    """Return the resources that an operator was given: as such, as parameters, or through its conditions."""
+    parameters = [getattr(operator, name, None) for name in operator.spec.params]
+    found = [*operator.resources.values(), *(value for value in parameters if isinstance(value, Resource))]
+    for condition in operator.conditions.values():
+        for each in (condition, *condition.terms):
+            found += each.resources
+    return found
 
 
 _LEVELS = {EndedBy.STARVED: "WARNING", EndedBy.FAILED: "ERROR"}

@@ -6,7 +6,8 @@ finished. A run starved if an operator that has not ended
 1. waits for a message at one input (or for a condition) while messages are left at another input, or too few
    messages are at the same input: a join with a source that ended early, a batch that is not full, a feedback loop
    without a first message;
-2. never ran, and waits for a condition, or is in a loop in which no operator ever ran;
+2. never ran, and waits for a condition, or is in a loop in which no operator ever ran; or waits for memory that
+   is not coming back (`Condition.starving`);
 3. waits for room behind an output in a circle of operators that all wait for room.
 
 A message that an operator sent to itself, directly or through others, does not count as left: a loop that carries
@@ -45,14 +46,17 @@ def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
     if not empty and not conditions:
         return _find_circle(node)
     left = _left(node)
-    if not left:
+    starving = any(condition.starving for condition in conditions) and not _full_behind(node)
+    if not left and not starving:
         if node.computes:
             return None
         never_ran = bool(loop) and not any(other.computes for other in loop)
         if empty and not never_ran:
             return None
     waits_for = [Waiting(port, tuple(_states(queues, loop))) for port, queues in empty.items()]
-    waits_for += [Waiting("", reason=f"condition {condition.name!r}") for condition in conditions]
+    waits_for += [
+        Waiting("", reason=condition.starving or f"condition {condition.name!r}") for condition in conditions
+    ]
     return Starved(node.name, node.computes, tuple(waits_for), left)
 
 

@@ -373,7 +373,7 @@ class Engine:
     def admit(self, node: Node) -> bool:
         """Return whether a node without blockers may run now; if not, make sure that it is evaluated again."""
         evaluated = node.evaluated
-        if evaluated is not None:
+        while evaluated is not None:
             status, until = self.evaluate(node)
             if status is not _READY:
                 if status is _WAIT_TIME:
@@ -381,6 +381,9 @@ class Engine:
                     self.timers.arm(evaluated, until)
                     self.timed = True
                 return False
+            # If somebody was faster, whom this run does not know, the conditions are evaluated again.
+            if not evaluated.reserving or evaluated.reserve():
+                break
         room = node.shared_room
         if room is not None:
             reserve(self, room)

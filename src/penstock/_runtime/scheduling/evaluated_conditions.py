@@ -22,25 +22,28 @@ _WAIT_EVENT = SchedulingStatusType.WAIT_EVENT
 class EvaluatedConditions:
     """The conditions of one node that are evaluated before each compute, and what the node waits for.
 
-    `conditions` and `are_polled` are set before the run begins. The rest is changed under the engine's lock, if
-    there is one.
+    `conditions`, `are_polled` and `reserving` are set before the run begins. The rest is changed under the engine's
+    lock, if there is one.
 
     Attributes
     ----------
     are_polled
         Whether any of them, written by a user, can become READY without an announcement.
+    reserving
+        Those that take something before each compute that others might take as well.
     awaits_event
         Whether the node was last found to wait for an announcement.
     wake_at
         The time that the node waits for, if any (`Timers`).
     """
 
-    __slots__ = ("are_polled", "awaits_event", "conditions", "node", "wake_at")
+    __slots__ = ("are_polled", "awaits_event", "conditions", "node", "reserving", "wake_at")
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.conditions: list[Condition] = []
         self.are_polled = False
+        self.reserving: list[Condition] = []
         self.awaits_event = False
         self.wake_at: int | None = None
 
@@ -48,6 +51,17 @@ class EvaluatedConditions:
         """Add a condition."""
         self.conditions.append(condition)
         self.are_polled = self.are_polled or condition.polled
+        if condition.reserves:
+            self.reserving.append(condition)
+
+    def reserve(self) -> bool:
+        """Take what conditions found, for the compute that follows on this thread; return whether all was there."""
+        for place, condition in enumerate(self.reserving):
+            if not condition.reserve():
+                for taken in self.reserving[:place]:
+                    taken.cancel()
+                return False
+        return True
 
     def combine(self, timestamp: int, only_look: bool = False) -> tuple[SchedulingStatusType, int | None]:
         """Evaluate the conditions, and combine their states with AND; with `only_look`, do not change them."""

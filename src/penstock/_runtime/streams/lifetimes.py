@@ -19,6 +19,7 @@ from penstock._runtime.streams.keeper import Keeper
 if TYPE_CHECKING:
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.fences import Fences
+    from penstock._runtime.streams.managed_stream import ManagedStream
     from penstock._runtime.streams.run_streams import RunStreams
 
 __all__ = ["Lifetimes"]
@@ -43,7 +44,7 @@ class Lifetimes:
 
     def __init__(self, run: RunStreams, node: Node) -> None:
         self._node = node
-        self.keeper = Keeper(run.watch)
+        self.keeper = Keeper(run.watch, self)
         self.readers: list[InFlight] = []
         self.full: InFlight | None = None
         limit = node.operator.max_in_flight
@@ -61,6 +62,10 @@ class Lifetimes:
             if reader.fences is fences:
                 return True
         return False
+
+    def streams(self) -> list[ManagedStream]:
+        """Return the streams whose work may read what the operator received; may be called from any thread."""
+        return [reader.fences.stream for reader in tuple(self.readers)]
 
     def end_compute(self) -> None:
         """Keep the frames that the compute received and released until the streams have completed its work."""

@@ -6,7 +6,8 @@ count then shows whether the program still holds the frame (`only_kept`), in any
 
 | an array of | its owner | | --- | --- | | CuPy | ``array.data.mem``, which views and exports share | | PyTorch |
 its storage; PyTorch counts the tensors that share it (`_storage_Use_Count`) | | NumPy | the last ``base`` | |
-penstock (Tensor) | the owner of the array it was made from | | any other library | the array itself, like every
+penstock (Tensor) | the owner of the array it was made from | | any of these, on memory of an allocator | the allocation; it is found by its address where the library hides it |
+| any other library | the array itself, like every
 other object that may free something when it is destroyed |
 
 A received object is walked once, when it is received: afterwards its fields may be replaced and its lists emptied.
@@ -31,8 +32,16 @@ from typing import Any
 from weakref import getweakrefcount
 
 from penstock.core.metadata import MetadataDictionary
+from penstock.gpu.allocation import Allocation, StreamUser, allocation_at, in_use
 
-__all__ = ["PLAIN", "add_owners", "is_shared_elsewhere", "only_kept"]
+__all__ = [
+    "PLAIN",
+    "add_owners",
+    "has_allocations",
+    "is_shared_elsewhere",
+    "only_kept",
+    "sort_allocations",
+]
 
 _MOST = 1024
 _FORGET = 10_000  # the maximum number of cached types, because programs may create types as they run
@@ -211,7 +220,8 @@ def _function(data: Any, owners: list[Any]) -> list[Any]:
 def _device_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
     """Handle CuPy's arrays, and other arrays in CUDA memory."""
     try:
-        owners.append(data.data.mem)
+        memory = data.data.mem
+        owners.append((allocation_at(getattr(memory, "ptr", 0)) or memory) if in_use else memory)
     except Exception:  # it has none, or reading it failed
         return _opaque(data, owners) if _is_written_in_python(type(data)) else _leaf(data, owners)
     return ()
@@ -224,12 +234,20 @@ def _numpy_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
         owner = base
         # An object that lends its memory to an array may also have a `base`, with another meaning.
         base = owner.base if isinstance(owner, sys.modules["numpy"].ndarray) else None
-    owners.append(owner)
+    owners.append((_allocation_of_numpy(data) or owner) if in_use else owner)
     return list(islice(data.flat, _MOST)) if data.dtype.hasobject else ()
+
+
+def _allocation_of_numpy(data: Any) -> Allocation | None:
+    while isinstance(data.base, sys.modules["numpy"].ndarray):
+        data = data.base
+    return allocation_at(data.__array_interface__["data"][0])
 
 
 def _penstock_tensor(data: Any, owners: list[Any]) -> list[Any]:
     found = [data.owner]
+    if type(data.owner) is Allocation:
+        return found
     if not (_kinds.get(type(data.owner)) in _ARRAYS or type(data.owner) in PLAIN):
         # It may export an array other than the one it keeps.
         found += [data._held, data._exporter]
@@ -238,13 +256,39 @@ def _penstock_tensor(data: Any, owners: list[Any]) -> list[Any]:
 
 def _torch_tensor(data: Any, owners: list[Any]) -> tuple[Any, ...]:
     try:
-        owners.append(data.untyped_storage())
+        storage = data.untyped_storage()
+        owners.append((allocation_at(storage.data_ptr()) or storage) if in_use else storage)
     except (NotImplementedError, RuntimeError):  # a sparse tensor, or a backend without storage
         owners.append(data)
     return ()
 
 
 _ARRAYS = (_torch_tensor, _numpy_array, _device_array)
+
+
+# Memory of allocators.
+
+
+def has_allocations(owners: list[Any]) -> bool:
+    """Return whether any of the owners is an allocation."""
+    return Allocation in map(type, owners)
+
+
+def sort_allocations(owners: list[Any], user: StreamUser) -> None:
+    """Remove the allocations from a list of owners, and add the operator that received them to their users."""
+    pools = {}
+    kept: list[Any] = []
+    for owner in owners:
+        if type(owner) is Allocation:
+            owner.add_user(user)
+            pools[id(owner.pool)] = owner.pool
+        else:
+            kept.append(owner)
+    owners[:] = kept
+    owner = None  # or this variable would hold the last one
+    # Those that nobody holds any more have come back: their events are recorded here, where nothing is locked.
+    for pool in pools.values():
+        pool.collect()
 
 
 # Whether the program still holds an owner.

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.gpu.kernels import P
 from penstock.gpu.sim.kernel import Kernel
 from penstock.gpu.sim.launch_config import LaunchConfig, check_limits
-from penstock.gpu.sim.memory import Buffer
+from penstock.gpu.sim.memory import memory_of
 from penstock.gpu.sim.operations import CallHostFunction, RunGrid
 from penstock.gpu.sim.processors import Grid, indices_of
 from penstock.gpu.sim.stream import Stream, stream_of
@@ -101,7 +101,10 @@ def _effect_of(
     if effect is None:
         return None
     # The memory, not the buffer: freeing the buffer does not stop a kernel that was launched.
-    given = [arg._open() if isinstance(arg, Buffer) else arg for arg in args]
+    given = []
+    for arg in args:
+        memory = memory_of(arg)
+        given.append(arg if memory is None else memory)
 
     def apply(grid: Grid) -> None:
         sms = tuple(indices_of(grid.used))

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from penstock.gpu.sim.device_state import DeviceState
     from penstock.gpu.sim.stream import Stream
 
-_CUDA, _CUDA_HOST = 2, 3  # DLPack's device types for device memory and for pinned host memory
+# DLPack's device types for device memory, pinned host memory and managed memory.
+_CUDA, _CUDA_HOST, _CUDA_MANAGED = 2, 3, 13
 
 
 class MemoryResource:
@@ -51,14 +52,25 @@ class LegacyPinnedMemoryResource(MemoryResource):
         return Buffer._create(np.zeros(_checked(size), np.uint8), None, None, self)
 
 
+class ManagedMemoryResource(MemoryResource):
+    """Memory that the host and simulated devices can access; its pages are not simulated."""
+
+    is_host_accessible = True
+
+    def allocate(self, size: int, *, stream: Stream | None = None) -> Buffer:
+        """Allocate a buffer that the host can read through DLPack."""
+        return Buffer._create(np.zeros(_checked(size), np.uint8), None, None, self)
+
+
 class Buffer:
     """A block of simulated memory."""
 
-    __slots__ = ("_device", "_memory", "_queue", "_resource")
+    __slots__ = ("_device", "_memory", "_owner", "_queue", "_resource")
     _device: DeviceState | None
     _queue: StreamQueue | None
     _memory: Bytes | None
     _resource: MemoryResource
+    _owner: object
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise RuntimeError(
@@ -74,7 +86,14 @@ class Buffer:
         self._device = device
         self._queue = queue
         self._resource = resource
+        self._owner = None
         return self
+
+    def _view(self, size: int, owner: object) -> Buffer:
+        """Return a buffer on the first bytes of this one, which frees nothing and keeps its owner alive."""
+        view = Buffer._create(self._open()[:size], self._device, None, self._resource)
+        view._owner = owner
+        return view
 
     @property
     def handle(self) -> int:
@@ -180,7 +199,9 @@ class Buffer:
         return memory.__dlpack__(stream=stream, **kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (_CUDA_HOST, 0) if self._device is None else (_CUDA, self._device.index)
+        if self._device is not None:
+            return (_CUDA, self._device.index)
+        return (_CUDA_MANAGED if isinstance(self._resource, ManagedMemoryResource) else _CUDA_HOST, 0)
 
     def __repr__(self) -> str:
         return f"<Buffer handle={self.handle:#x} size={self.size}>"
@@ -191,9 +212,25 @@ class Buffer:
         return self._memory
 
 
-def host_view(buffer: Buffer) -> Bytes:
-    """Return a view of a simulated buffer's bytes at this moment, as a debugger would show them."""
-    return buffer._open()
+def host_view(buffer: Any) -> Bytes:
+    """Return a view of the bytes of a simulated buffer or tensor at this moment, as a debugger would show them."""
+    found = memory_of(buffer)
+    if found is None:
+        raise TypeError(
+            f"host_view takes a buffer or a tensor of a simulated device, not {type(buffer).__name__}"
+        )
+    return found
+
+
+def memory_of(argument: Any) -> Bytes | None:
+    """Return the bytes of a buffer, or of an object with ``__simulated_memory__``; else None."""
+    if isinstance(argument, Buffer):
+        return argument._open()
+    find = getattr(type(argument), "__simulated_memory__", None)
+    if find is None:
+        return None
+    memory: Bytes = find(argument)
+    return memory
 
 
 def _allocate(device: DeviceState, size: int, queue: StreamQueue, resource: MemoryResource) -> Buffer:

@@ -1,0 +1,316 @@
+"""An exhausted pool is a matter of readiness: an operator waits for memory and is woken when it comes back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from penstock.conditions import CountCondition, MemoryAvailableCondition, OrConditionCombiner
+from penstock.core import Application
+from penstock.core.condition import SchedulingStatusType
+from penstock.core.errors import AllocationError
+from penstock.core.outcome import EndedBy
+from penstock.resources import BlockMemoryPool, RealtimeClock, StreamOrderedAllocator, UnboundedAllocator
+from penstock.schedulers import EventBasedScheduler, GreedyScheduler
+from tests.harness import App, MakeScheduler, Step, run, sink
+
+pytestmark = pytest.mark.usefixtures("machine")
+
+
+def pool(app: Any = None, blocks: int = 2, **settings: Any) -> BlockMemoryPool:
+    return BlockMemoryPool(app, "system", 64, blocks, **settings)
+
+
+def maker(app: Any, memory: Any, count: int, *args: Any, name: str = "maker", **needs: Any) -> Step:
+    """Return an operator that emits tensors of the memory, once there is some."""
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit(memory.allocate_tensor(8, "int64", operator=name), "out")
+
+    waits = MemoryAvailableCondition(app, memory, **(needs or {"min_blocks": 1}))
+    return Step(app, CountCondition(app, count), waits, *args, outputs=["out"], body=make, name=name)
+
+
+def test_an_operator_waits_for_a_block_under_each_scheduler(scheduler: MakeScheduler) -> None:
+    """The queue has room for more than the pool has blocks."""
+
+    def compose(app: Any) -> None:
+        app.memory, app.taken = pool(app, 2), 0
+
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            app.taken += len(op_input.receive("in"))
+
+        def setup(spec: Any) -> None:
+            from penstock.core import ConditionType
+
+            spec.input("in", size=10).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
+
+        app.add_flow(maker(app, app.memory, 50), Step(app, setup=setup, body=take, name="take"))
+
+    app = run(compose, scheduler)
+    assert app.taken == 50
+    assert app.memory.free_blocks == 2
+    assert app.now < 1e9
+
+
+def test_bytes_can_be_waited_for_in_any_allocator(scheduler: MakeScheduler) -> None:
+    def compose(app: Any) -> None:
+        app.taken = []
+        memory = StreamOrderedAllocator(app, 0, 1024, 0)
+        first = maker(app, memory, 10, min_bytes="64B", name="first")
+        second = maker(app, UnboundedAllocator(app), 10, min_bytes=64, name="second")
+        app.add_flow(
+            first, Step(app, inputs=["in"], body=lambda self, i, o: app.taken.append(i.receive("in").nbytes))
+        )
+        app.add_flow(second, sink(app, []))
+
+    assert run(compose, scheduler).taken == [64] * 10
+
+
+def test_a_block_that_another_thread_holds_wakes_the_operator() -> None:
+    """No operator returns the block. The run waits for the thread that does."""
+    released = threading.Event()
+
+    def compose(app: Any) -> None:
+        memory = pool(app, 1)
+        held = [memory.allocate_tensor(8, "int64")]
+
+        def let_go() -> None:
+            held.clear()
+            released.set()
+
+        app.taken = []
+        app.add_flow(maker(app, memory, 1), sink(app, app.taken))
+        threading.Timer(0.05, let_go).start()
+
+    app = App(compose, lambda app: EventBasedScheduler(app, clock=RealtimeClock(app)))
+    outcome = app.run()
+    assert outcome.ended_by is EndedBy.FINISHED
+    assert outcome.seconds < 0.9  # it was woken; its patience is a second
+    assert released.is_set()
+    assert len(app.taken) == 1
+
+
+def test_a_run_whose_memory_never_comes_back_ends_and_says_so(
+    scheduler: MakeScheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    def compose(app: Any) -> None:
+        app.kept = []
+        app.add_flow(maker(app, pool(app, 3, name="frames"), 10), sink(app, app.kept))
+
+    app = App(compose, scheduler)
+    with caplog.at_level(logging.WARNING, "penstock.memory"):
+        outcome = app.run()
+    assert outcome.ended_by is EndedBy.STARVED
+    assert len(app.kept) == 3
+    assert "memory of 'frames' (0 of 3 blocks of 64 B free)" in str(outcome)
+    assert "'maker' has waited a second for memory of 'frames'" in caplog.text
+
+
+def test_what_a_condition_found_is_reserved_for_the_operator() -> None:
+    seen: list[Any] = []
+
+    def compose(app: Any) -> None:
+        memory = pool(app, 1)
+        other = MemoryAvailableCondition(app, memory, min_blocks=1, name="other")
+
+        def make(self: Any, op_input: Any, op_output: Any) -> None:
+            # The block is free, and promised to this operator.
+            seen.append((memory.free_blocks, other.check(0)[0], other.reserve()))
+            with pytest.raises(MemoryError):
+                _on_another_thread(lambda: memory.allocate_tensor(1, "u1"))
+            seen.append(memory.allocate_tensor(1, "u1").nbytes)
+
+        waits = MemoryAvailableCondition(app, memory, min_blocks=1)
+        app.add_operator(Step(app, CountCondition(app, 3), waits, body=make, name="maker"))
+
+    run(compose)
+    assert seen == [(1, SchedulingStatusType.WAIT_TIME, False), 1] * 3
+
+
+def test_what_was_allocated_is_reserved_no_more() -> None:
+    seen: list[Any] = []
+
+    def compose(app: Any) -> None:
+        memory = pool(app, 2)
+        other = MemoryAvailableCondition(app, memory, min_blocks=1, name="other")
+
+        def make(self: Any, op_input: Any, op_output: Any) -> None:
+            tensor = memory.allocate_tensor(1, "u1")
+            seen.append((tensor.nbytes, other.check(0)[0]))
+
+        waits = MemoryAvailableCondition(app, memory, min_blocks=1)
+        app.add_operator(Step(app, CountCondition(app, 1), waits, body=make, name="maker"))
+
+    run(compose)
+    assert seen == [(1, SchedulingStatusType.READY)]
+
+
+def test_an_operator_that_another_run_was_faster_than_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool is shared with a run that takes the block between the look and the reservation."""
+
+    def compose(app: Any) -> None:
+        app.memory, app.taken = pool(app, 1), 0
+        taken: list[Any] = []
+        reserve = MemoryAvailableCondition.reserve
+
+        def slow(self: Any) -> bool:
+            if not app.taken:
+                app.taken += 1
+                taken.append(app.memory.allocate_tensor(1, "u1"))
+                threading.Timer(0.05, taken.clear).start()
+            return reserve(self)
+
+        monkeypatch.setattr(MemoryAvailableCondition, "reserve", slow)
+        app.maker = maker(app, app.memory, 3)
+        app.add_flow(app.maker, Step(app, inputs=["in"], body=lambda s, i, o: i.receive("in"), name="bin"))
+
+    app = App(compose, lambda app: GreedyScheduler(app, clock=RealtimeClock(app)))
+    assert app.run().ended_by is EndedBy.FINISHED
+    assert (app.taken, app.maker.ticks) == (1, 3)
+
+
+def test_what_a_compute_does_not_allocate_is_for_the_others() -> None:
+    def compose(app: Any) -> None:
+        app.memory = pool(app, 1)
+        waits = MemoryAvailableCondition(app, app.memory, min_blocks=1)
+        app.idle = Step(app, CountCondition(app, 5), waits, name="idle")
+        app.add_operator(app.idle)
+        app.add_flow(
+            maker(app, app.memory, 5), Step(app, inputs=["in"], body=lambda s, i, o: i.receive("in"))
+        )
+
+    app = run(compose)
+    assert app.idle.ticks == 5
+    assert app.memory.is_available(64)
+
+
+def test_a_failed_compute_returns_its_reservation() -> None:
+    def compose(app: Any) -> None:
+        app.memory = pool(app, 1)
+        waits = MemoryAvailableCondition(app, app.memory, min_blocks=1)
+
+        def fail(self: Any, op_input: Any, op_output: Any) -> None:
+            raise RuntimeError("on purpose")
+
+        app.add_operator(Step(app, CountCondition(app, 5), waits, body=fail, name="fails"))
+
+    app = App(compose)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        app.run()
+    assert app.memory.is_available(64)
+
+
+def test_it_is_combined_with_other_conditions_by_and() -> None:
+    """A reservation is made only when the operator runs: not while it waits for a message."""
+
+    def compose(app: Any) -> None:
+        app.memory, app.taken = pool(app, 1), []
+
+        def copy(self: Any, op_input: Any, op_output: Any) -> None:
+            del_me = op_input.receive("in")
+            assert del_me == 1
+            op_output.emit(app.memory.allocate_tensor(8, "int64", operator="copy").nbytes, "out")
+
+        waits = MemoryAvailableCondition(app, app.memory, min_blocks=1)
+        copier = Step(app, waits, inputs=["in"], outputs=["out"], body=copy, name="copy")
+        first = maker(app, app.memory, 5)
+        drop = Step(
+            app, inputs=["in"], outputs=["out"], body=lambda s, i, o: o.emit(_drop(i), "out"), name="drop"
+        )
+        app.add_flow(first, drop)
+        app.add_flow(drop, copier)
+        app.add_flow(copier, sink(app, app.taken))
+
+    assert run(compose).taken == [64] * 5
+
+
+def test_it_can_be_one_of_several_terms() -> None:
+    def compose(app: Any) -> None:
+        app.memory = pool(app, 1)
+        held = app.memory.allocate_tensor(1, "u1")
+        app.held = held
+        term = MemoryAvailableCondition(app, app.memory, min_blocks=1)
+        other = CountCondition(app, 3, name="other")
+        either = OrConditionCombiner(app, terms=[term, other])
+        app.step = Step(app, either, CountCondition(app, 2), name="step")
+        app.add_operator(app.step)
+
+    assert run(compose).step.ticks == 2
+
+
+class TestMistakes:
+    def test_neither_or_both_needs(self) -> None:
+        for needs in ({}, {"min_bytes": 1, "min_blocks": 1}):
+            with pytest.raises(
+                ValueError, match=r"'memory_available_condition' takes min_bytes or min_blocks"
+            ):
+                MemoryAvailableCondition(None, pool(), **needs)
+
+    def test_no_allocator(self) -> None:
+        for wrong in (None, RealtimeClock(), 3):
+            with pytest.raises(TypeError, match="allocator must be an Allocator, such as a BlockMemoryPool"):
+                MemoryAvailableCondition(None, wrong, min_blocks=1)  # type: ignore[arg-type]
+
+    def test_more_than_there_will_ever_be(self) -> None:
+        with pytest.raises(AllocationError, match=r"waits for 3 blocks, and 'p' has 2; raise num_blocks"):
+            MemoryAvailableCondition(None, pool(name="p"), min_blocks=3)
+        with pytest.raises(AllocationError, match=r"waits for 65 B .* raise block_size to at least 65"):
+            MemoryAvailableCondition(None, pool(), min_bytes=65)
+        with pytest.raises(AllocationError, match=r"device_memory_max_size is 16 MB"):
+            MemoryAvailableCondition(None, StreamOrderedAllocator(), min_bytes="17MB")
+
+    def test_blocks_where_there_are_none(self) -> None:
+        with pytest.raises(
+            ValueError, match=r"'unbounded_allocator' has no blocks of a fixed size; give min_bytes"
+        ):
+            MemoryAvailableCondition(None, UnboundedAllocator(), min_blocks=1)
+
+    def test_sizes_that_are_none(self) -> None:
+        with pytest.raises(ValueError, match="min_blocks must be an int of at least 1, not 0"):
+            MemoryAvailableCondition(None, pool(), min_blocks=0)
+        with pytest.raises(ValueError, match="min_bytes must be a size such as"):
+            MemoryAvailableCondition(None, pool(), min_bytes="much")
+
+
+def test_it_is_made_from_a_file(tmp_path: Any) -> None:
+    class FromFile(Application):
+        def compose(self) -> None:
+            self.memory = BlockMemoryPool(self, **self.kwargs("memory"))
+            self.waits = MemoryAvailableCondition(self, self.memory, self.from_config("waits"))
+            self.add_operator(Step(self, CountCondition(self, 1), self.waits, name="step"))
+            self.scheduler(GreedyScheduler(self))
+
+    file = tmp_path / "app.yaml"
+    file.write_text(
+        "memory:\n  storage_type: system\n  block_size: 1KB\n  num_blocks: 2\nwaits:\n  min_bytes: 0.5KB\n"
+    )
+    app = FromFile([])
+    app.config(str(file))
+    app.run()
+    assert app.waits.min_bytes == 512
+    assert (app.memory.block_size, app.memory.num_blocks) == (1024, 2)
+
+
+def _on_another_thread(action: Any) -> None:
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            action()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _drop(op_input: Any) -> int:
+    op_input.receive("in")
+    return 1

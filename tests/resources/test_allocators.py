@@ -1,0 +1,318 @@
+"""Allocators: memory as tensors and as pointers, what keeps it, what it costs to ask for too much."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import gpu
+from penstock.core.errors import AllocationError
+from penstock.gpu import sim
+from penstock.resources import (
+    Allocator,
+    BlockMemoryPool,
+    CudaAllocator,
+    MemoryStorageType,
+    RMMAllocator,
+    StreamOrderedAllocator,
+    UnboundedAllocator,
+)
+from penstock.tensor import DLDeviceType, TensorError
+
+KINDS = list(MemoryStorageType)
+DEVICE_TYPES = {
+    MemoryStorageType.HOST: DLDeviceType.CUDA_HOST,
+    MemoryStorageType.DEVICE: DLDeviceType.CUDA,
+    MemoryStorageType.SYSTEM: DLDeviceType.CPU,
+    MemoryStorageType.CUDA_MANAGED: DLDeviceType.CUDA_MANAGED,
+}
+
+pytestmark = pytest.mark.usefixtures("machine")
+
+
+def pool(blocks: int = 2, kind: Any = "host", size: Any = 1024, **settings: Any) -> BlockMemoryPool:
+    return BlockMemoryPool(None, kind, size, blocks, **settings)
+
+
+class TestTensors:
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("make", [UnboundedAllocator, lambda: None])
+    def test_each_kind_of_memory_is_served(self, kind: MemoryStorageType, make: Any) -> None:
+        memory = make() or pool(kind=kind)
+        tensor = memory.allocate_tensor((3, 4), np.float32, kind)
+        assert tensor.device.device_type == DEVICE_TYPES[kind]
+        assert (tensor.shape, tensor.strides, tensor.dtype) == ((3, 4), (16, 4), np.float32)
+        assert tensor.data
+        assert not tensor.is_readonly
+
+    @pytest.mark.parametrize("kind", ["host", 2, MemoryStorageType.CUDA_MANAGED])
+    def test_memory_of_the_host_is_written_through_numpy(self, kind: Any) -> None:
+        tensor = UnboundedAllocator().allocate_tensor((2, 3), "int16", kind)
+        np.asarray(tensor)[:] = [[1, 2, 3], [4, 5, 6]]
+        assert np.from_dlpack(tensor).tolist() == [[1, 2, 3], [4, 5, 6]]
+
+    @pytest.mark.parametrize("dtype", ["u1", "bool", np.complex64, float, "bfloat16", np.dtype("<i8")])
+    def test_any_element_type_that_a_tensor_can_have(self, dtype: Any) -> None:
+        pytest.importorskip("ml_dtypes")
+        tensor = UnboundedAllocator().allocate_tensor(5, dtype, "system")
+        assert tensor.shape == (5,)
+        assert tensor.nbytes == 5 * tensor.itemsize
+
+    @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), 7])
+    def test_odd_shapes(self, shape: Any) -> None:
+        tensor = UnboundedAllocator().allocate_tensor(shape, "f4", "system")
+        assert np.asarray(tensor).shape == (shape if isinstance(shape, tuple) else (shape,))
+
+    def test_shapes_and_types_that_are_none(self) -> None:
+        memory = UnboundedAllocator()
+        with pytest.raises(TensorError, match=r"operator 'op': 'unbounded_allocator' .* shape is \(-1, 3\)"):
+            memory.allocate_tensor((-1, 3), "u1", operator="op")
+        with pytest.raises(TensorError, match="'unbounded_allocator' cannot allocate .* unsupported dtype"):
+            memory.allocate_tensor(3, "text")
+        with pytest.raises(TensorError, match="'float' object cannot be interpreted as an integer"):
+            memory.allocate_tensor((1.5,), "u1")
+        assert memory.shortage().startswith("0 B")
+
+    def test_a_kernel_takes_a_tensor_and_its_buffer(self, machine: sim.Machine) -> None:
+        tensor = UnboundedAllocator().allocate_tensor(4, "int32")
+        stream = sim.Device(0).create_stream()
+        config = sim.LaunchConfig(grid=1, block=32)
+        sim.launch(stream, config, sim.Kernel("fill", 0.001, lambda out: out.fill(1)), tensor)
+        double = sim.Kernel("double", 0.001, lambda out: np.multiply(out, 2, out=out))
+        sim.launch(stream, config, double, tensor.owner.buffer)
+        stream.sync()
+        assert sim.host_view(tensor).tolist() == [2] * 16
+
+
+class TestWhatKeepsABlock:
+    def test_a_view_an_export_and_their_views(self) -> None:
+        torch = pytest.importorskip("torch")
+        memory = pool(1)
+        for hold in (
+            lambda tensor: np.asarray(tensor)[2:4],
+            lambda tensor: np.from_dlpack(tensor).T,
+            lambda tensor: torch.from_dlpack(tensor)[3:],
+            lambda tensor: torch.from_numpy(np.asarray(tensor)),
+            lambda tensor: tensor.__dlpack__(),
+            lambda tensor: tensor.__copy__(),
+            lambda tensor: tensor.owner.buffer,
+        ):
+            tensor = memory.allocate_tensor(10, "u1")
+            held = hold(tensor)
+            del tensor
+            assert memory.free_blocks == 0
+            del held
+            gc.collect()
+            assert memory.free_blocks == 1
+
+    def test_a_frame_of_an_exception_holds_it_only_as_long(self) -> None:
+        memory = pool(1)
+
+        def fail() -> None:
+            _tensor = memory.allocate_tensor(1, "u1")
+            raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            fail()
+        gc.collect()
+        assert memory.free_blocks == 1
+
+    def test_many_allocations_leak_nothing(self) -> None:
+        for memory in (pool(2), UnboundedAllocator(), RMMAllocator(), StreamOrderedAllocator()):
+            kind = memory.default_storage
+            for number in range(2000):
+                memory.allocate_tensor(number % 900 + 1, "u1")
+            store = memory._store(kind)
+            assert store.in_use == (0, 0)
+            assert store.size <= 16 << 20
+        from penstock.gpu import allocation
+
+        assert not allocation.in_use
+
+    def test_an_unbounded_allocator_keeps_no_more_idle_than_was_in_use(self) -> None:
+        memory = UnboundedAllocator()
+        for size in range(1, 400):
+            memory.allocate_tensor(size * 512, "u1", "system")
+        assert memory._store(MemoryStorageType.SYSTEM).size <= 2 * 400 * 512
+
+    def test_frames_of_one_size_share_their_memory(self) -> None:
+        memory = UnboundedAllocator()
+        assert len({memory.allocate_tensor(100, "u1", "system").data for _ in range(10)}) == 1
+
+
+class TestTooMuch:
+    def test_an_exhausted_pool_names_operator_size_what_is_left_and_the_remedy(self) -> None:
+        memory = pool(2, name="frames")
+        held = [memory.allocate_tensor(1, "u1") for _ in range(2)]
+        with pytest.raises(AllocationError) as caught:
+            memory.allocate_tensor((10, 10), "u1", operator="camera")
+        text = str(caught.value)
+        for part in ("operator 'camera': 'frames'", "100 B", "0 of 2 blocks of 1 KB free"):
+            assert part in text
+        for remedy in ("MemoryAvailableCondition(fragment, allocator, min_blocks=1)", "raise num_blocks"):
+            assert remedy in text
+        del held
+
+    def test_a_request_larger_than_a_block(self) -> None:
+        with pytest.raises(MemoryError) as caught:
+            pool(2, name="frames").allocate_tensor(2000, "u1", operator="camera")
+        text = str(caught.value)
+        assert "operator 'camera': 'frames' cannot allocate 1.953 KB (2000 bytes) of HOST memory" in text
+        assert "2 of 2 blocks of 1 KB free" in text
+        assert "raise block_size to at least 2000" in text
+
+    @pytest.mark.parametrize("make", [RMMAllocator, StreamOrderedAllocator])
+    def test_limits_in_bytes(self, make: Any) -> None:
+        memory: CudaAllocator = make(None, "1MB", "2MB", name="bytes")
+        assert memory.pool_size() == 0
+        first = memory.allocate_tensor(3 << 19, "u1")
+        assert memory.pool_size("device") == 3 << 19
+        assert not memory.is_available(1 << 20)
+        assert memory.is_available(1 << 19)
+        with pytest.raises(
+            AllocationError,
+            match=r"'op': 'bytes' has too little .* 1 MB: 512 KB of 2 MB left.*min_bytes=1048576",
+        ):
+            memory.allocate_tensor(1 << 20, "u1", operator="op")
+        with pytest.raises(
+            AllocationError, match=r"cannot allocate 3 MB .* device_memory_max_size is 2 MB.*raise"
+        ):
+            memory.allocate_tensor(3 << 20, "u1")
+        del first
+        # Idle memory of another size makes room.
+        assert memory.allocate_tensor(2 << 20, "u1").nbytes == memory.pool_size() == 2 << 20
+
+    def test_a_device_with_too_little_memory(self) -> None:
+        with pytest.raises(AllocationError, match=r"'unbounded_allocator': 1 TB is more DEVICE memory than"):
+            UnboundedAllocator().allocate_tensor(1 << 40, "u1")
+
+    def test_a_pool_that_the_device_has_no_room_for_fails_when_the_run_starts(self) -> None:
+        memory = pool(2, "device", "200GB")
+        with pytest.raises(
+            AllocationError, match=r"'block_memory_pool': 2 blocks of 200 GB is more DEVICE memory"
+        ):
+            memory.initialize()
+        assert memory._runs == 0
+
+    def test_kinds_of_memory_that_are_not_served(self) -> None:
+        with pytest.raises(
+            ValueError, match=r"operator 'op': 'block_memory_pool' .* serves 'HOST' memory, not 'DEVICE'"
+        ):
+            pool().allocate_tensor(1, "u1", "device", operator="op")
+        with pytest.raises(ValueError, match=r"StreamOrderedAllocator\) serves 'DEVICE' memory, not 'HOST'"):
+            StreamOrderedAllocator().allocate_tensor(1, "u1", MemoryStorageType.HOST)
+        with pytest.raises(ValueError, match=r"must be one of 'HOST', .*did you mean 'DEVICE'"):
+            pool(kind="devise")
+        with pytest.raises(ValueError, match=r"must be one of 0 \(HOST\), 1 \(DEVICE\)"):
+            pool(kind=7)
+        with pytest.raises(TypeError, match="must be a MemoryStorageType, its name or its number"):
+            pool(kind=None)
+
+
+class TestArguments:
+    def test_defaults_are_those_of_the_reference(self) -> None:
+        rmm, ordered = RMMAllocator(), StreamOrderedAllocator()
+        assert rmm.name == "rmm_pool"
+        assert (rmm.device_memory_initial_size, rmm.device_memory_max_size) == (8 << 20, 16 << 20)
+        assert (rmm.host_memory_initial_size, rmm.host_memory_max_size) == (8 << 20, 16 << 20)
+        assert (ordered.name, ordered.release_threshold) == ("stream_ordered_allocator", 4 << 20)
+        assert UnboundedAllocator().name == "unbounded_allocator"
+        assert pool().name == "block_memory_pool"
+        assert [kind.value for kind in MemoryStorageType] == [0, 1, 2, 3]
+        assert issubclass(RMMAllocator, CudaAllocator)
+        assert issubclass(CudaAllocator, Allocator)
+        assert isinstance(ordered, CudaAllocator)
+        assert (pool().block_size, rmm.block_size) == (1024, 1)
+
+    def test_mistakes(self) -> None:
+        with pytest.raises(ValueError, match="'p': num_blocks must be an int of at least 1, not 0"):
+            pool(0, name="p")
+        with pytest.raises(ValueError, match="'block_memory_pool': block_size must be at least 1 B, not 0"):
+            pool(size=0)
+        with pytest.raises(ValueError, match="dev_id must be the number of a device"):
+            pool(dev_id=-1)
+        with pytest.raises(
+            ValueError, match=r"initial_size \(8 MB\) is more than device_memory_max_size \(4 MB\)"
+        ):
+            RMMAllocator(None, "8MB", "4MB")
+        with pytest.raises(
+            ValueError, match=r"initial_size \(8 MB\) is more than host_memory_max_size \(4 MB\)"
+        ):
+            RMMAllocator(None, host_memory_max_size="4MB")
+        with pytest.raises(ValueError, match="'unbounded_allocator' is on device 3, and there are 1"):
+            UnboundedAllocator(None, dev_id=3).allocate_tensor(1, "u1")
+
+
+class TestPointers:
+    def test_memory_stays_until_it_is_freed(self) -> None:
+        memory = pool(1)
+        pointer = memory.allocate(100, MemoryStorageType.HOST)
+        assert memory.free_blocks == 0
+        assert not memory.is_available(1)
+        memory.free(pointer)
+        assert memory.is_available(1)
+
+    def test_a_pointer_is_freed_once_and_by_its_own_allocator(self) -> None:
+        first, second = pool(name="first"), pool(name="second")
+        pointer = first.allocate(1)
+        with pytest.raises(ValueError, match=rf"'second' cannot free {pointer:#x}: it did not come from"):
+            second.free(pointer)
+        first.free(pointer)
+        with pytest.raises(ValueError, match="'first' cannot free .*: it was freed before"):
+            first.free(pointer)
+        with pytest.raises(ValueError, match="'first' cannot free 0x0: it did not come from"):
+            first.free(0)
+        tensor = first.allocate_tensor(1, "u1")
+        with pytest.raises(ValueError, match="cannot free"):
+            first.free(tensor.data)
+
+    def test_sizes_that_are_none(self) -> None:
+        for size in (0, -1):
+            with pytest.raises(ValueError, match="must be at least 1 byte"):
+                pool().allocate(size)
+        assert not pool().is_available(4096)
+
+
+def test_threads_share_a_pool() -> None:
+    memory = pool(12, "system")  # a thread has two for a moment: the last one, and the next
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for _ in range(500):
+                array = np.asarray(memory.allocate_tensor(8, "int64"))
+                array[:] = number
+                assert (array == number).all()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert memory.free_blocks == 12
+
+
+def test_a_block_dropped_by_the_collector_comes_back() -> None:
+    memory = pool(1)
+    cycle: list[Any] = [memory.allocate_tensor(1, "u1")]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    assert memory.free_blocks == 1
+
+
+def test_a_block_may_be_dropped_while_the_simulation_is_locked(machine: sim.Machine) -> None:
+    """A finalizer runs at any line. The event is recorded later then."""
+    memory = pool(1, "device")
+    stream = gpu.StreamHandle(sim.Device(0).create_stream())
+    tensor = memory.allocate_tensor(1, "u1", stream=stream)
+    with machine.timeline.lock:
+        del tensor
+    assert memory.free_blocks == 1
