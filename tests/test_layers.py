@@ -23,6 +23,8 @@ LAYERS = {
     "conditions": {"gpu", "core", "_runtime"},
     "schedulers": {"core", "_runtime"},
     "resources": {"gpu", "core", "_runtime", "conditions"},
+    "inference": {"gpu", "tensor", "core"},
+    "operators": {"gpu", "tensor", "core", "_runtime", "inference"},
     "testing": {"gpu", "core", "_runtime", "schedulers", "resources"},
     "cli": {"version", "gpu", "_runtime"},
     "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources"},
