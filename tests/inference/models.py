@@ -24,7 +24,10 @@ def save(
 ) -> str:
     """Write an ONNX model; inputs and outputs are names with a type and a shape."""
     infos = [
-        [helper.make_tensor_value_info(name, getattr(TensorProto, kind), shape) for name, (kind, shape) in part.items()]
+        [
+            helper.make_tensor_value_info(name, getattr(TensorProto, kind), shape)
+            for name, (kind, shape) in part.items()
+        ]
         for part in (inputs, outputs)
     ]
     values = [numpy_helper.from_array(value, name) for name, value in (constants or {}).items()]

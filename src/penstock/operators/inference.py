@@ -158,6 +158,9 @@ class InferenceOp(Operator):
         self._threads: Executor | None = None
         self._frame = 0
         super().__init__(fragment, *args, name=name, **kwargs)
+        self.in_tensor_names = self.in_tensor_names or []
+        self.out_tensor_names = self.out_tensor_names or []
+        self.trt_opt_profile = self.trt_opt_profile or {}
         allocator = self.allocator
         if isinstance(allocator, Resource) and all(allocator is not one for one in self.resources.values()):
             self.add_arg(allocator)  # so that it is prepared for the run
@@ -174,9 +177,9 @@ class InferenceOp(Operator):
             spec.param(required)
         for maps in ("device_map", "dla_core_map", "temporal_map", "activation_map", "backend_map"):
             spec.param(maps, {})
-        spec.param("in_tensor_names", [])
-        spec.param("out_tensor_names", [])
-        spec.param("trt_opt_profile", {})
+        # None stands for an empty one: a default of that type would refuse what older files give.
+        for flexible in ("in_tensor_names", "out_tensor_names", "trt_opt_profile"):
+            spec.param(flexible, None)
         for flag in ("infer_on_cpu", "dynamic_input_dims", "enable_fp16", "is_engine_path"):
             spec.param(flag, False)
         for flag in ("parallel_inference", "input_on_cuda", "output_on_cuda", "transmit_on_cuda"):
@@ -328,8 +331,8 @@ class InferenceOp(Operator):
                     where = f"operator {self.name!r}, input {_RECEIVERS!r}: model {running.setting.name!r}"
                     if name not in arrays:
                         raise InferenceError(
-                            f"{where} needs the tensor {name!r}, and the {len(messages)} messages brought "
-                            f"{choices(arrays, name)}; name it so in the sender, or change pre_processor_map"
+                            f"{where} needs the tensor {name!r}; the messages have {choices(arrays, name)}. Name "
+                            "it so in the sender, or change pre_processor_map"
                         )
                     if name in twice:
                         raise InferenceError(
