@@ -11,29 +11,9 @@ import pytest
 from penstock.operators import InferenceOp
 from penstock.testing import run_operator
 from tests.inference import models
+from tests.operators.inference_runs import inference, one_model, values
 
 pytest.importorskip("onnxruntime")
-
-
-def inference(*streams: list[Any], specs: list[Any] | None = None, **parameters: Any) -> list[Any]:
-    """Run an InferenceOp on the messages of each connection, and return what it sent."""
-    inputs: dict[str, Any] = {"receivers": list(streams)}
-    if specs is not None:
-        inputs["model_activation_specs"] = specs
-    parameters.setdefault("backend", "onnxrt")
-    return run_operator(InferenceOp, inputs=inputs, **parameters)["transmitter"]
-
-
-def one_model(path: str, inputs: Any = ("x",), outputs: Any = ("y",)) -> dict[str, Any]:
-    return {
-        "model_path_map": {"m": path},
-        "pre_processor_map": {"m": list(inputs)},
-        "inference_map": {"m": list(outputs)},
-    }
-
-
-def values(*numbers: float) -> np.ndarray:
-    return np.array(numbers, np.float32)
 
 
 def test_a_model_runs_on_each_message(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from penstock.operators import InferenceOp
 from penstock.resources import CudaStreamPool
 from tests.harness import MS, MakeScheduler, Step, launch, run
 from tests.inference import models
-from tests.operators.test_inference import one_model
+from tests.operators.inference_runs import one_model
 
 pytest.importorskip("onnxruntime")
 
@@ -272,7 +272,7 @@ def test_models_run_on_the_stream_of_the_pool_they_are_given(tmp_path: Path) -> 
 
 
 def test_host_data_stays_on_the_host_and_asks_for_no_stream(tmp_path: Path, machine: sim.Machine) -> None:
-    from tests.operators.test_inference import inference, values
+    from tests.operators.inference_runs import inference, values
 
     (sent,) = inference([values(1, 2, 3)], **one_model(models.scaling(tmp_path)))
     assert sent["y"].device.is_host

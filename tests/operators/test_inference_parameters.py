@@ -14,7 +14,7 @@ from penstock import Application
 from penstock.core.errors import ParameterError
 from penstock.operators import InferenceOp
 from tests.inference import models
-from tests.operators.test_inference import inference, one_model, values
+from tests.operators.inference_runs import inference, one_model, values
 
 pytest.importorskip("onnxruntime")
 

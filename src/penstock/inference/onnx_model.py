@@ -121,7 +121,7 @@ class OnnxModel(Model):
     def _report(self, found: list[str], options: ModelOptions, wants_tensorrt: bool) -> None:
         """Log, once, what runs models in place of what was asked for."""
         if wants_tensorrt and found[0] != TENSORRT:
-            why = "this ONNX Runtime has no TensorRT" if options.on_gpu else "no GPU is used"
+            why = "TensorRT is not available" if options.on_gpu else "no GPU is used"
             half = "; enable_fp16 has no effect" if options.fp16 else ""
             tell_once(f"backend 'trt' runs on {self.runtime}: {why}{half}")
         elif options.on_gpu and self.device_id is None:
