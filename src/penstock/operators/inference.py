@@ -233,6 +233,8 @@ class InferenceOp(Operator):
         self._frame = 0
         self._memory = DeviceMemory() if self.allocator is None else self.allocator
         self._has_gpu = gpu.backend() == "cuda"
+        source = source_of(self)
+        self._device_id = 0 if source is None else source.dev_id
         self._is_parallel = self.parallel_inference and len(self._models) > 1
         try:
             for running in self._models:
@@ -244,11 +246,12 @@ class InferenceOp(Operator):
             from concurrent.futures import ThreadPoolExecutor
 
             # The thread that computes runs a model, too.
-            self._threads = ThreadPoolExecutor(len(self._models) - 1, f"{self.name} model")
+            self._threads = ThreadPoolExecutor(
+                len(self._models) - 1, f"{self.name} model", self._make_device_current
+            )
 
     def _options(self, setting: ModelSetting) -> ModelOptions:
-        source = source_of(self)
-        device_id = 0 if source is None else source.dev_id
+        device_id = self._device_id
         if self._has_gpu and setting.device_id not in (None, device_id):
             raise InferenceError(
                 f"operator {self.name!r}: device_map puts model {setting.name!r} on GPU {setting.device_id}, and "
@@ -267,6 +270,11 @@ class InferenceOp(Operator):
                     "max_size by the number of models"
                 )
         return ModelOptions(on_gpu, device_id, stream, self.enable_fp16, setting.dla_core)
+
+    def _make_device_current(self) -> None:
+        """Make the operator's device current on a thread of its own."""
+        if self._has_gpu:
+            gpu.Device(self._device_id).set_current()
 
     def stop(self) -> None:
         """Release the models and the threads."""
