@@ -14,6 +14,8 @@ MODULES = {
     "conditions": "penstock.conditions",
     "resources": "penstock.resources",
     "schedulers": "penstock.schedulers",
+    "operators": "penstock.operators",
+    "inference": "penstock.inference",
     "tensor": "penstock.tensor",
     "gpu": "penstock.gpu",
     "sim": "penstock.gpu.sim",

@@ -89,7 +89,7 @@ def run_models(
             app,
             name="net",
             backend="onnxrt",
-            model_path_map={name: "file" for name in names},
+            model_path_map=dict.fromkeys(names, "file"),
             pre_processor_map={name: ["x"] for name in names},
             inference_map={name: [name] for name in names},
             cuda_stream_pool=CudaStreamPool(app, max_size=streams) if streams else None,

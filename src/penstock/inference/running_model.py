@@ -14,7 +14,7 @@ from penstock.inference.model import Model, ModelOptions
 from penstock.inference.placement import host_array, in_shape, simulated_view
 from penstock.inference.settings import ModelSetting, Profile, read_profile
 from penstock.inference.tensor_spec import TensorSpec, shape_text
-from penstock.tensor import Tensor, as_tensor
+from penstock.tensor import DLDataType, Tensor, as_tensor
 
 if TYPE_CHECKING:
     from penstock.gpu import StreamHandle
@@ -49,6 +49,7 @@ class RunningModel:
     """
 
     __slots__ = (
+        "_described",
         "_first_shapes",
         "_likes",
         "_may_change_shapes",
@@ -74,6 +75,8 @@ class RunningModel:
         # The shape of each input, as the model takes it: in this frame, and in the first.
         self._shapes: list[Shape] = []
         self._first_shapes: list[Shape] = []
+        # The shape and type of each input of the last frame that fitted.
+        self._described: list[tuple[Shape, DLDataType]] = []
         # Tensors like the outputs, by the shapes of the inputs, where only a run shows them.
         self._likes: dict[tuple[Shape, ...], list[Tensor]] = {}
 
@@ -120,6 +123,7 @@ class RunningModel:
         self.is_active = self.setting.is_active
         self.results = []
         self._first_shapes = []
+        self._described = []
         self._likes = {}
         if model is not None:
             model.close()
@@ -128,6 +132,9 @@ class RunningModel:
 
     def fit(self, tensors: Mapping[str, Tensor]) -> None:
         """Compare the tensors of a frame with the model's inputs; raise if one does not fit."""
+        described = [(tensors[name].shape, tensors[name].dl_dtype) for name in self.setting.inputs]
+        if described == self._described:
+            return  # as in the frame before
         shapes: list[Shape] = []
         for place, (name, spec) in enumerate(zip(self.setting.inputs, self.model.inputs, strict=True)):
             tensor = tensors[name]
@@ -150,6 +157,7 @@ class RunningModel:
                 "set dynamic_input_dims=True if shapes may change"
             )
         self._shapes = shapes
+        self._described = described
 
     def _where(self, tensor: str) -> str:
         return f"operator {self._operator!r}: model {self.setting.name!r}: the tensor {tensor!r}"

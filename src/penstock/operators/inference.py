@@ -54,17 +54,13 @@ class _ActivationSpec:
 class InferenceOp(Operator):
     """Runs one or more models on the tensors that it receives, and emits their outputs in one message.
 
-    ==================  =======================================================================================
-    port
-    ==================  =======================================================================================
-    in ``receivers``    any number of connections; the tensors are found by name in all their messages. A single
-                        unnamed tensor is taken for the only input that the models have.
-    in
-    ``model_activation  a list of ``InferenceOp.ActivationSpec(model_name, active)``, which hold from then on;
-    _specs``            it may stay unconnected
-    out                 a TensorMap of all outputs
-    ``transmitter``
-    ==================  =======================================================================================
+    Ports:
+
+    - in ``receivers``, for any number of connections: the tensors are found by name in all their messages. A single
+      unnamed tensor is taken for the only one that the models need.
+    - in ``model_activation_specs``, which may stay unconnected: a list of
+      ``InferenceOp.ActivationSpec(model_name, active)``, which hold from then on.
+    - out ``transmitter``: a TensorMap of all outputs.
 
     A tensor must have the type of the model's input, and its shape. Axes of extent 1 may be missing or too many, so
     that a frame (H, W, C) fits a model that takes (1, H, W, C).
@@ -196,8 +192,7 @@ class InferenceOp(Operator):
         settings = read_settings(owner, {name: getattr(self, name) for name in self.spec.params})
         self._check_flags(owner, settings)
         self._models = [RunningModel(setting, self.name, self.dynamic_input_dims) for setting in settings]
-        outputs = [name for setting in settings for name in setting.outputs]
-        self._sent = read_names(owner, "out_tensor_names", self.out_tensor_names) or outputs
+        self._sent = read_names(owner, "out_tensor_names", self.out_tensor_names) or None
         inputs = {name for setting in settings for name in setting.inputs}
         self._only_input = inputs.pop() if len(inputs) == 1 else None
 
@@ -299,10 +294,11 @@ class InferenceOp(Operator):
             for running in due:
                 running.fit(tensors)
             self._run(due, tensors, op_input, context)
-        results: dict[str, Any] = {}
+        message: dict[str, Any] = {}
         for running in self._models:
-            results.update(zip(running.setting.outputs, running.results, strict=False))
-        message = {name: results[name] for name in self._sent if name in results}
+            message.update(zip(running.setting.outputs, running.results, strict=False))
+        if self._sent is not None:
+            message = {name: message[name] for name in self._sent if name in message}
         if message:  # a model that never ran has nothing to send
             op_output.emit(message, _TRANSMITTER)
 
@@ -328,33 +324,33 @@ class InferenceOp(Operator):
             if message is None:
                 continue
             named = message if isinstance(message, Mapping) else {"": message}
-            twice.update(name for name in named if name in arrays)
+            twice |= arrays.keys() & named.keys()
             arrays.update(named)
         if self._only_input is not None and len(arrays) == 1 and "" in arrays and not twice:
             arrays = {self._only_input: arrays[""]}
         tensors: dict[str, Tensor] = {}
         for running in due:
             for name in running.setting.inputs:
-                if name not in tensors:
-                    where = f"operator {self.name!r}, input {_RECEIVERS!r}: model {running.setting.name!r}"
-                    if name not in arrays:
-                        raise InferenceError(
-                            f"{where} needs the tensor {name!r}; the messages have {choices(arrays, name)}. Name "
-                            "it so in the sender, or change pre_processor_map"
-                        )
-                    if name in twice:
-                        raise InferenceError(
-                            f"{where} needs the tensor {name!r}, and two messages brought one: give them "
-                            "different names"
-                        )
-                    tensors[name] = self._tensor(where, name, arrays[name])
+                array = arrays.get(name)
+                if type(array) is not Tensor or name in twice:
+                    array = self._tensor(running.setting.name, name, arrays, twice)
+                tensors[name] = array
         return tensors
 
-    def _tensor(self, where: str, name: str, array: Any) -> Tensor:
+    def _tensor(self, model: str, name: str, arrays: dict[str, Any], twice: set[str]) -> Tensor:
+        """Return an array as a tensor; raise if it is none, or is not there, or is there twice."""
+        where = f"operator {self.name!r}, input {_RECEIVERS!r}: model {model!r} needs the tensor {name!r}"
+        if name not in arrays:
+            raise InferenceError(
+                f"{where}; the messages have {choices(arrays, name)}. Name it so in the sender, or change "
+                "pre_processor_map"
+            )
+        if name in twice:
+            raise InferenceError(f"{where}, and two messages brought one: give them different names")
         try:
-            return as_tensor(array)
+            return as_tensor(arrays[name])
         except TypeError as error:
-            raise InferenceError(f"{where} needs the tensor {name!r}: {error}") from error
+            raise InferenceError(f"{where}: {error}") from error
 
     def _run(
         self,
@@ -364,11 +360,7 @@ class InferenceOp(Operator):
         context: ExecutionContext,
     ) -> None:
         """Run models, where the data is or where they were loaded."""
-        is_anything_on_device = any(tensor.device.is_cuda for tensor in tensors.values()) or (
-            self._has_gpu
-            and (self.transmit_on_cuda or any(running.model.device_id is not None for running in due))
-        )
-        if not (is_anything_on_device and context.is_gpu_available):
+        if not self._may_use_device(due, tensors) or not context.is_gpu_available:
             self._run_all(due, [partial(running.run_on_host, tensors) for running in due])
             return
         own = op_input.receive_cuda_stream(_RECEIVERS)
@@ -376,6 +368,15 @@ class InferenceOp(Operator):
             self._simulate(due, tensors, own, context)
         else:
             self._run_on_gpu(due, tensors, own, context)
+
+    def _may_use_device(self, due: list[RunningModel], tensors: dict[str, Tensor]) -> bool:
+        """Return whether a tensor or a model is on a device, or is to be sent there."""
+        for tensor in tensors.values():
+            if tensor.device.is_cuda:
+                return True
+        if not self._has_gpu:
+            return False
+        return self.transmit_on_cuda or any(running.model.device_id is not None for running in due)
 
     def _run_all(self, due: list[RunningModel], calls: list[Callable[[], list[Any]]]) -> None:
         """Call a function for each model, at the same time if that is wanted; all have ended when this returns."""
