@@ -193,7 +193,7 @@ def main() -> int:
         "",
         f"µs a frame, ONNX Runtime {onnxruntime.__version__}, two convolutions: the least of {ROUNDS} rounds, each",
         f"the median of {FRAMES:,} frames. `python -m benchmarks.inference`. The session by hand is called in a",
-        f"loop, and by an operator of a pipeline; InferenceOp may add {LIMIT:.0f} µs to the latter in the first row.",
+        f"loop, and by an operator of a pipeline; InferenceOp may add {LIMIT:.0f} µs to it in the first row.",
         "",
         table(["", "loop", "operator by hand", "InferenceOp", "difference"], rows),
     ]

@@ -108,11 +108,12 @@ def test_a_model_of_text_is_refused(tmp_path: Path) -> None:
         load_model(path)
 
 
-def test_a_model_prints_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["", "import onnxruntime\n"])
+def test_a_model_prints_nothing(tmp_path: Path, first: str) -> None:
     """A runtime may print warnings about its machine and about the model, and errors that it raises, too."""
     path = models.picking(tmp_path)
     program = (
-        "import numpy as np\n"
+        f"{first}import numpy as np\n"
         "from penstock.inference import load_model\n"
         f"model = load_model({path!r})\n"
         "try:\n    model.run_on_host([np.array([9])])\n"

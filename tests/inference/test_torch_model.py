@@ -238,6 +238,18 @@ def test_a_read_only_input_is_taken_without_a_warning(tmp_path: Path) -> None:
     assert total.tolist() == [2, 4]
 
 
+def test_an_input_with_negative_strides_is_taken(tmp_path: Path) -> None:
+    (sent,) = run_operator(
+        InferenceOp,
+        inputs={"receivers": [[numbers(1, 2, 3)[::-1]]]},
+        backend="torch",
+        model_path_map={"m": scripted(tmp_path / "pair.pt", Pair())},
+        pre_processor_map={"m": ["x", "x"]},
+        inference_map={"m": ["sum", "none"]},
+    )["transmitter"]
+    assert np.asarray(sent["sum"]).tolist() == [6, 4, 2]
+
+
 def test_results_are_contiguous_and_types_that_numpy_lacks_pass(tmp_path: Path) -> None:
     class Turn(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

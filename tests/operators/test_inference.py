@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -243,8 +244,6 @@ def test_a_failure_names_the_model_and_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
 def test_a_failure_of_one_of_several_models_leaves_nothing_running(tmp_path: Path, failing: int) -> None:
-    import threading
-
     names = ["a", "b", "c"]
     with pytest.raises(RuntimeError, match=f"model '{names[failing]}'") as raised:
         inference(
@@ -255,6 +254,35 @@ def test_a_failure_of_one_of_several_models_leaves_nothing_running(tmp_path: Pat
         )
     assert not any("model" in thread.name for thread in threading.enumerate())
     assert raised.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_failure_is_raised_when_the_other_models_have_ended(
+    failing: int, kind: type[BaseException]
+) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from penstock.operators.inference import _call_together
+
+    go_on, ended = threading.Event(), threading.Event()
+
+    def fail() -> list[Any]:
+        threading.Timer(0.02, go_on.set).start()
+        raise kind("no")
+
+    def finish() -> list[Any]:
+        go_on.wait(10)
+        ended.set()
+        return []
+
+    calls = [list, finish, finish]
+    calls[failing] = fail
+    with ThreadPoolExecutor(2) as threads, pytest.raises(kind, match="no"):
+        try:
+            _call_together(threads, calls)
+        finally:
+            assert ended.is_set()
 
 
 def test_failures_at_the_same_time_are_all_told(tmp_path: Path) -> None:
@@ -278,6 +306,24 @@ def test_an_operator_runs_again_after_a_failure(tmp_path: Path) -> None:
     )
     (sent,) = outcome["transmitter"]
     assert np.asarray(sent["y"]).tolist() == [1]
+
+
+def test_a_restart_begins_with_the_models_that_the_parameters_switch_on(tmp_path: Path) -> None:
+    from penstock.testing import Message
+
+    frames = [Message(np.array([index]), at=f"{at} ms") for at, index in enumerate([1, 2, 9, 3], 1)]
+    outcome = run_operator(
+        InferenceOp,
+        inputs={
+            "receivers": [frames],
+            "model_activation_specs": [Message([InferenceOp.ActivationSpec("m")], at="1.5 ms")],
+        },
+        backend="onnxrt",
+        on_error={"restart": 1},
+        activation_map={"m": 0},
+        **one_model(models.picking(tmp_path)),
+    )
+    assert [np.asarray(message["y"]).tolist() for message in outcome["transmitter"]] == [[2]]
 
 
 def test_the_models_are_released_in_the_end(tmp_path: Path) -> None:

@@ -67,7 +67,6 @@ class OnnxModel(Model):
         self._output_names = [spec.name for spec in self.outputs]
         self._binding = self._session.io_binding()
         self._run_options = self._runtime.RunOptions()
-        self._run_options.log_severity_level = _FATAL
         if self.device_id is not None:
             self._run_options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         # Extents of one name may differ all the same. The first run on the GPU shows whether they do.

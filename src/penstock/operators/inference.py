@@ -472,15 +472,22 @@ def _call_together(threads: Executor, calls: list[Callable[[], list[Any]]]) -> l
     from concurrent.futures import wait
 
     futures = [threads.submit(call) for call in calls[1:]]
+    results: list[list[Any]] = []
+    errors: list[BaseException] = []
     try:
-        first = calls[0]()
+        results.append(calls[0]())
     except Exception as error:
-        wait(futures)
-        for future in futures:
-            other = future.exception()
-            if other is not None:
-                error.add_note(f"and at the same time: {other}")
-        raise
+        errors.append(error)
     finally:
-        wait(futures)
-    return [first, *(future.result() for future in futures)]
+        wait(futures)  # an interrupt leaves nothing running either
+    for future in futures:
+        failure = future.exception()
+        if failure is None:
+            results.append(future.result())
+        else:
+            errors.append(failure)
+    for other in errors[1:]:
+        errors[0].add_note(f"and at the same time: {other}")
+    if errors:
+        raise errors[0]
+    return results
