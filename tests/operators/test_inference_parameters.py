@@ -108,6 +108,11 @@ def test_backend_map_chooses_for_single_models_and_stands_in_for_backend(tmp_pat
         ({"backend_map": {"n": "trt"}}, "backend_map has a model 'n'; model_path_map has 'm'"),
         ({"model_path_map": {}}, "model_path_map is empty"),
         (
+            {"model_path_map": "net.onnx"},
+            "model_path_map must be a mapping from the names of models, not 'net.onnx'",
+        ),
+        ({"inference_map": ["y"]}, r"inference_map must be a mapping from the names of models, not \['y'\]"),
+        (
             {"pre_processor_map": {}},
             "pre_processor_map has no entry for model 'm': a list of its input tensors",
         ),

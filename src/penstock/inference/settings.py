@@ -59,6 +59,11 @@ def read_settings(owner: str, given: Mapping[str, Any]) -> list[ModelSetting]:
     given
         The operator's parameters by name.
     """
+    for key in ("model_path_map", "pre_processor_map", "inference_map"):
+        if not isinstance(given[key], Mapping):
+            raise ParameterError(
+                f"{owner}: {key} must be a mapping from the names of models, not {given[key]!r}"
+            )
     reader = _Reader(owner, given)
     paths = given["model_path_map"]
     if not paths:
