@@ -15,53 +15,10 @@ from penstock.operators import InferenceOp
 from penstock.resources import CudaStreamPool
 from tests.harness import MS, MakeScheduler, Step, launch, run
 from tests.inference import models
-from tests.operators.inference_runs import one_model
+from tests.operators.device_frames import SHAPE, Allocator, camera, reader
+from tests.operators.inference_runs import inference, one_model, values
 
 pytest.importorskip("onnxruntime")
-
-SHAPE = (4, 3)
-
-
-class Allocator(DeviceMemory):
-    """Device memory, with a record of what was allocated."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[Any, ...]] = []
-
-    def allocate_tensor(
-        self, shape: Any, dtype: Any, storage_type: int = 1, *, stream: Any = None, operator: str = ""
-    ) -> Any:
-        self.asked.append((shape, np.dtype(dtype).name, operator))
-        return super().allocate_tensor(shape, dtype, storage_type, stream=stream, operator=operator)
-
-
-def camera(app: Any, frames: int, name: str = "x", strided: bool = False) -> Step:
-    """Return a source whose frames are written on its stream, a millisecond after they are sent."""
-    memory = DeviceMemory()
-
-    def body(self: Any, i: Any, o: Any, context: Any) -> None:
-        stream = context.allocate_cuda_stream("camera")
-        o.set_cuda_stream(stream, "out")
-        tensor = memory.allocate_tensor(SHAPE, np.float32, stream=stream)
-        view, number = simulated_view(tensor), self.ticks
-        launch(stream, MS, lambda: view.fill(number))
-        o.emit({name: tensor}, "out")
-
-    return Step(app, CountCondition(app, frames), outputs=["out"], body=body, name="camera")
-
-
-def reader(app: Any, seen: list[dict[str, float]], hold: list[Any] | None = None) -> Step:
-    """Return a sink that reads tensors of the device on its stream, slowly."""
-
-    def body(self: Any, i: Any, o: Any) -> None:
-        message = i.receive("in")
-        stream = i.receive_cuda_stream("in")
-        views = {name: simulated_view(tensor) for name, tensor in message.items()}
-        launch(stream, 3 * MS, lambda: seen.append({name: float(view[0, 0]) for name, view in views.items()}))
-        if hold is not None:
-            hold.append(message)
-
-    return Step(app, inputs=["in"], body=body, name="reader")
 
 
 def pipeline(app: Any, operator: Any, frames: int, seen: Any, hold: Any = None) -> None:
@@ -272,8 +229,6 @@ def test_models_run_on_the_stream_of_the_pool_they_are_given(tmp_path: Path) -> 
 
 
 def test_host_data_stays_on_the_host_and_asks_for_no_stream(tmp_path: Path, machine: sim.Machine) -> None:
-    from tests.operators.inference_runs import inference, values
-
     (sent,) = inference([values(1, 2, 3)], **one_model(models.scaling(tmp_path)))
     assert sent["y"].device.is_host
     assert gpu.backend() == "sim"

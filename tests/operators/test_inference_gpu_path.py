@@ -22,7 +22,7 @@ from penstock.inference.placement import DeviceMemory, simulated_view
 from penstock.operators import InferenceOp
 from penstock.resources import CudaStreamPool
 from tests.harness import MS, MakeScheduler, launch, run
-from tests.operators.test_inference_device import Allocator, camera, reader
+from tests.operators.device_frames import Allocator, camera, reader
 
 FLOAT = np.dtype("float32")
 
