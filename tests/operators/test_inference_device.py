@@ -233,3 +233,23 @@ def test_host_data_stays_on_the_host_and_asks_for_no_stream(tmp_path: Path, mach
     assert sent["y"].device.is_host
     assert gpu.backend() == "sim"
     assert machine.now == 0
+
+
+@pytest.mark.parametrize("kind", ["pt", "pt2"])
+@pytest.mark.usefixtures("machine")
+def test_models_of_pytorch_run_on_a_simulated_device(tmp_path: Path, kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    from tests.inference.torch_models import Pair, exported, scripted
+
+    seen: list[Any] = []
+    file = tmp_path / f"pair.{kind}"
+    example = torch.ones(SHAPE)
+    path = scripted(file, Pair()) if kind == "pt" else exported(file, Pair(), example, example)
+
+    def compose(app: Any) -> None:
+        pipeline(
+            app, InferenceOp(app, backend="torch", **one_model(path, ["x", "x"], ["sum", "none"])), 3, seen
+        )
+
+    run(compose)
+    assert seen == [{"sum": 2.0 * number, "none": 0.0} for number in range(1, 4)]

@@ -51,7 +51,7 @@ class RunningModel:
     __slots__ = (
         "_described",
         "_first_shapes",
-        "_likes",
+        "_known_outputs",
         "_may_change_shapes",
         "_model",
         "_operator",
@@ -77,8 +77,8 @@ class RunningModel:
         self._first_shapes: list[Shape] = []
         # The shape and type of each input of the last frame that fitted.
         self._described: list[tuple[Shape, DLDataType]] = []
-        # Tensors like the outputs, by the shapes of the inputs, where only a run shows them.
-        self._likes: dict[tuple[Shape, ...], list[Tensor]] = {}
+        # The shapes and types of the outputs on a simulated device, by the shapes of the inputs.
+        self._known_outputs: dict[tuple[Shape, ...], list[tuple[Shape, Any]]] = {}
 
     @property
     def model(self) -> Model:
@@ -124,7 +124,7 @@ class RunningModel:
         self.results = []
         self._first_shapes = []
         self._described = []
-        self._likes = {}
+        self._known_outputs = {}
         if model is not None:
             model.close()
 
@@ -204,17 +204,31 @@ class RunningModel:
 
     def allocate_on_simulated_device(self, allocator: Any, stream: StreamHandle) -> list[Tensor]:
         """Allocate all outputs on a simulated device, where a kernel needs them before it runs."""
-        key = tuple(self._shapes)
-        if key not in self._likes:
-            # A run on zeros shows the shapes and types that the model does not state.
-            inputs = zip(self.model.inputs, self._shapes, strict=True)
-            zeros = [np.zeros(shape, spec.dtype or np.float32) for spec, shape in inputs]
-            results = self._guarded(lambda: self.model.run_on_host(zeros))
-            self._likes[key] = [as_tensor(result) for result in results]
         return [
-            allocator.allocate_tensor(like.shape, like.dtype, stream=stream, operator=self._operator)
-            for like in self._likes[key]
+            allocator.allocate_tensor(shape, dtype, stream=stream, operator=self._operator)
+            for shape, dtype in self._outputs()
         ]
+
+    def _outputs(self) -> list[tuple[Shape, Any]]:
+        """Return the shape and type of each output; a run on zeros shows those that the model does not state."""
+        key = tuple(self._shapes)
+        if key not in self._known_outputs:
+            model = self.model
+            found = [
+                (shape, spec.dtype)
+                for spec, shape in zip(model.outputs, model.output_shapes(self._shapes), strict=True)
+                # An ONNX file may use one name for two extents; a program of PyTorch does not.
+                if shape is not None
+                and spec.dtype is not None
+                and (model.returns_own_memory or not spec.is_dynamic)
+            ]
+            if len(found) < len(model.outputs):
+                pairs = zip(self._shapes, self._described, strict=True)
+                zeros = [np.zeros(shape, element.numpy()) for shape, (_, element) in pairs]
+                results = self._guarded(lambda: model.run_on_host(zeros))
+                found = [(tensor.shape, tensor.dtype) for tensor in map(as_tensor, results)]
+            self._known_outputs[key] = found
+        return self._known_outputs[key]
 
     def simulate(self, tensors: Mapping[str, Tensor], outputs: list[Tensor], stream: StreamHandle) -> None:
         """Launch a simulated kernel that runs the model when it ends, on the memory of the device."""

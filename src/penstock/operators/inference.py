@@ -423,11 +423,10 @@ class InferenceOp(Operator):
                 calls[id(running)] = partial(running.run_on_gpu, here, outputs, stream)
             self._run_all(due, [calls[id(running)] for running in due])
         for running in due:
-            results = [as_tensor(result) for result in running.results]
             if not self.transmit_on_cuda and running.model.device_id is not None:
-                running.results = list(to_host(results, own))
+                running.results = list(to_host([as_tensor(result) for result in running.results], own))
             elif self.transmit_on_cuda and running.model.device_id is None:
-                running.results = [self._on_device(result, own) for result in results]
+                running.results = [self._on_device(as_tensor(result), own) for result in running.results]
 
     def _on_device(self, tensor: Tensor, own: StreamHandle) -> Tensor:
         """Return a C-contiguous tensor in device memory: the given one, or a copy."""
