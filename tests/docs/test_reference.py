@@ -15,6 +15,7 @@ MODULES = {
     "resources": "penstock.resources",
     "schedulers": "penstock.schedulers",
     "operators": "penstock.operators",
+    "inference": "penstock.inference",
     "tensor": "penstock.tensor",
     "gpu": "penstock.gpu",
     "sim": "penstock.gpu.sim",
