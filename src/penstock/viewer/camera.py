@@ -79,7 +79,8 @@ class Camera:
         matrix[1, 1] = -scale  # down
         matrix[2, 2:] = _FAR / (_NEAR - _FAR), _FAR * _NEAR / (_NEAR - _FAR)
         matrix[3, 2] = -1
-        return matrix @ self.view_matrix()
+        whole: np.ndarray = matrix @ self.view_matrix()
+        return whole
 
     def pose(self) -> Pose3D:
         """Return the camera's pose."""
@@ -124,4 +125,5 @@ def _unit(direction: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
 def _rotation(axis: np.ndarray, angle: float) -> np.ndarray:
     x, y, z = axis
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.eye(3) + sin(angle) * cross + (1 - cos(angle)) * (cross @ cross)
+    rotation: np.ndarray = np.eye(3) + sin(angle) * cross + (1 - cos(angle)) * (cross @ cross)
+    return rotation

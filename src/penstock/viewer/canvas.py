@@ -52,9 +52,7 @@ class Canvas:
         if rows.start >= rows.stop or columns.start >= columns.stop or opacity == 0:
             return
         source = rgb[rows, columns]
-        target = self.pixels[
-            top + rows.start : top + rows.stop, left + columns.start : left + columns.stop
-        ]
+        target = self.pixels[top + rows.start : top + rows.stop, left + columns.start : left + columns.stop]
         if alpha is None and opacity == 1:
             if source.shape[2] == 4:
                 target[...] = source
@@ -73,9 +71,7 @@ class Canvas:
                 weight = part if whole == 255 else _divided(part.astype(np.uint16) * np.uint16(whole))
             block[...] = _mix(block, source[first : first + step, :, :3], weight)
 
-    def draw(
-        self, pixels: Pixels, colors: np.ndarray, opacity: float, has_depth: bool
-    ) -> None:
+    def draw(self, pixels: Pixels, colors: np.ndarray, opacity: float, has_depth: bool) -> None:
         """Draw the pixels of shapes.
 
         Parameters
@@ -89,9 +85,9 @@ class Canvas:
         has_depth
             Whether what lies behind what was drawn before is hidden.
         """
-        if not pixels.index.size:
+        if not pixels.at.size:
             return
-        index, cover, shape = pixels.index, pixels.cover, pixels.shape
+        index, cover, shape = pixels.at, pixels.cover, pixels.shape
         if has_depth:
             nearest = self.depth.reshape(-1)
             seen = (pixels.depth >= 0) & (pixels.depth <= nearest[index]) & (cover >= 0.5)
@@ -126,4 +122,5 @@ def _mix(below: np.ndarray, above: np.ndarray, weight: np.ndarray | int) -> np.n
 def _divided(values: np.ndarray) -> np.ndarray:
     """Return uint16 values up to 255 * 255 divided by 255 and rounded."""
     values = values + np.uint16(128)
-    return ((values + (values >> 8)) >> 8).astype(np.uint8)
+    divided: np.ndarray = ((values + (values >> 8)) >> 8).astype(np.uint8)
+    return divided

@@ -53,8 +53,8 @@ class InputType(_Named):
 class ImageFormat(_Named):
     """How the elements of an image are laid out: components, bits and number format.
 
-    ``unorm`` is an unsigned fraction, ``snorm`` a signed one, ``uint`` and ``sint`` are integers that are drawn like
-    fractions, ``sfloat`` is a float, and ``srgb`` an unsigned fraction with the sRGB curve.
+    ``unorm`` is an unsigned fraction, ``snorm`` a signed one, ``uint`` and ``sint`` are integers that are drawn
+    like fractions, ``sfloat`` is a float, and ``srgb`` an unsigned fraction with the sRGB curve.
     """
 
     AUTO_DETECT = "auto_detect"

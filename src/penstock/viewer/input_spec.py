@@ -95,7 +95,7 @@ class InputSpec:
         Where the layer is drawn, once for each view; over the whole window if empty.
     """
 
-    View: ClassVar[TypeAlias] = View  # type: ignore[valid-type]
+    View: ClassVar[TypeAlias] = View
 
     tensor_name: str
     type: InputType
@@ -113,7 +113,7 @@ class InputSpec:
     depth_map_render_mode: DepthMapRenderMode
     views: list[Any]
 
-    def __init__(self, tensor_name: str = "", type: InputType | str = InputType.UNKNOWN) -> None:
+    def __init__(self, tensor_name: str = "", type: InputType | str = InputType.UNKNOWN) -> None:  # noqa: A002  (the name)
         self.tensor_name = tensor_name
         self.type = type  # type: ignore[assignment]
         for name, (_, default) in _ATTRIBUTES.items():
@@ -131,7 +131,8 @@ class InputSpec:
         where = f"the description of tensor {values.get('name', '')!r}"
         if unknown:
             raise ValueError(
-                f"{where} has the unknown keys {', '.join(sorted(unknown))}; the keys are {', '.join(sorted(known))}"
+                f"{where} has the unknown keys {', '.join(sorted(unknown))}; "
+                f"the keys are {', '.join(sorted(known))}"
             )
         for key in ("name", "type"):
             if key not in values:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["Key", "KeyAndButtonAction", "KeyModifiers", "MouseButton", "key_of"]
 
+
 class Key(enum.IntEnum):
     """A key, by its place on the keyboard; the numbers are those of GLFW."""
 
@@ -36,13 +37,13 @@ class Key(enum.IntEnum):
     F = 70
     G = 71
     H = 72
-    I = 73
+    I = 73  # noqa: E741
     J = 74
     K = 75
     L = 76
     M = 77
     N = 78
-    O = 79
+    O = 79  # noqa: E741
     P = 80
     Q = 81
     R = 82

@@ -88,7 +88,8 @@ def match(specs: list[InputSpec], tensors: Mapping[str, Shape], has_lut: bool) -
         if spec.tensor_name not in tensors:
             there = ", ".join(map(repr, tensors)) or "none"
             raise LayerError(
-                f"layer {spec.tensor_name!r} ({spec.type}): no message has a tensor of that name; the tensors are {there}"
+                f"layer {spec.tensor_name!r} ({spec.type}): no message has a tensor of that name; "
+                f"the tensors are {there}"
             )
         resolved.append(complete(spec, tensors[spec.tensor_name], has_lut))
     sizes = {spec.type: (spec, tensors[spec.tensor_name]) for spec in resolved}
@@ -98,7 +99,9 @@ def match(specs: list[InputSpec], tensors: Mapping[str, Shape], has_lut: bool) -
             raise _error(spec, colors, "it needs a layer of type depth_map beside it")
         depth = sizes[InputType.DEPTH_MAP][1]
         if colors.shape[:2] != depth.shape[:2]:
-            raise _error(spec, colors, f"its rows and columns must be those of the depth map, {depth.shape[:2]}")
+            raise _error(
+                spec, colors, f"its rows and columns must be those of the depth map, {depth.shape[:2]}"
+            )
     return resolved
 
 
@@ -156,7 +159,9 @@ def _check_geometry(spec: InputSpec, tensor: Shape) -> None:
     count = shape[-2]
     if count % group:
         raise _error(
-            spec, tensor, f"one of the {spec.type} takes {group} coordinates, so N must be a multiple of {group}"
+            spec,
+            tensor,
+            f"one of the {spec.type} takes {group} coordinates, so N must be a multiple of {group}",
         )
     if count == 1 and spec.type in (InputType.LINE_STRIP, InputType.LINE_STRIP_3D):
         raise _error(spec, tensor, "a strip needs at least 2 coordinates, or none")
@@ -190,7 +195,9 @@ def _check_image(spec: InputSpec, tensor: Shape, has_lut: bool) -> None:
     if is_lut and not has_lut:
         raise _error(spec, tensor, "there is no color_lut to look colours up in: set the parameter color_lut")
     if len(tensor.shape) not in (2, 3) or 0 in tensor.shape:
-        raise _error(spec, tensor, "an image must be (rows, columns) or (rows, columns, channels), none of them 0")
+        raise _error(
+            spec, tensor, "an image must be (rows, columns) or (rows, columns, channels), none of them 0"
+        )
     if spec.image_format is ImageFormat.AUTO_DETECT:
         found = detect_format(tensor.shape, tensor.dtype)
         if found is None or (is_lut and PIXEL_FORMATS[found].kind == "float"):

@@ -179,17 +179,18 @@ def to_rgb(image: np.ndarray, spec: InputSpec, is_srgb: bool = False) -> tuple[n
 
 
 def index_image(image: np.ndarray, spec: InputSpec, count: int) -> np.ndarray:
-    """Return the rows of a colour table that the elements of an image name; those beyond its ends name the last."""
+    """Return the row of a colour table that each element names; beyond its ends, the first or the last."""
     plane = image.reshape(image.shape[:2])
     if plane.dtype == np.uint8 and count >= 256:
         return plane
-    return np.clip(plane, 0, count - 1).astype(np.intp)
+    rows: np.ndarray = np.clip(plane, 0, count - 1).astype(np.intp)
+    return rows
 
 
 def _from_channels(image: np.ndarray, pixel_format: PixelFormat) -> tuple[np.ndarray, np.ndarray | None]:
     if image.dtype == _U4 and pixel_format.dtype == _U1:
-        image = np.ascontiguousarray(image).reshape(image.shape[:2]).astype("<u4").view(np.uint8)
-        image = image.reshape(image.shape[0], -1, 4)
+        words = np.ascontiguousarray(image.reshape(image.shape[:2]), dtype="<u4")
+        image = words.view(np.uint8).reshape(image.shape[0], image.shape[1], 4)
     rows, columns = image.shape[:2]
     channels = pixel_format.channels
     bytes_ = _to_bytes(image.reshape(rows, columns, channels), pixel_format.kind)
@@ -209,15 +210,17 @@ def _to_bytes(image: np.ndarray, kind: str) -> np.ndarray:
             scaled = np.nan_to_num(image.astype(np.float32), nan=0.0, posinf=1.0, neginf=0.0)
         np.clip(scaled, 0, 1, out=scaled)
         scaled *= 255
-        return np.rint(scaled, out=scaled).astype(np.uint8)
+        rounded: np.ndarray = np.rint(scaled, out=scaled).astype(np.uint8)
+        return rounded
     if dtype == np.uint8:
         return image
     if dtype == np.uint16:
         # Rounded: the exact division by 257, in integers.
         return ((image.astype(np.uint32) * 255 + 32895) >> 16).astype(np.uint8)
     most = np.iinfo(dtype).max
-    positive = np.maximum(image, 0)
-    return np.rint(positive.astype(np.float64) * (255 / most)).astype(np.uint8)
+    positive = np.maximum(image, 0).astype(np.float64)
+    fraction: np.ndarray = np.rint(positive * (255 / most)).astype(np.uint8)
+    return fraction
 
 
 def _unpack(image: np.ndarray, pixel_format: PixelFormat) -> tuple[np.ndarray, np.ndarray]:
@@ -269,8 +272,9 @@ def _planes(
     """Return the luma plane and the two chroma planes, these with fewer rows and columns."""
     if layout in ("yuyv", "uyvy"):
         quads = image.reshape(rows, columns // 2, 4)
-        first, u, v = (0, 1, 3) if layout == "yuyv" else (1, 0, 2)
-        return quads[..., first::2].reshape(rows, columns), quads[..., u], quads[..., v]
+        if layout == "yuyv":
+            return quads[..., 0::2].reshape(rows, columns), quads[..., 1], quads[..., 3]
+        return quads[..., 1::2].reshape(rows, columns), quads[..., 0], quads[..., 2]
     chroma_rows = rows // 2 if layout.endswith("420") else rows
     flat = image.reshape(-1)
     luma, rest = flat[: rows * columns].reshape(rows, columns), flat[rows * columns :]
@@ -308,7 +312,8 @@ def decode_srgb() -> np.ndarray:
     """Return the table that takes the sRGB curve off 8-bit values."""
     value = np.arange(256) / 255
     linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
-    return np.rint(linear * 255).astype(np.uint8)
+    table: np.ndarray = np.rint(linear * 255).astype(np.uint8)
+    return table
 
 
 @cache
@@ -316,4 +321,5 @@ def encode_srgb() -> np.ndarray:
     """Return the table that puts the sRGB curve on 8-bit values."""
     value = np.arange(256) / 255
     curved = np.where(value <= 0.0031308, value * 12.92, 1.055 * value ** (1 / 2.4) - 0.055)
-    return np.rint(curved * 255).astype(np.uint8)
+    table: np.ndarray = np.rint(curved * 255).astype(np.uint8)
+    return table

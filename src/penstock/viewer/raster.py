@@ -3,10 +3,10 @@
 Each function takes many shapes at once and returns :class:`Pixels`, so that the cost is that of the pixels touched
 and not of the whole picture, and is spent in NumPy and not in Python.
 
-Lines that are not horizontal or vertical are smoothed at their edges. Horizontal and vertical ones, and points, cover
-whole pixels: smoothed, a line of one pixel would become a grey one of two. Triangles cover the pixels whose centre
-they contain, so that neighbours neither overlap nor leave gaps. Pillow's drawing functions were decided against:
-they do not smooth, know no depth, and hold the GIL.
+Lines that are not horizontal or vertical are smoothed at their edges. Horizontal and vertical ones, and points,
+cover whole pixels: smoothed, a line of one pixel would become a grey one of two. Triangles cover the pixels whose
+centre they contain, so that neighbours neither overlap nor leave gaps. Pillow's drawing functions were decided
+against: they do not smooth, know no depth, and hold the GIL.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Pixels(NamedTuple):
 
     Attributes
     ----------
-    index
+    at
         Each pixel's place in the picture, row by row. A pixel may occur several times.
     cover
         How much of it is covered, from 0 to 1.
@@ -44,7 +44,7 @@ class Pixels(NamedTuple):
         Which of the shapes it is.
     """
 
-    index: np.ndarray
+    at: np.ndarray
     cover: np.ndarray
     depth: np.ndarray
     shape: np.ndarray
@@ -155,19 +155,16 @@ def _triangle_grid(
     which, row, column = np.nonzero(inside)
     z = sum(weights[place][which, row, column] * depth[which, place] for place in range(3))
     index = (low[which, 1] + row) * box.stride + low[which, 0] + column
-    return Pixels(
-        index, np.ones(index.size, np.float32), np.asarray(z, np.float32).reshape(-1), shape[which]
-    )
+    return Pixels(index, np.ones(index.size, np.float32), np.asarray(z, np.float32).reshape(-1), shape[which])
 
 
 def _in_reach(xy: np.ndarray) -> np.ndarray:
     """Return coordinates that integers can hold; what is this far away is outside of every picture."""
-    return np.clip(xy, -1e9, 1e9)
+    reachable: np.ndarray = np.clip(xy, -1e9, 1e9)
+    return reachable
 
 
-def _rectangles(
-    start: np.ndarray, end: np.ndarray, depth: np.ndarray, shape: np.ndarray, box: Box
-) -> Pixels:
+def _rectangles(start: np.ndarray, end: np.ndarray, depth: np.ndarray, shape: np.ndarray, box: Box) -> Pixels:
     """Return the pixels of rectangles of whole pixels."""
     start = np.maximum(start, [box.left, box.top])
     extent = np.maximum(np.minimum(end, [box.right, box.bottom]) - start, 0)
@@ -207,7 +204,7 @@ def _straight(
     inverse = np.empty(int(shape.max()) + 1, np.intp)
     inverse[shape] = np.arange(shape.size)
     which = inverse[pixels.shape]
-    x, y = pixels.index % box.stride + 0.5, pixels.index // box.stride + 0.5
+    x, y = pixels.at % box.stride + 0.5, pixels.at // box.stride + 0.5
     along = end[which] - start[which]
     length = np.maximum((along**2).sum(axis=1), 1e-12)
     t = np.clip(((x - start[which, 0]) * along[:, 0] + (y - start[which, 1]) * along[:, 1]) / length, 0, 1)
@@ -240,7 +237,10 @@ def _slanted(
     minor = p[which, 1] + t * direction[which, 1]
     reach = int(np.ceil(half * float(np.sqrt(1 + np.abs(slope).max() ** 2)) + 1.5))
     across = np.floor(minor).astype(np.int64)[:, None] + np.arange(-reach, reach + 1)[None, :]
-    which, major = np.broadcast_to(which[:, None], across.shape), np.broadcast_to(major[:, None], across.shape)
+    which, major = (
+        np.broadcast_to(which[:, None], across.shape),
+        np.broadcast_to(major[:, None], across.shape),
+    )
     dx, dy = major + 0.5 - p[which, 0], across + 0.5 - p[which, 1]
     length = (direction**2).sum(axis=1)[which]
     t = np.clip((dx * direction[which, 0] + dy * direction[which, 1]) / length, 0, 1)

@@ -1,8 +1,8 @@
 """Renderer: layers drawn to an array.
 
 It is the only thing that draws. The page in the browser, the buffers that the viewer emits, and PNG and video files
-all show its pictures, so that they agree by construction. Decided against: drawing shapes in the browser, which would
-be sharper on a large screen, and a second picture to keep equal to the first.
+all show its pictures, so that they agree by construction. Decided against: drawing shapes in the browser, which
+would be sharper on a large screen, and a second picture to keep equal to the first.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Renderer:
     font_path
         A TrueType or OpenType font for text; Pillow's own unless given.
     framebuffer_srgb
-        Whether the picture has the sRGB curve. Images in sRGB formats are then shown as they are, and what is linear
-        is given the curve.
+        Whether the picture has the sRGB curve. Images in sRGB formats are then shown as they are, and what is
+        linear is given the curve.
 
     Examples
     --------
@@ -101,7 +101,10 @@ class Renderer:
         """Return whether a layer hides the whole picture, which then need not be cleared."""
         spec = layer.spec
         return (
-            spec.type is InputType.COLOR and not spec.views and spec.opacity == 1 and layer.data.shape[-1] != 4
+            spec.type is InputType.COLOR
+            and not spec.views
+            and spec.opacity == 1
+            and layer.data.shape[-1] != 4
         )
 
     def _draw_layer(self, canvas: Canvas, layer: Layer, view: View, camera: Camera) -> None:
@@ -121,16 +124,15 @@ class Renderer:
 
     def _draw_image(self, canvas: Canvas, layer: Layer, frame: _Frame) -> None:
         spec = layer.spec
+        alpha: np.ndarray | None
         if spec.type is InputType.COLOR_LUT:
             index = index_image(layer.data, spec, len(self._lut))
             if frame.matrix is None:
                 index = _nearest(index, frame.columns, frame.rows)
             picture = self._lut[index]
-            alpha = picture[..., 3]
-            rgb: np.ndarray = picture
+            rgb, alpha = picture, picture[..., 3]
         else:
-            rgb, found = to_rgb(layer.data, spec, self._is_srgb)
-            alpha = found if found is not None else None  # type: ignore[assignment]
+            rgb, alpha = to_rgb(layer.data, spec, self._is_srgb)
         if frame.matrix is not None:
             corners = frame.project(np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]]), None)[0]
             warped = _warp(rgb, alpha, corners, frame.box)
@@ -283,10 +285,12 @@ class _Frame:
         whole[:, : vertices.shape[1]] = vertices
         if vertices.shape[1] == 2:
             whole[:, 2] = 0
-        if self.matrix is not None:
-            return whole @ self.matrix.T
-        if camera is not None:
-            return whole @ camera.projection(abs(self.width / self.height)).T
+        matrix = self.matrix
+        if matrix is None and camera is not None:
+            matrix = camera.projection(abs(self.width / self.height))
+        if matrix is not None:
+            moved: np.ndarray = whole @ matrix.T
+            return moved
         whole[:, :2] = whole[:, :2] * 2 - 1
         return whole
 
@@ -392,7 +396,8 @@ def _nearest(plane: np.ndarray, columns: int, rows: int) -> np.ndarray:
         return plane
     y = ((np.arange(rows) + 0.5) * plane.shape[0] / rows).astype(np.intp)
     x = ((np.arange(columns) + 0.5) * plane.shape[1] / columns).astype(np.intp)
-    return plane[y[:, None], x[None, :]]
+    scaled: np.ndarray = plane[y[:, None], x[None, :]]
+    return scaled
 
 
 def _pillow() -> Any:
