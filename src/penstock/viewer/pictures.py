@@ -15,7 +15,7 @@ from penstock.viewer.missing import import_or_explain
 __all__ = ["VideoWriter", "encode_jpeg", "encode_png", "write_png"]
 
 
-def encode_jpeg(picture: np.ndarray, quality: int = 85) -> bytes:
+def encode_jpeg(picture: np.ndarray, quality: int = 90) -> bytes:
     """Return a picture, (rows, columns, 4) of uint8, as a JPEG file."""
     return _encoded(picture, "JPEG", quality=quality)
 
