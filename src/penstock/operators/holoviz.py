@@ -41,7 +41,7 @@ _OPTIONAL_INPUTS = ("render_buffer_input", "depth_buffer_input")
 _OPTIONAL_OUTPUTS = ("render_buffer_output", "depth_buffer_output", "camera_pose_output")
 _CAMERA_INPUTS = ("camera_eye_input", "camera_look_at_input", "camera_up_input")
 _DEVICE, _SYSTEM = 1, 2  # storage types
-# Frames whose copy to the host has not finished; a further one is dropped.
+# The number of frames whose copy to the host has not finished; a further one is dropped.
 _MOST_COPIES = 2
 
 
@@ -250,6 +250,8 @@ class HolovizOp(Operator):
         self._control = CameraControl(camera, self.width, self.height)
         self._has_3d = False
         self._copies = 0
+        # Scenes whose copy to the host may not have finished, with the event that it has.
+        self._in_flight: dict[int, tuple[Scene, Any]] = {}
         self._memory = HostMemory()
         self._failure: Exception | None = None
         self._display = None
@@ -286,6 +288,11 @@ class HolovizOp(Operator):
         display, callbacks = self._display, self._callbacks
         try:
             if display is not None:
+                # The device is done; the calls that would have said so may not have come yet.
+                for number in sorted(self._in_flight):
+                    left = self._in_flight.pop(number, None)
+                    if left is not None and left[1].is_done:
+                        display.hand_over(left[0])
                 display.close()
         finally:
             self.url = ""
@@ -488,18 +495,20 @@ class HolovizOp(Operator):
         stream: gpu.StreamHandle,
     ) -> None:
         """Copy tensors to the host, and hand them over when the copies are complete."""
-        if self._copies >= _MOST_COPIES or not display.wants_frame():
+        if len(self._in_flight) >= _MOST_COPIES or not display.wants_frame():
             display.skip()
             return
         scene = Scene(specs, self._on_host(tensors, stream), camera)
-        self._copies += 1
+        event = stream.stream.record()
+        number = self._copies = self._copies + 1
+        self._in_flight[number] = scene, event
 
         def done(error: Exception | None) -> None:
-            self._copies -= 1
-            if error is None:
+            # Taken out first: `stop` may hand it over meanwhile.
+            if self._in_flight.pop(number, None) is not None and error is None:
                 display.hand_over(scene)
 
-        gpu.when_done(stream, done)
+        gpu.when_done(stream, done, event=event)
 
     def _on_host(self, tensors: dict[str, Tensor], stream: gpu.StreamHandle) -> dict[str, np.ndarray]:
         """Return arrays that hold the tensors when the stream has passed this point."""
