@@ -58,18 +58,23 @@ class Canvas:
                 target[...] = source
                 target[..., 3] = 255
             else:
-                target[..., :3] = source[..., :3]
+                # Channel by channel: NumPy takes 14 times as long for `target[..., :3] = source`.
+                for channel in range(3):
+                    target[..., channel] = source[..., channel]
             return
         mask = None if alpha is None else alpha[rows, columns]
         step = max(1, _BLOCK // (4 * target.shape[1]))
-        whole = round(opacity * 255)
+        whole = np.uint16(round(opacity * 255))
         for first in range(0, target.shape[0], step):
-            block = target[first : first + step, :, :3]
-            weight: np.ndarray | int = whole
+            block, above = target[first : first + step], source[first : first + step]
+            weight = np.full(block.shape[:2], whole, np.uint16)
             if mask is not None:
-                part = mask[first : first + step, :, None]
-                weight = part if whole == 255 else _divided(part.astype(np.uint16) * np.uint16(whole))
-            block[...] = _mix(block, source[first : first + step, :, :3], weight)
+                weight = _divided(weight * mask[first : first + step])
+            rest = np.uint16(255) - weight
+            for channel in range(3):
+                mixed = above[..., channel] * weight
+                mixed += block[..., channel] * rest
+                block[..., channel] = _divided(mixed)
 
     def draw(self, pixels: Pixels, colors: np.ndarray, opacity: float, has_depth: bool) -> None:
         """Draw the pixels of shapes.
@@ -112,15 +117,8 @@ class Canvas:
         flat[index, :3] = np.rint(below + (above - below) * weight).astype(np.uint8)
 
 
-def _mix(below: np.ndarray, above: np.ndarray, weight: np.ndarray | int) -> np.ndarray:
-    """Return the mixture of two pictures, with a weight from 0 to 255 for the upper one."""
-    mixed = above.astype(np.uint16) * np.asarray(weight, np.uint16)
-    mixed += below.astype(np.uint16) * (255 - np.asarray(weight, np.uint16))
-    return _divided(mixed)
-
-
 def _divided(values: np.ndarray) -> np.ndarray:
     """Return uint16 values up to 255 * 255 divided by 255 and rounded."""
     values = values + np.uint16(128)
-    divided: np.ndarray = ((values + (values >> 8)) >> 8).astype(np.uint8)
+    divided: np.ndarray = (values + (values >> np.uint16(8))) >> np.uint16(8)
     return divided

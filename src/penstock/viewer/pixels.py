@@ -178,10 +178,13 @@ def to_rgb(image: np.ndarray, spec: InputSpec, is_srgb: bool = False) -> tuple[n
     return rgb, alpha
 
 
-def index_image(image: np.ndarray, spec: InputSpec, count: int) -> np.ndarray:
-    """Return the row of a colour table that each element names; beyond its ends, the first or the last."""
+def index_image(image: np.ndarray, count: int) -> np.ndarray:
+    """Return the row of a colour table that each element names; beyond its ends, the first or the last.
+
+    Elements of uint8 are returned as they are: the table is long enough for them.
+    """
     plane = image.reshape(image.shape[:2])
-    if plane.dtype == np.uint8 and count >= 256:
+    if plane.dtype == np.uint8:
         return plane
     rows: np.ndarray = np.clip(plane, 0, count - 1).astype(np.intp)
     return rows

@@ -70,7 +70,10 @@ class Renderer:
         self._is_srgb = framebuffer_srgb
         table = color_table(color_lut)
         self.has_lut = bool(len(table))
+        self._lut_size = len(table)
         self._lut = np.rint(table * 255).astype(np.uint8)
+        if self.has_lut:  # with a row for every value of 8 bits
+            self._lut = np.concatenate([self._lut, np.repeat(self._lut[-1:], 256, axis=0)])
         if framebuffer_srgb and self.has_lut:
             self._lut[:, :3] = encode_srgb()[self._lut[:, :3]]
 
@@ -126,11 +129,13 @@ class Renderer:
         spec = layer.spec
         alpha: np.ndarray | None
         if spec.type is InputType.COLOR_LUT:
-            index = index_image(layer.data, spec, len(self._lut))
+            index = index_image(layer.data, self._lut_size)
             if frame.matrix is None:
                 index = _nearest(index, frame.columns, frame.rows)
-            picture = self._lut[index]
-            rgb, alpha = picture, picture[..., 3]
+            # Looked up as words: one for each pixel, not four bytes.
+            words = np.take(self._lut.view(np.uint32)[:, 0], index)
+            rgb = words.view(np.uint8).reshape(*index.shape, 4)
+            alpha = rgb[..., 3]
         else:
             rgb, alpha = to_rgb(layer.data, spec, self._is_srgb)
         if frame.matrix is not None:
