@@ -23,6 +23,8 @@ LAYERS = {
     "conditions": {"gpu", "core", "_runtime"},
     "schedulers": {"core", "_runtime"},
     "resources": {"gpu", "core", "_runtime", "conditions"},
+    "viewer": {"gpu", "tensor"},
+    "operators": {"gpu", "tensor", "core", "conditions", "resources", "viewer"},
     "testing": {"gpu", "core", "_runtime", "schedulers", "resources"},
     "cli": {"version", "gpu", "_runtime"},
     "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources"},

@@ -18,6 +18,8 @@ MODULES = {
     "gpu": "penstock.gpu",
     "sim": "penstock.gpu.sim",
     "testing": "penstock.testing",
+    "operators": "penstock.operators",
+    "viewer": "penstock.viewer",
 }
 # Shown on the page of another module, which the page says.
 ELSEWHERE = {

@@ -91,6 +91,7 @@ def test_what_is_shown_of_the_device_is_complete(
 def test_frames_that_nobody_looks_at_are_not_copied(
     machine: sim.Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("aiohttp")
     copies: list[int] = []
     copy = HostMemory.copy
 

@@ -22,6 +22,8 @@ from penstock.viewer import Renderer
 from tests.harness import App, Step
 from tests.operators.browser import chromium, wait_until
 
+pytest.importorskip("aiohttp", reason="needs aiohttp to serve the page")
+
 WIDTH, HEIGHT = 320, 180
 TENSORS: list[dict[str, Any]] = [
     {"name": "image", "type": "color"},

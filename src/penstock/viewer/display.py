@@ -98,15 +98,12 @@ class Display:
         """The number of frames handed over."""
         self.shown = 0
         """The number of frames drawn."""
+        self.dropped = 0
+        """The number of frames that were not drawn because a newer one came, or nobody looked."""
         self.error: Exception | None = None
         """What went wrong while drawing or showing, once something has."""
         self._thread = threading.Thread(target=self._work, name=f"penstock-viewer {name}", daemon=True)
         self._thread.start()
-
-    @property
-    def dropped(self) -> int:
-        """The number of frames that were not drawn because a newer one came, or nobody looked."""
-        return self.received - self.shown - (self._newest is not None)
 
     def wants_frame(self) -> bool:
         """Return whether a frame that has to be copied first is worth the copy now."""
@@ -121,11 +118,14 @@ class Display:
 
     def skip(self) -> None:
         """Count a frame that was not handed over because it was not wanted."""
-        self.received += 1
+        with self._changed:
+            self.received += 1
+            self.dropped += 1
 
     def hand_over(self, scene: Scene) -> None:
         """Replace the newest scene; returns at once."""
         with self._changed:
+            self.dropped += self._newest is not None
             self._newest = scene
             self.received += 1
             self._changed.notify()
