@@ -242,6 +242,7 @@ class HolovizOp(Operator):
         )
         self._specs = list(self._renderer.specs)
         self._changed_specs: list[InputSpec] = []
+        self._matched: tuple[dict[str, Shape], list[InputSpec]] = {}, []
         camera = Camera(
             vector(self.camera_eye, f"camera_eye of {where}"),
             vector(self.camera_look_at, f"camera_look_at of {where}"),
@@ -471,6 +472,8 @@ class HolovizOp(Operator):
 
     def _match(self, message: Any, shapes: dict[str, Shape]) -> list[InputSpec]:
         """Return the specifications of this compute, resolved."""
+        if message is None and shapes == self._matched[0]:
+            return self._matched[1]  # as most of the time: the same tensors as before
         if message is not None:
             try:
                 self._changed_specs = input_specs(message, "the message")
@@ -482,7 +485,8 @@ class HolovizOp(Operator):
         specs = [changed.pop(spec.tensor_name, spec) for spec in self._specs]
         # A layer that an earlier message added is left out while its tensor does not come.
         specs += [spec for spec in changed.values() if message is not None or spec.tensor_name in shapes]
-        return match(specs, shapes, self._renderer.has_lut)
+        self._matched = shapes, match(specs, shapes, self._renderer.has_lut)
+        return self._matched[1]
 
     # What is handed over.
 

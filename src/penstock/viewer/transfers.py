@@ -43,14 +43,14 @@ class HostMemory:
         return self._block(size)[:size].view(dtype).reshape(shape)
 
     def copy(self, tensor: Tensor, stream: gpu.StreamHandle) -> np.ndarray:
-        """Copy a tensor on a stream; the array may be read when the stream has passed this point."""
+        """Copy a tensor on a stream; the array may be read, or let go, when the stream has passed this point."""
         steps = [(extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.strides, strict=True)]
         if 0 in tensor.shape:
             return np.empty(tensor.shape, tensor.dtype)
         before = -sum(step for step in steps if step < 0)
         size = before + sum(step for step in steps if step > 0) + tensor.itemsize
         block = self._block(size)
-        _copy(int(block.ctypes.data), tensor.data - before, size, stream, (block, tensor))
+        _copy(int(block.ctypes.data), tensor.data - before, size, stream)
         return np.ndarray(tensor.shape, tensor.dtype, block, before, tensor.strides)
 
     def _block(self, size: int) -> np.ndarray:
@@ -60,15 +60,15 @@ class HostMemory:
             buffer = min(fitting, key=lambda one: int(one.size), default=None)
             if buffer is not None:
                 self._unused.remove(buffer)
+            # Freed here and not where they come back: that may be in a host function, which must not call CUDA.
+            del self._unused[: -self._most]
         if buffer is None:
             buffer = gpu.LegacyPinnedMemoryResource().allocate(max(size, 1))
         return np.asarray(_Lease(self, buffer))
 
     def _give_back(self, buffer: Any) -> None:
-        with self._lock:
-            self._unused.append(buffer)
-            if len(self._unused) > self._most:
-                self._unused.pop(0)
+        # Without the lock, which this thread may hold: memory is freed at any moment.
+        self._unused.append(buffer)
 
 
 class _Lease:
@@ -94,15 +94,15 @@ def copy_to_device(tensor: Tensor, source: np.ndarray, stream: gpu.StreamHandle)
     """
     if not tensor.is_contiguous():
         raise ValueError(f"a buffer to be filled must be contiguous, and {tensor!r} is not")
-    _copy(tensor.data, int(source.ctypes.data), source.nbytes, stream, (tensor, source))
+    _copy(tensor.data, int(source.ctypes.data), source.nbytes, stream)
+    gpu.when_done(stream, lambda error: _let_go(source))
 
 
-def _copy(target: int, source: int, size: int, stream: gpu.StreamHandle, kept: tuple[Any, ...]) -> None:
+def _copy(target: int, source: int, size: int, stream: gpu.StreamHandle) -> None:
     if stream.is_simulated:
         from penstock.gpu import sim
 
         def effect() -> None:
-            _ = kept
             ctypes.memmove(target, source, size)
 
         kernel = sim.Kernel("copy", size / _SIMULATED_BANDWIDTH, effect)
@@ -113,8 +113,7 @@ def _copy(target: int, source: int, size: int, stream: gpu.StreamHandle, kept: t
     (status,) = driver.cuMemcpyAsync(target, source, size, driver.CUstream(int(stream)))
     if status != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"the driver refused a copy of {size} bytes: {status.name}")
-    gpu.when_done(stream, lambda error: _let_go(kept))
 
 
-def _let_go(kept: tuple[Any, ...]) -> None:
-    """Keep objects alive until this is called."""
+def _let_go(kept: Any) -> None:
+    """Keep an object alive until this is called."""
