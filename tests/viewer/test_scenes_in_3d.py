@@ -179,3 +179,14 @@ def test_orbit_pan_and_dolly_move_the_camera() -> None:
 def test_a_camera_that_looks_along_up_or_at_itself_still_has_a_picture() -> None:
     for camera in (Camera(eye=(0, 1, 0)), Camera(eye=(0, 0, 0)), Camera(up=(0, 0, 0))):
         assert np.isfinite(camera.projection(1.5)).all()
+
+
+@pytest.mark.parametrize("nearest", [0, 1, 2, 3])
+def test_the_nearest_point_of_a_depth_map_is_seen_whatever_its_place(nearest: int) -> None:
+    depth = np.zeros(4, np.float32)
+    depth[nearest] = 0.05
+    colors = np.full((4, 4), 255, np.uint8)
+    colors[nearest] = [255, 0, 0, 255]
+    specs = [{"name": "depth", "type": "depth_map"}, {"name": "colors", "type": "depth_map_color"}]
+    picture = draw({"depth": depth.reshape(2, 2), "colors": colors.reshape(2, 2, 4)}, specs, (1, 1))
+    assert picture[0, 0].tolist() == [255, 0, 0]

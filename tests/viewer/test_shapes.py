@@ -246,3 +246,14 @@ def test_types_are_guessed_from_shape_and_dtype() -> None:
     assert [str(spec.type) for spec in guess(shapes, True)] == ["color", "crosses", "color_lut"]
     with pytest.raises(LayerError, match="type cannot be guessed"):
         guess({"it": Shape((4, 5, 6, 7), np.dtype("u1"))}, False)
+
+
+def test_a_layer_is_drawn_in_full_over_the_shapes_of_another() -> None:
+    below, above = points((0, 0.4), (1, 0.6)), points((0, 0.45), (1, 0.62))
+    specs = [
+        {"name": "below", "type": "lines", "line_width": 9, "color": [0, 0, 1, 1]},
+        {"name": "above", "type": "lines", "line_width": 2, "color": [1, 0, 0, 1]},
+    ]
+    both = draw({"below": below, "above": above}, specs, (60, 60))
+    alone = draw({"above": above}, specs[1:], (60, 60))
+    assert (both[..., 0] == alone[..., 0]).all()
