@@ -1,4 +1,4 @@
-"""The catalogue of operators: sources, image processing, tests of pipelines.
+"""The catalogue of operators: video, images, inference, the viewer, and tests of pipelines.
 
 Each is imported when it is first used, so that importing this package imports no library of theirs.
 """
@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.operators.bayer_demosaic import BayerDemosaicOp
+    from penstock.operators.camera_sim import CameraSimOp
     from penstock.operators.format_converter import FormatConverterOp
+    from penstock.operators.holoviz import HolovizOp
+    from penstock.operators.inference import InferenceOp
     from penstock.operators.inference_processor import InferenceProcessorOp
     from penstock.operators.ping_rx import PingRxOp
     from penstock.operators.ping_tensor_rx import PingTensorRxOp
@@ -18,10 +21,16 @@ if TYPE_CHECKING:
     from penstock.operators.ping_tx import PingTxOp
     from penstock.operators.probe import ProbeOp
     from penstock.operators.segmentation_postprocessor import SegmentationPostprocessorOp
+    from penstock.operators.v4l2_video_capture import V4L2VideoCaptureOp
+    from penstock.operators.video_stream_recorder import VideoStreamRecorderOp
+    from penstock.operators.video_stream_replayer import VideoStreamReplayerOp
 
 __all__ = [
     "BayerDemosaicOp",
+    "CameraSimOp",
     "FormatConverterOp",
+    "HolovizOp",
+    "InferenceOp",
     "InferenceProcessorOp",
     "PingRxOp",
     "PingTensorRxOp",
@@ -29,18 +38,27 @@ __all__ = [
     "PingTxOp",
     "ProbeOp",
     "SegmentationPostprocessorOp",
+    "V4L2VideoCaptureOp",
+    "VideoStreamRecorderOp",
+    "VideoStreamReplayerOp",
 ]
 
 _MODULES = {
-    "BayerDemosaicOp": "penstock.operators.bayer_demosaic",
-    "FormatConverterOp": "penstock.operators.format_converter",
-    "InferenceProcessorOp": "penstock.operators.inference_processor",
-    "PingRxOp": "penstock.operators.ping_rx",
-    "PingTensorRxOp": "penstock.operators.ping_tensor_rx",
-    "PingTensorTxOp": "penstock.operators.ping_tensor_tx",
-    "PingTxOp": "penstock.operators.ping_tx",
-    "ProbeOp": "penstock.operators.probe",
-    "SegmentationPostprocessorOp": "penstock.operators.segmentation_postprocessor",
+    "BayerDemosaicOp": "bayer_demosaic",
+    "CameraSimOp": "camera_sim",
+    "FormatConverterOp": "format_converter",
+    "HolovizOp": "holoviz",
+    "InferenceOp": "inference",
+    "InferenceProcessorOp": "inference_processor",
+    "PingRxOp": "ping_rx",
+    "PingTensorRxOp": "ping_tensor_rx",
+    "PingTensorTxOp": "ping_tensor_tx",
+    "PingTxOp": "ping_tx",
+    "ProbeOp": "probe",
+    "SegmentationPostprocessorOp": "segmentation_postprocessor",
+    "V4L2VideoCaptureOp": "v4l2_video_capture",
+    "VideoStreamRecorderOp": "video_stream_recorder",
+    "VideoStreamReplayerOp": "video_stream_replayer",
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
@@ -49,7 +67,7 @@ if not TYPE_CHECKING:  # or a type checker would accept every name
         """Import an operator when it is first used."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
         return value
 
     def __dir__() -> list[str]:

@@ -1,0 +1,84 @@
+"""The viewer without its operator: specifications of layers, the renderer, and where pictures go.
+
+:class:`penstock.operators.HolovizOp` is made of these. :class:`Renderer` is useful by itself: it draws arrays to a
+picture, without a pipeline. Everything is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.viewer.camera import Camera, Pose3D
+    from penstock.viewer.formats import (
+        ChromaLocation,
+        ColorSpace,
+        DepthMapRenderMode,
+        ImageFormat,
+        InputType,
+        YuvModelConversion,
+        YuvRange,
+    )
+    from penstock.viewer.input_spec import InputSpec, View
+    from penstock.viewer.keys import Key, KeyAndButtonAction, KeyModifiers, MouseButton
+    from penstock.viewer.layers import LayerError
+    from penstock.viewer.pictures import VideoWriter, write_png
+    from penstock.viewer.renderer import Renderer
+
+__all__ = [
+    "Camera",
+    "ChromaLocation",
+    "ColorSpace",
+    "DepthMapRenderMode",
+    "ImageFormat",
+    "InputSpec",
+    "InputType",
+    "Key",
+    "KeyAndButtonAction",
+    "KeyModifiers",
+    "LayerError",
+    "MouseButton",
+    "Pose3D",
+    "Renderer",
+    "VideoWriter",
+    "View",
+    "YuvModelConversion",
+    "YuvRange",
+    "write_png",
+]
+
+_MODULES = {
+    "Camera": "camera",
+    "ChromaLocation": "formats",
+    "ColorSpace": "formats",
+    "DepthMapRenderMode": "formats",
+    "ImageFormat": "formats",
+    "InputSpec": "input_spec",
+    "InputType": "formats",
+    "Key": "keys",
+    "KeyAndButtonAction": "keys",
+    "KeyModifiers": "keys",
+    "LayerError": "layers",
+    "MouseButton": "keys",
+    "Pose3D": "camera",
+    "Renderer": "renderer",
+    "VideoWriter": "pictures",
+    "View": "input_spec",
+    "YuvModelConversion": "formats",
+    "YuvRange": "formats",
+    "write_png": "pictures",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import a name when it is first used."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"penstock.viewer.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted(__all__)

@@ -1,0 +1,42 @@
+"""A real browser: Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+TIMEOUT = 30.0  # seconds
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Start a browser, or skip the test where there is none."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("needs a browser: apt-get install chromium")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive the browser")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def wait_until(is_so: Callable[[], Any], what: str, page: Any = None) -> Any:
+    """Wait until a function returns something true, and return that."""
+    end = time.monotonic() + TIMEOUT
+    while time.monotonic() < end:
+        found = is_so()
+        if found:
+            return found
+        if page is None:
+            time.sleep(0.02)
+        else:
+            page.wait_for_timeout(20)
+    raise AssertionError(f"waited in vain: {what}")

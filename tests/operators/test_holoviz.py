@@ -1,0 +1,388 @@
+"""HolovizOp: its parameters, inputs and outputs."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.conditions import BooleanCondition
+from penstock.core import Arg, IOSpec
+from penstock.operators import HolovizOp
+from penstock.viewer import Camera, InputSpec, LayerError, Pose3D, Renderer
+from tests.harness import App, source
+from tests.harness.processes import output_of
+from tests.operators.viewing import pictures, view
+
+RNG = np.random.default_rng(3)
+IMAGE = RNG.integers(0, 256, (10, 20, 3), dtype=np.uint8)
+BOX = np.array([[0.1, 0.2], [0.6, 0.8]], np.float32)
+POINT = np.array([[0, 0, 0]], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.delenv("PENSTOCK_VIEW", raising=False)
+    before = set(threading.enumerate())
+    yield
+    assert not [thread for thread in set(threading.enumerate()) - before if "penstock" in thread.name]
+
+
+def test_the_parameters_have_the_names_and_defaults_of_the_reference() -> None:
+    app = App(lambda app: app.add_operator(HolovizOp(app)))
+    app.compose_graph()
+    viewer: Any = app.graph.find("holoviz_op")
+    assert (viewer.width, viewer.height, viewer.framerate, viewer.window_title) == (1920, 1080, 60, "Holoviz")
+    assert viewer.camera_eye == (0, 0, 1)
+    assert viewer.display_color_space is HolovizOp.ColorSpace.AUTO
+    assert set(viewer.spec.inputs) == {
+        "receivers",
+        "input_specs",
+        "camera_eye_input",
+        "camera_look_at_input",
+        "camera_up_input",
+    }
+    assert not viewer.spec.outputs
+
+
+def test_a_picture_without_a_window_is_that_of_the_renderer() -> None:
+    tensors: list[Any] = [
+        {"name": "image", "type": "color"},
+        {"name": "box", "type": "rectangles", "priority": 1},
+    ]
+    message = {"image": IMAGE, "box": BOX}
+    (picture,) = pictures([message], tensors=tensors)
+    assert (picture == Renderer(20, 10, tensors).render(message)).all()
+
+
+def test_ports_that_are_enabled_by_a_configuration_exist() -> None:
+    app = App(
+        lambda app: app.add_operator(HolovizOp(app, Arg("enable_render_buffer_output", True), name="it"))
+    )
+    app.compose_graph()
+    assert set(app.graph.find("it").spec.outputs) == {"render_buffer_output"}
+
+
+def test_a_message_that_is_one_array_is_the_tensor_without_a_name() -> None:
+    assert (pictures([IMAGE])[0][..., :3] == IMAGE).all()
+    assert (pictures([IMAGE], tensors=[{"name": "", "type": "color"}])[0][..., :3] == IMAGE).all()
+
+
+def test_without_tensors_the_first_message_makes_the_list() -> None:
+    first, second = pictures([{"image": IMAGE, "at": BOX}, {"image": IMAGE, "at": BOX, "late": IMAGE}])
+    assert (first == second).all()
+    assert not (first[..., :3] == IMAGE).all(), "crosses are drawn on it"
+
+
+def test_tensors_come_from_several_connections_and_others_are_ignored() -> None:
+    made: list[Any] = []
+
+    def compose(app: Any) -> None:
+        tensors = [{"name": "image", "type": "color"}, {"name": "box", "type": "rectangles"}]
+        viewer = HolovizOp(
+            app, tensors=tensors, width=20, height=10, headless=True, enable_render_buffer_output=True
+        )
+        app.add_flow(source(app, [{"image": IMAGE}], name="one"), viewer, {("out", "receivers")})
+        app.add_flow(
+            source(app, [{"box": BOX, "image": IMAGE * 0, "more": BOX}], name="two"),
+            viewer,
+            {("out", "receivers")},
+        )
+        from tests.harness import sink
+
+        app.add_flow(viewer, sink(app, made), {("render_buffer_output", "in")})
+
+    App(compose).run()
+    expected = Renderer(20, 10, [{"name": "image", "type": "color"}, {"name": "box", "type": "rectangles"}])
+    assert (
+        np.asarray(made[0]["render_buffer_output"]) == expected.render({"image": IMAGE, "box": BOX})
+    ).all()
+
+
+def test_a_missing_tensor_is_an_error_that_names_operator_and_input() -> None:
+    with pytest.raises(
+        LayerError, match="operator 'holoviz_op', input 'receivers': layer 'box'.*tensors are 'image'"
+    ):
+        pictures([{"image": IMAGE}], tensors=[{"name": "box", "type": "rectangles"}])
+
+
+def test_a_message_that_is_no_array_is_an_error() -> None:
+    with pytest.raises(TypeError, match="operator 'holoviz_op', input 'receivers'.*'' is a str"):
+        pictures(["text"])
+
+
+def test_errors_are_raised_in_the_pipeline_though_nobody_looks() -> None:
+    with pytest.raises(LayerError, match="uint8; coordinates must be"):
+        view([{"box": IMAGE}], tensors=[{"name": "box", "type": "rectangles"}])
+
+
+# Specifications at run time.
+
+
+def test_specifications_at_run_time_change_and_add_layers() -> None:
+    red, blue = InputSpec("box", "rectangles"), InputSpec("late", "points")
+    red.color = [1, 0, 0, 1]
+    blue.color = [0, 0, 1, 1]
+    late = np.array([[0.92, 0.95]], np.float32)
+    messages = [{"box": BOX}, {"box": BOX, "late": late}, {"box": BOX, "late": late}, {"box": BOX}]
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit(messages[self.ticks - 1], "out")
+        if self.ticks == 2:
+            op_output.emit([red, blue], "specs")
+
+    from penstock.conditions import CountCondition
+    from tests.harness import Step, sink
+
+    made: list[Any] = []
+
+    def compose(app: Any) -> None:
+        both = Step(app, CountCondition(app, 4), outputs=["out", "specs"], body=body, name="both")
+        viewer = HolovizOp(
+            app,
+            tensors=[{"name": "box", "type": "rectangles"}],
+            width=20,
+            height=10,
+            headless=True,
+            enable_render_buffer_output=True,
+        )
+        app.add_flow(both, viewer, {("out", "receivers"), ("specs", "input_specs")})
+        app.add_flow(viewer, sink(app, made), {("render_buffer_output", "in")})
+
+    App(compose).run()
+    first, second, third, fourth = [np.asarray(message["render_buffer_output"])[..., :3] for message in made]
+    assert (first[2, 5].tolist(), first[9, 18].tolist()) == ([255, 255, 255], [0, 0, 0])
+    assert (second[2, 5].tolist(), second[9, 18].tolist()) == ([255, 0, 0], [0, 0, 255])
+    assert (third == second).all(), "they stay in effect"
+    assert (fourth[2, 5].tolist(), fourth[9, 18].tolist()) == ([255, 0, 0], [0, 0, 0])
+
+
+@pytest.mark.parametrize("message", ["text", [3], [{"name": "it"}]])
+def test_a_wrong_specification_at_run_time_is_an_error(message: Any) -> None:
+    with pytest.raises(ValueError, match="operator 'holoviz_op', input 'input_specs'"):
+        pictures([IMAGE], {"input_specs": [message]})
+
+
+# The camera.
+
+
+def test_the_camera_comes_from_parameters_and_inputs_and_its_pose_goes_out() -> None:
+    parameters: dict[str, Any] = {
+        "tensors": [{"name": "", "type": "points_3d"}],
+        "headless": True,
+        "enable_camera_pose_output": True,
+        "camera_eye": [0, 0, 2],
+    }
+    _, emitted = view([POINT], **parameters)
+    assert emitted["camera_pose_output"] == [tuple(Camera(eye=(0, 0, 2)).projection(2.0).ravel())]
+    inputs = {
+        "camera_eye_input": [(1, 2, 3)],
+        "camera_look_at_input": [np.zeros(3)],
+        "camera_up_input": [[0, 1, 0]],
+    }
+    _, emitted = view([POINT], inputs, camera_pose_output_type="extrinsics_model", **parameters)
+    (pose,) = emitted["camera_pose_output"]
+    assert isinstance(pose, Pose3D)
+    assert pose == Camera(eye=(1, 2, 3)).pose()
+
+
+def test_a_wrong_camera_is_an_error() -> None:
+    with pytest.raises(ValueError, match="input 'camera_eye_input': the message must be 3 numbers"):
+        view([IMAGE], {"camera_eye_input": [[1, 2]]})
+    with pytest.raises(ValueError, match="camera_up of operator 'holoviz_op' must be 3 numbers"):
+        view([IMAGE], camera_up=[0, 1])
+
+
+# Buffers.
+
+
+def test_the_depth_buffer_is_emitted() -> None:
+    _, emitted = view(
+        [POINT], tensors=[{"name": "", "type": "points_3d"}], headless=True, enable_depth_buffer_output=True
+    )
+    depth = np.asarray(emitted["depth_buffer_output"][0]["depth_buffer_output"])
+    assert (depth.shape, depth.dtype) == ((10, 20), np.float32)
+    assert (depth < 1).sum() == 1
+
+
+def test_a_buffer_that_comes_in_is_filled_and_goes_out() -> None:
+    buffer = np.zeros((10, 20, 4), np.uint8)
+    _, emitted = view(
+        [IMAGE],
+        {"render_buffer_input": [{"buffer": buffer}]},
+        headless=True,
+        enable_render_buffer_input=True,
+        enable_render_buffer_output=True,
+    )
+    assert (buffer[..., :3] == IMAGE).all()
+    assert np.shares_memory(np.asarray(emitted["render_buffer_output"][0]["render_buffer_output"]), buffer)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "what"),
+    [
+        (np.zeros((10, 20, 3), np.uint8), r"must be \(10, 20, 4\) of uint8.*\(10, 20, 3\)"),
+        (np.zeros((10, 20, 4), np.int8), "dtype int8"),
+        (np.zeros((10, 40, 4), np.uint8)[:, ::2], "contiguous"),
+        ("text", "must be a tensor to draw to"),
+        ({"one": IMAGE, "two": IMAGE}, "this has 2"),
+    ],
+)
+def test_a_buffer_that_does_not_fit_is_an_error(buffer: Any, what: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"input 'render_buffer_input'.*{what}"):
+        view([IMAGE], {"render_buffer_input": [buffer]}, headless=True, enable_render_buffer_input=True)
+
+
+def test_a_read_only_buffer_is_an_error() -> None:
+    buffer = np.zeros((10, 20, 4), np.uint8)
+    buffer.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        view([IMAGE], {"render_buffer_input": [buffer]}, headless=True, enable_render_buffer_input=True)
+
+
+def test_buffers_come_from_the_allocator() -> None:
+    asked: list[Any] = []
+
+    class Allocator:
+        def allocate_tensor(self, shape: Any, dtype: Any, storage: int, *, stream: Any, operator: str) -> Any:
+            from penstock import as_tensor
+
+            asked.append((shape, np.dtype(dtype), storage, stream, operator))
+            return as_tensor(np.empty(shape, dtype))
+
+    pictures([IMAGE], allocator=Allocator())
+    assert asked == [((10, 20, 4), np.dtype("u1"), 2, None, "holoviz_op")]
+
+
+# Parameters that are refused.
+
+
+@pytest.mark.parametrize(
+    ("parameters", "what"),
+    [
+        ({"use_exclusive_display": True}, "use_exclusive_display.*use fullscreen=True"),
+        ({"fullscreen": True, "headless": True}, "exclude each other"),
+        ({"display_color_space": "hdr10_st2084"}, "HDR displays.*use auto, srgb_nonlinear, pass_through"),
+        ({"display_color_space": "rgb"}, "display_color_space must be one of srgb_nonlinear"),
+        ({"camera_pose_output_type": "matrix"}, "must be projection_matrix or extrinsics_model"),
+        ({"width": 0}, "width must be from 1 to 16384"),
+        ({"framerate": 0}, "framerate must be more than 0"),
+        ({"font_path": "/no/such/font.ttf"}, "font_path '/no/such/font.ttf' is no file"),
+        (
+            {"tensors": [{"name": "it", "type": "color", "colour": 1}]},
+            "operator 'holoviz_op'.*unknown keys colour",
+        ),
+        ({"tensors": ["it"]}, "must be described by a dict"),
+        ({"color_lut": [[1, 2]]}, "color_lut must be rows of 4"),
+        ({"receivers": [3]}, "receivers must be names or inputs"),
+    ],
+)
+def test_a_wrong_parameter_is_refused(parameters: dict[str, Any], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        view([IMAGE], **parameters)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"key_callback": 3}, {"window_close_condition": 3}, {"cuda_stream_pool": 3}, {"colour": 1}]
+)
+def test_a_parameter_of_the_wrong_kind_is_refused(parameters: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=next(iter(parameters))):
+        view([IMAGE], **parameters)
+
+
+def test_what_only_other_programs_need_is_accepted() -> None:
+    view(
+        [IMAGE],
+        display_name="DP-1",
+        vsync=True,
+        receivers=["a", IOSpec("in", IOSpec.IOType.INPUT)],
+        cuda_stream_pool=None,
+    )
+    view([IMAGE], display_color_space="srgb_nonlinear", allocator=None, framebuffer_srgb=True, framerate=30)
+
+
+def test_a_condition_that_viewers_share_ends_both() -> None:
+    seen: list[Any] = []
+
+    def compose(app: Any) -> None:
+        condition = BooleanCondition(app, enable_tick=False)
+        viewer = HolovizOp(app, width=20, height=10, window_close_condition=condition)
+        seen.append(viewer)
+        app.add_flow(source(app, [IMAGE]), viewer, {("out", "receivers")})
+
+    App(compose).run()
+    assert seen[0].frames_received == 0
+
+
+# Files and Rerun, named by the environment.
+
+
+def test_files_are_written_beside_or_without_a_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("av")
+    from PIL import Image
+
+    monkeypatch.setenv("PENSTOCK_VIEW", f"{tmp_path}/it.png,{tmp_path}/it.mp4")
+    viewer, _ = view([IMAGE, 255 - IMAGE], headless=True)
+    with Image.open(tmp_path / "it.png") as image:
+        assert (np.asarray(image) == 255 - IMAGE).all()
+    assert (tmp_path / "it.mp4").stat().st_size > 0
+    assert viewer.frames_received == 2
+    assert viewer.frames_received == viewer.frames_shown + viewer.frames_dropped
+
+
+def test_a_recording_for_rerun_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rerun = pytest.importorskip("rerun")
+    monkeypatch.setenv("PENSTOCK_VIEW", f"{tmp_path}/it.rrd")
+    kinds = {
+        "image": "color",
+        "box": "rectangles",
+        "points": "points",
+        "lines": "lines",
+        "strip": "line_strip",
+        "three": "triangles",
+        "text": "text",
+        "points_3d": "points_3d",
+        "lines_3d": "lines_3d",
+        "strip_3d": "line_strip_3d",
+        "three_3d": "triangles_3d",
+    }
+    coordinates = RNG.random((6, 3)).astype(np.float32)
+    message = {
+        name: IMAGE if kind == "color" else coordinates if "3d" in kind else coordinates[:, :2].copy()
+        for name, kind in kinds.items()
+    }
+    tensors = [
+        {"name": name, "type": kind, **({"text": ["one", "two"]} if kind == "text" else {})}
+        for name, kind in kinds.items()
+    ]
+    view([message], tensors=tensors, headless=True)
+    data = (tmp_path / "it.rrd").read_bytes()
+    assert data.startswith(b"RRF2")
+    del rerun
+
+
+def test_an_outlet_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_VIEW", "window")
+    with pytest.raises(ValueError, match="'window' is no outlet"):
+        view([IMAGE])
+
+
+def test_without_a_display_nothing_is_served_and_the_pipeline_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    viewer, _ = view([IMAGE])
+    assert viewer.url == ""
+    assert capsys.readouterr().out == ""
+
+
+def test_importing_the_operator_imports_no_heavy_library() -> None:
+    heavy = "PIL", "aiohttp", "av", "rerun", "cupy", "torch"
+    code = f"import sys; from penstock.operators import HolovizOp; print([m for m in {heavy} if m in sys.modules])"
+    assert output_of("-c", code).strip() == "[]"

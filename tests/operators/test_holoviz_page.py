@@ -1,0 +1,338 @@
+"""HolovizOp in a real browser: the picture, the callbacks, the end."""
+
+from __future__ import annotations
+
+import base64
+import io
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition, PeriodicCondition
+from penstock.operators import HolovizOp
+from penstock.resources import RealtimeClock
+from penstock.schedulers import EventBasedScheduler
+from penstock.viewer import Renderer
+from tests.harness import App, Step
+from tests.operators.browser import chromium, wait_until
+
+pytest.importorskip("aiohttp", reason="needs aiohttp to serve the page")
+
+WIDTH, HEIGHT = 320, 180
+TENSORS: list[dict[str, Any]] = [
+    {"name": "image", "type": "color"},
+    {"name": "box", "type": "rectangles", "color": [0, 1, 0, 1], "priority": 1},
+    {"name": "oval", "type": "ovals", "color": [1, 0.5, 0, 1], "line_width": 3, "priority": 1},
+    {"name": "label", "type": "text", "text": ["penstock"], "priority": 2},
+]
+
+
+def frame(number: int = 0) -> dict[str, np.ndarray]:
+    y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
+    image = np.stack([(x + number) % 256, y, 255 - x // 2], axis=-1).astype(np.uint8)
+    return {
+        "image": image,
+        "box": np.array([[0.1, 0.3], [0.4, 0.8]], np.float32),
+        "oval": np.array([[0.7, 0.5, 0.3, 0.4]], np.float32),
+        "label": np.array([[0.05, 0.05, 0.15]], np.float32),
+    }
+
+
+class Running:
+    """An application with a viewer that runs on a thread of its own."""
+
+    def __init__(self, count: int = 100_000, changes: int = 1_000_000, **parameters: Any) -> None:
+        self.viewer: Any = None
+
+        def body(step: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(frame(min(step.ticks, changes)), "out")
+
+        def compose(app: Any) -> None:
+            source = Step(
+                app,
+                CountCondition(app, count),
+                PeriodicCondition(app, "20ms"),
+                outputs=["out"],
+                body=body,
+                name="source",
+            )
+            self.viewer = HolovizOp(
+                app, tensors=TENSORS, width=WIDTH, height=HEIGHT, **{"window_title": "A test", **parameters}
+            )
+            app.add_flow(source, self.viewer, {("out", "receivers")})
+
+        self.app = App(
+            compose,
+            lambda app, **settings: EventBasedScheduler(
+                app, worker_thread_number=1, clock=RealtimeClock(app)
+            ),
+        )
+        self.app.argv = ["program", "--view"]
+        self.future: Future[Any] = self.app.run_async()
+        wait_until(lambda: self.future.done() or getattr(self.viewer, "url", ""), "the page is served")
+
+    def end(self) -> None:
+        self.app.stop_execution()
+        self.future.result(30)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def running(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Make applications that are ended after the test."""
+    before = set(threading.enumerate())
+    made: list[Running] = []
+
+    def make(**settings: Any) -> Running:
+        made.append(Running(**settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+    left = [thread.name for thread in set(threading.enumerate()) - before]
+    assert not [name for name in left if "penstock" in name], left
+
+
+def open_page(browser: Any, viewer: Any, **context: Any) -> Any:
+    page = browser.new_context(**{"viewport": {"width": 1000, "height": 700}, **context}).new_page()
+    page.errors = []
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("console", lambda message: page.errors.append(message.text) if message.type == "error" else None)
+    page.goto(viewer.url)
+    wait_until(lambda: int(page.get_attribute("#picture", "data-pictures") or 0) > 1, "pictures", page)
+    return page
+
+
+def pixels_of(page: Any) -> np.ndarray:
+    """Return what the page's canvas holds."""
+    from PIL import Image
+
+    url = page.evaluate("() => document.getElementById('picture').toDataURL('image/png')")
+    with Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def expected(number: int) -> np.ndarray:
+    return Renderer(WIDTH, HEIGHT, TENSORS).render(frame(number))[..., :3]
+
+
+def test_the_page_shows_the_picture_exactly_once_it_stands_still(browser: Any, running: Any) -> None:
+    one = running(changes=7)
+    page = open_page(browser, one.viewer)
+    wait_until(lambda: one.viewer.frames_received > 10, "frames", page)
+    one.end()
+    state = page.locator("#state")
+    wait_until(lambda: state.inner_text() == "ended", "the end", page)
+    wait_until(lambda: page.get_attribute("#picture", "data-kind") == "exact", "the exact picture", page)
+    assert (pixels_of(page) == expected(7)).all()
+    assert page.title() == "A test"
+    assert "The run has ended" in page.locator("#note").inner_text()
+    assert all("WebSocket connection" in error or "ERR_CONNECTION" in error for error in page.errors)
+
+
+def test_a_moving_picture_is_within_the_tolerance(browser: Any, running: Any) -> None:
+    page = open_page(browser, running(changes=1).viewer)
+    wait_until(lambda: page.get_attribute("#picture", "data-kind") == "moving", "a moving picture", page)
+    difference = np.abs(pixels_of(page).astype(int) - expected(1))
+    assert difference.mean() < 4
+    assert not page.errors
+
+
+def test_the_page_shows_rate_drops_and_state(browser: Any, running: Any) -> None:
+    one = running()
+    page = open_page(browser, one.viewer)
+    rate, dropped = page.locator("#rate"), page.locator("#dropped")
+    wait_until(
+        lambda: rate.inner_text() not in ("–", "0.0") and dropped.inner_text().isdigit(), "a rate", page
+    )
+    assert page.locator("#state").inner_text() == "live"
+    assert page.locator("#size").inner_text() == f"{WIDTH}×{HEIGHT}"
+    viewer = one.viewer
+    assert viewer.frames_received >= viewer.frames_shown + viewer.frames_dropped
+
+
+def test_callbacks_are_called_with_what_happened(browser: Any, running: Any) -> None:
+    called: list[tuple[Any, ...]] = []
+
+    def keep(name: str) -> Any:
+        return lambda *arguments: called.append((name, *arguments))
+
+    names = ("key", "unicode_char", "mouse_button", "scroll", "cursor_pos", "framebuffer_size", "window_size")
+    one = running(**{f"{name}_callback": keep(name) for name in names})
+    page = open_page(browser, one.viewer, device_scale_factor=2)
+
+    def calls(name: str) -> list[tuple[Any, ...]]:
+        return [call[1:] for call in called if call[0] == name]
+
+    wait_until(lambda: calls("window_size"), "a size", page)
+    box = page.locator("#picture").bounding_box()
+    assert calls("window_size")[-1] == (round(box["width"]), round(box["height"]))
+    assert calls("framebuffer_size")[-1] == (round(box["width"] * 2), round(box["height"] * 2))
+
+    page.mouse.click(box["x"] + box["width"] / 4, box["y"] + box["height"] / 2, button="right")
+    wait_until(lambda: len(calls("mouse_button")) == 2, "a click", page)
+    modifiers = HolovizOp.KeyModifiers()
+    right, action = HolovizOp.MouseButton.RIGHT, HolovizOp.KeyAndButtonAction
+    assert calls("mouse_button") == [(right, action.PRESS, modifiers), (right, action.RELEASE, modifiers)]
+    assert calls("cursor_pos")[-1] == pytest.approx((WIDTH / 4, HEIGHT / 2), abs=1)
+
+    page.mouse.wheel(0, 200)
+    wait_until(lambda: calls("scroll"), "the wheel", page)
+    ((x, y),) = calls("scroll")
+    assert (x, y) in ((0.0, -2.0), (0.0, -1.0)), (
+        "notches of the wheel; Chromium divides them by the scale of the screen"
+    )
+
+    page.keyboard.down("Shift")
+    page.keyboard.press("KeyA")
+    page.keyboard.up("Shift")
+    page.keyboard.press("ArrowLeft")
+    wait_until(lambda: len(calls("key")) == 6, "keys", page)
+    shift = HolovizOp.KeyModifiers(shift=True)
+    key = HolovizOp.Key
+    assert calls("key") == [
+        (key.LEFT_SHIFT, action.PRESS, shift),
+        (key.A, action.PRESS, shift),
+        (key.A, action.RELEASE, shift),
+        (key.LEFT_SHIFT, action.RELEASE, modifiers),
+        (key.LEFT, action.PRESS, modifiers),
+        (key.LEFT, action.RELEASE, modifiers),
+    ]
+    assert calls("unicode_char") == [(ord("A"),)]
+    assert not page.errors
+
+
+def test_the_page_can_be_used_with_the_keyboard_alone(browser: Any, running: Any) -> None:
+    page = open_page(browser, running().viewer)
+    reached = []
+    for _ in range(3):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("() => document.activeElement.id"))
+    assert reached == ["fullscreen", "close", "picture"]
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate("() => document.activeElement.id") == "close", "Tab is not caught by the picture"
+
+
+@pytest.mark.parametrize("interrupts", [False, True])
+def test_closing_the_viewer_does_what_the_parameter_says(
+    browser: Any, running: Any, interrupts: bool
+) -> None:
+    called: list[str] = []
+    one = running(
+        window_close_callback=lambda: called.append("closed"), interrupt_app_on_window_close=interrupts
+    )
+    page = open_page(browser, one.viewer)
+    page.click("#close")
+    wait_until(lambda: called, "the callback", page)
+    if interrupts:
+        outcome = one.future.result(30)
+        assert outcome.ended_by.value == "stopped"
+    else:
+        wait_until(lambda: page.locator("#close").is_disabled(), "the button", page)
+        before = one.viewer.frames_received
+        page.wait_for_timeout(100)
+        assert one.viewer.frames_received <= before + 1, "the operator never runs again"
+    assert called == ["closed"]
+
+
+def test_a_page_connects_again_to_a_viewer_that_comes_back(
+    browser: Any, running: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_VIEW_TOKEN", "the-same")
+    first = running()
+    page = open_page(browser, first.viewer)
+    monkeypatch.setenv("PENSTOCK_VIEW_PORT", str(urlsplit(first.viewer.url).port))
+    first.end()
+    wait_until(lambda: page.locator("#state").inner_text() == "ended", "the end", page)
+    running()
+    wait_until(lambda: page.locator("#state").inner_text() == "live", "the second run", page)
+    assert page.locator("#note").inner_text() == ""
+
+
+def test_an_exception_in_a_callback_comes_out_of_the_run(browser: Any, running: Any) -> None:
+    def fail(*arguments: Any) -> None:
+        raise ArithmeticError("broken")
+
+    one = running(key_callback=fail)
+    page = open_page(browser, one.viewer)
+    page.focus("#picture")
+    page.keyboard.press("KeyA")
+    with pytest.raises(ArithmeticError, match="broken") as raised:
+        one.future.result(30)
+    assert "raised in the key_callback of a viewer" in raised.value.__notes__
+    assert one.viewer.url == ""
+    one.future = Future()
+    one.future.set_result(None)
+
+
+def test_threads_are_gone_after_an_exception_in_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_VIEW", "page")
+    before = set(threading.enumerate())
+
+    def body(step: Any, op_input: Any, op_output: Any) -> None:
+        if step.ticks == 3:
+            raise ArithmeticError("broken")
+        op_output.emit(frame(), "out")
+
+    def compose(app: Any) -> None:
+        source = Step(app, outputs=["out"], body=body, name="source")
+        app.add_flow(
+            source, HolovizOp(app, tensors=TENSORS, width=WIDTH, height=HEIGHT), {("out", "receivers")}
+        )
+
+    with pytest.raises(ArithmeticError, match="broken"):
+        App(compose).run()
+    assert not [thread for thread in set(threading.enumerate()) - before if "penstock" in thread.name]
+
+
+def test_the_address_is_printed_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_VIEW", "page")
+    one = Running(count=5)
+    one.future.result(30)
+    printed = capsys.readouterr().out
+    assert printed.startswith("A test: http://127.0.0.1:")
+    assert printed.count("\n") == 1
+    assert "?token=" in printed
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (360, 740)])
+def test_the_page_fits_every_screen(
+    browser: Any, running: Any, scheme: str, width: int, height: int, tmp_path: Path
+) -> None:
+    viewport = {"width": width, "height": height}
+    page = open_page(browser, running().viewer, viewport=viewport, color_scheme=scheme)
+    sizes = page.evaluate(
+        """() => ({
+            scroll: document.documentElement.scrollWidth, ground: getComputedStyle(document.body).backgroundColor,
+            boxes: [...document.querySelectorAll('h1, dl, button, canvas, #state')].map((e) => {
+                const box = e.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom];
+            }),
+        })"""
+    )
+    assert sizes["scroll"] <= width
+    for left, top, right, bottom in sizes["boxes"]:
+        assert left >= 0
+        assert top >= 0
+        assert right <= width + 1
+        assert bottom <= height + 1
+    assert (sum(map(int, sizes["ground"][4:-1].split(","))) > 380) == (scheme == "light")
+    picture = page.locator("#picture").bounding_box()
+    assert picture["width"] / picture["height"] == pytest.approx(WIDTH / HEIGHT, rel=0.02)
+    assert picture["width"] > 0.9 * min(width, (height - 60) * WIDTH / HEIGHT)
+    page.screenshot(path=str(tmp_path / "page.png"))
+    assert not page.errors

@@ -1,0 +1,242 @@
+"""The page's server: who may connect, what they may say, and that it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from penstock.viewer import Camera
+from penstock.viewer.display import Picture, Scene
+from penstock.viewer.events import KeyEvent
+from penstock.viewer.page_server import PageServer
+
+aiohttp = pytest.importorskip("aiohttp")
+
+
+@pytest.fixture
+def events() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def server(events: list[Any]) -> Iterator[PageServer]:
+    before = set(threading.enumerate())
+    server = PageServer(
+        "Title </script><b>", (8, 4), clients=2, on_event=events.append, statistics=lambda: {"dropped": 3}
+    )
+    yield server
+    server.close()
+    assert set(threading.enumerate()) <= before, "a thread is left"
+
+
+def ask(server: PageServer, action: Callable[[Any, str], Awaitable[Any]]) -> Any:
+    """Run an action with a client's session and the server's address."""
+
+    async def run() -> Any:
+        async with aiohttp.ClientSession() as session:
+            return await asyncio.wait_for(action(session, f"http://{urlsplit(server.url).netloc}"), 20)
+
+    return asyncio.run(run())
+
+
+def get(server: PageServer, path: str, **headers: str) -> tuple[int, str, dict[str, str]]:
+    async def action(session: Any, base: str) -> Any:
+        async with session.get(base + path, headers=headers) as answer:
+            return answer.status, await answer.text(), dict(answer.headers)
+
+    return ask(server, action)
+
+
+def token(server: PageServer) -> str:
+    return urlsplit(server.url).query
+
+
+def connect(session: Any, base: str, server: PageServer, **kwargs: Any) -> Any:
+    return session.ws_connect(f"{base}/ws?{token(server)}", origin=base, **kwargs)
+
+
+def picture(value: int = 200) -> Picture:
+    return Picture(1, np.full((4, 8, 4), value, np.uint8), Scene([], {}, Camera()))
+
+
+def test_the_page_needs_the_token_and_loads_nothing_from_elsewhere(server: PageServer) -> None:
+    status, text, headers = get(server, f"/?{token(server)}")
+    assert status == 200
+    assert "Title \\u003c/script>\\u003cb>" in text, "a title cannot end the script"
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert "://" not in text.replace("}://${location.host}", ""), "an address of something else"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/?token=", "/?token=wrong", "/?token=%C3%BC", "/ws?token=wrong", "/ws"]
+)
+def test_a_wrong_token_is_refused(server: PageServer, path: str) -> None:
+    host = urlsplit(server.url).netloc
+    status, text, _ = get(server, path, Origin=f"http://{host}")
+    assert status == 403
+    assert "token is missing or wrong" in text
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1", "https://localhost:1"])
+def test_a_page_from_elsewhere_is_refused_though_it_knows_the_token(server: PageServer, origin: str) -> None:
+    for path in ("/", "/ws"):
+        status, text, _ = get(server, f"{path}?{token(server)}", Origin=origin)
+        assert (status, "page from elsewhere" in text) == (403, True)
+
+
+def test_a_socket_without_an_origin_is_refused(server: PageServer) -> None:
+    assert get(server, f"/ws?{token(server)}")[0] == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "192.168.1.7"])
+def test_a_name_that_somebody_points_here_is_refused(server: PageServer, host: str) -> None:
+    assert get(server, f"/?{token(server)}", Host=host)[0] in (400, 421)
+
+
+def test_a_plain_request_for_the_socket_and_other_paths_are_refused(server: PageServer) -> None:
+    base = f"http://{urlsplit(server.url).netloc}"
+    assert get(server, f"/ws?{token(server)}", Origin=base)[0] == 400
+    assert get(server, f"/page.html?{token(server)}")[0] == 404
+
+
+def test_a_client_gets_the_state_pictures_and_the_end(server: PageServer) -> None:
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as socket:
+            status = json.loads((await socket.receive()).data)
+            while not server.wants_picture():
+                await asyncio.sleep(0.01)
+            server.show(picture(), False)
+            server.show(picture(), True)
+            kinds = [(await socket.receive()).data[:4] for _ in range(2)]
+            loop = asyncio.get_running_loop()
+            closing = loop.run_in_executor(None, server.close)
+            rest = [message.data async for message in socket]
+            await closing
+            return status, kinds, rest, socket.close_code
+
+    status, kinds, rest, code = ask(server, action)
+    assert status == {"type": "status", "clients": 1, "dropped": 3}
+    assert kinds == [b"\xff\xd8\xff\xe0", b"\x89PNG"]
+    assert json.loads(rest[-1]) == {"type": "ended"}
+    assert code == 1001
+
+
+def test_a_client_that_does_not_confirm_gets_no_more(server: PageServer) -> None:
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as socket:
+            await socket.receive()
+            for _ in range(5):
+                server.show(picture(), False)
+            await asyncio.sleep(0.05)
+            waited = server.wants_picture()
+            await socket.send_str('{"type": "shown"}')
+            for _ in range(500):
+                if server.wants_picture():
+                    return waited, True
+                await asyncio.sleep(0.01)
+            return waited, False
+
+    assert ask(server, action) == (False, True)
+
+
+def test_a_client_that_comes_later_sees_the_last_picture(server: PageServer) -> None:
+    server.show(picture(), True)
+
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as socket:
+            return [(await socket.receive()).type for _ in range(2)]
+
+    assert ask(server, action) == [aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY]
+
+
+def test_a_flood_of_clients_stops_at_the_limit_and_others_go_on(server: PageServer) -> None:
+    async def action(session: Any, base: str) -> Any:
+        sockets = [await connect(session, base, server) for _ in range(2)]
+        refused = 0
+        for _ in range(20):
+            try:
+                await connect(session, base, server)
+            except aiohttp.WSServerHandshakeError as error:
+                refused += error.status == 503
+        first = await sockets[0].receive()
+        await sockets[0].close()
+        for _ in range(500):
+            if len(server._clients) < 2:
+                break
+            await asyncio.sleep(0.01)
+        await (await connect(session, base, server)).close()  # there is room again
+        await sockets[1].close()
+        return refused, first.type
+
+    assert ask(server, action) == (20, aiohttp.WSMsgType.TEXT)
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("nonsense", 1007),
+        ('{"type": "key"}', 1007),
+        ("x" * 5000, 1009),
+        (b"bytes", 1003),
+        (b"x" * 1_000_000, 1009),
+    ],
+)
+def test_a_huge_or_malformed_message_ends_the_connection(
+    server: PageServer, events: list[Any], message: str | bytes, code: int
+) -> None:
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as socket:
+            with contextlib.suppress(ConnectionError):
+                await (socket.send_str if isinstance(message, str) else socket.send_bytes)(message)
+            async for _ in socket:
+                pass
+            return socket.close_code
+
+    assert ask(server, action) in (code, 1006)  # 1006: closed while it still sent
+    assert not events
+
+
+def test_a_flood_of_messages_ends_the_connection(server: PageServer, events: list[Any]) -> None:
+    text = '{"type": "key", "code": "KeyA", "action": "press", "modifiers": 0}'
+
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as socket:
+            try:
+                for _ in range(5000):
+                    await socket.send_str(text)
+            except ConnectionError:
+                pass
+            async for _ in socket:
+                pass
+            return socket.close_code
+
+    assert ask(server, action) in (1008, 1006)
+    assert 400 < len(events) < 2500
+    assert all(isinstance(event, KeyEvent) for event in events)
+
+
+def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(server: PageServer) -> None:
+    port = urlsplit(server.url).port
+    assert port is not None
+    before = set(threading.enumerate())
+    with pytest.raises(RuntimeError, match=f"cannot listen on 127.0.0.1:{port}.*PENSTOCK_VIEW_PORT"):
+        PageServer("other", (8, 4), port=port)
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_server_can_be_closed_twice() -> None:
+    server = PageServer("it", (8, 4))
+    server.close()
+    server.close()

@@ -1,0 +1,192 @@
+"""Layers in 3D: the camera, depth, and depth maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.viewer import Camera, LayerError, Renderer
+from penstock.viewer.layers import Shape, match
+from penstock.viewer.renderer import layers_of
+from tests.viewer.drawing import draw, draw_one, lit, points
+
+SIZE = (100, 100)
+
+
+def test_the_camera_looks_at_the_origin_from_one_unit_away() -> None:
+    # With a field of view of 60 degrees, the edge at a distance of 1 is at tan(30 degrees).
+    edge = np.tan(np.pi / 6)
+    data = points((0, 0, 0), (edge * 0.99, 0, 0), (0, edge * 0.99, 0), (edge * 1.01, 0, 0))
+    assert lit(draw_one(data, SIZE, type="points_3d")) == {(50, 50), (99, 50), (50, 0)}
+
+
+def test_x_points_right_and_y_up_and_a_wide_window_shows_more_at_its_sides() -> None:
+    picture = draw_one(points((0.2, 0.2, 0)), (200, 100), type="points_3d")
+    scale = 50 / np.tan(np.pi / 6)
+    assert lit(picture) == {(int(100 + 0.2 * scale), int(50 - 0.2 * scale))}
+
+
+def test_a_camera_elsewhere_sees_from_there() -> None:
+    above = Camera(eye=(0, 2, 0), look_at=(0, 0, 0), up=(0, 0, -1))
+    picture = draw_one(points((0.2, 0, 0), (0, 0, 0.2)), SIZE, above, type="points_3d")
+    (one, two) = sorted(lit(picture))
+    assert one[0] == 50
+    assert one[1] > 50  # nearer to the lower edge: it lies opposite of what is up
+    assert two[0] > 50
+    assert two[1] == 50
+
+
+def test_what_is_near_hides_what_is_far_whatever_comes_first() -> None:
+    near = points((-0.3, -0.3, 0.2), (0.3, -0.3, 0.2), (0, 0.3, 0.2))
+    far = points((-0.4, -0.4, -0.2), (0.4, -0.4, -0.2), (0, 0.4, -0.2))
+    specs: list[Any] = [
+        {"name": "near", "type": "triangles_3d", "color": [1, 0, 0, 1]},
+        {"name": "far", "type": "triangles_3d", "color": [0, 1, 0, 1]},
+    ]
+    for order in (specs, specs[::-1]):
+        picture = draw({"near": near, "far": far}, order, SIZE)
+        assert picture[52, 50].tolist() == [255, 0, 0]
+        assert (picture[..., 1] == 255).any() == (picture[90, 50, 1] == 255)
+
+
+def test_lines_in_3d_have_depth_along_their_length() -> None:
+    crossing = points((-0.3, 0, -0.3), (0.3, 0, 0.3))
+    plane = points((-0.5, -0.5, 0), (0.5, -0.5, 0), (0, 0.7, 0))
+    specs = [
+        {"name": "plane", "type": "triangles_3d", "color": [0, 0, 1, 1]},
+        {"name": "line", "type": "lines_3d", "color": [1, 0, 0, 1]},
+    ]
+    row = draw({"plane": plane, "line": crossing}, specs, SIZE)[50]
+    red = np.flatnonzero(row[:, 0])
+    assert red.min() >= 49  # only the half in front of the plane
+    assert red.max() > 70
+
+
+def test_strips_in_3d_are_connected() -> None:
+    picture = draw_one(points((-0.3, 0, 0), (0.3, 0, 0), (0.3, 0.3, 0)), SIZE, type="line_strip_3d")
+    assert picture[50, 30:70, 0].all()
+
+
+def test_what_lies_behind_the_camera_is_cut_off() -> None:
+    line = draw_one(points((0, -0.2, 0), (0, -0.2, 5)), SIZE, type="lines_3d")
+    assert lit(line)
+    assert min(y for _, y in lit(line)) > 50
+    triangle = draw_one(points((-0.2, -0.1, 0), (0.2, -0.1, 0), (0, -0.1, 5)), SIZE, type="triangles_3d")
+    assert lit(triangle)
+    assert min(y for _, y in lit(triangle)) > 50
+    assert not draw_one(points((0, 0, 3)), SIZE, type="points_3d").any()
+
+
+def test_a_matrix_of_a_view_takes_the_place_of_the_camera() -> None:
+    identity = np.eye(4).ravel().tolist()
+    assert lit(
+        draw_one(points((-0.99, -0.99, 0.5)), SIZE, type="points_3d", views=[{"matrix": identity}])
+    ) == {(0, 0)}
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4"])
+def test_a_depth_map_lies_around_the_origin_with_its_first_row_on_top(dtype: str) -> None:
+    depth = np.zeros((4, 4), dtype)
+    colors = np.full((4, 4, 4), 255, np.uint8)
+    colors[0, 0] = [255, 0, 0, 255]
+    specs = [{"name": "depth", "type": "depth_map"}, {"name": "colors", "type": "depth_map_color"}]
+    picture = draw({"depth": depth, "colors": colors}, specs, SIZE)
+    scale = 50 / np.tan(np.pi / 6)
+    places = [int(50 + (place / 4 - 0.5) * scale) for place in range(4)]
+    assert picture[places[0], places[0]].tolist() == [255, 0, 0]
+    assert len(lit(picture)) == 16
+
+
+def test_a_depth_map_of_8_bits_is_a_fraction() -> None:
+    one = draw_one(np.full((2, 2), 51, np.uint8), SIZE, type="depth_map")
+    same = draw_one(np.full((2, 2), 0.2, np.float32), SIZE, type="depth_map")
+    assert (one == same).all()
+
+
+def test_a_depth_map_is_drawn_with_points_lines_or_triangles() -> None:
+    depth = np.zeros((8, 8), np.float32)
+    count = {
+        mode: len(lit(draw_one(depth, SIZE, type="depth_map", depth_map_render_mode=mode)))
+        for mode in ("points", "lines", "triangles")
+    }
+    assert count["points"] == 64
+    side = 50 / np.tan(np.pi / 6) * 7 / 8
+    assert abs(count["triangles"] - side**2) < 3 * side
+    assert 64 < count["lines"] < count["triangles"]
+
+
+def test_the_depth_buffer_holds_the_nearest_depth_and_1_elsewhere() -> None:
+    renderer = Renderer(*SIZE, [{"name": "it", "type": "points_3d"}])
+    data = points((0, 0, 0), (0, 0, 0.5))
+    specs = match(renderer.specs, {"it": Shape(data.shape, data.dtype)}, False)
+    depth = renderer.draw(layers_of(specs, {"it": data}), Camera()).depth
+    near, far = 0.1, 1000.0
+    expected = far / (far - near) - far * near / (far - near) / 0.5  # half a unit away
+    assert depth[50, 50] == pytest.approx(expected, abs=1e-5)
+    assert (np.delete(depth.ravel(), 50 * 100 + 50) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "specs", "what"),
+    [
+        ({"d": np.zeros((4, 4), np.uint16)}, [("d", "depth_map")], "of uint8 or float32"),
+        ({"d": np.zeros((4, 4, 3), np.uint8)}, [("d", "depth_map")], r"\(rows, columns\) or"),
+        ({"d": np.zeros((0, 4), np.uint8)}, [("d", "depth_map")], "a depth map must be"),
+        ({"c": np.zeros((4, 4, 4), np.uint8)}, [("c", "depth_map_color")], "needs a layer of type depth_map"),
+        (
+            {"d": np.zeros((4, 4), np.uint8), "c": np.zeros((4, 5, 4), np.uint8)},
+            [("d", "depth_map"), ("c", "depth_map_color")],
+            r"those of the depth map, \(4, 4\)",
+        ),
+        (
+            {"d": np.zeros((4, 4), np.uint8), "c": np.zeros((4, 4, 3), np.uint8)},
+            [("d", "depth_map"), ("c", "depth_map_color")],
+            r"\(rows, columns, 4\) of uint8",
+        ),
+    ],
+)
+def test_a_depth_map_that_does_not_fit_is_refused_by_name(tensors: Any, specs: Any, what: str) -> None:
+    with pytest.raises(LayerError, match=what):
+        draw(tensors, [{"name": name, "type": kind} for name, kind in specs])
+
+
+def test_a_depth_map_with_the_format_of_a_picture_is_refused() -> None:
+    with pytest.raises(LayerError, match="r16_unorm is none of a depth map; it must be r8_unorm, d32_sfloat"):
+        draw_one(np.zeros((4, 4), np.uint8), type="depth_map", image_format="r16_unorm")
+
+
+def test_the_pose_takes_the_world_to_the_camera() -> None:
+    pose = Camera(eye=(1, 2, 3), look_at=(1, 2, 0)).pose()
+    assert pose.rotation == pytest.approx((1, 0, 0, 0, 1, 0, 0, 0, 1))
+    assert pose.translation == pytest.approx((-1, -2, -3))
+
+
+def test_orbit_pan_and_dolly_move_the_camera() -> None:
+    camera = Camera()
+    assert camera.orbit(np.pi / 2, 0).eye == pytest.approx((-1, 0, 0), abs=1e-9)
+    tilted = camera.orbit(0, 0.5).eye
+    assert tilted[1] == pytest.approx(np.sin(0.5))
+    assert np.linalg.norm(camera.orbit(0.3, 9).eye) == pytest.approx(1)
+    moved = camera.pan(0.5, 0)
+    assert moved.eye[0] < 0
+    assert moved.look_at[0] == pytest.approx(moved.eye[0])
+    assert camera.dolly(2).eye == pytest.approx((0, 0, 2))
+    assert camera.dolly(1e-9).eye[2] > 0.1  # not into what it looks at
+
+
+def test_a_camera_that_looks_along_up_or_at_itself_still_has_a_picture() -> None:
+    for camera in (Camera(eye=(0, 1, 0)), Camera(eye=(0, 0, 0)), Camera(up=(0, 0, 0))):
+        assert np.isfinite(camera.projection(1.5)).all()
+
+
+@pytest.mark.parametrize("nearest", [0, 1, 2, 3])
+def test_the_nearest_point_of_a_depth_map_is_seen_whatever_its_place(nearest: int) -> None:
+    depth = np.zeros(4, np.float32)
+    depth[nearest] = 0.05
+    colors = np.full((4, 4), 255, np.uint8)
+    colors[nearest] = [255, 0, 0, 255]
+    specs = [{"name": "depth", "type": "depth_map"}, {"name": "colors", "type": "depth_map_color"}]
+    picture = draw({"depth": depth.reshape(2, 2), "colors": colors.reshape(2, 2, 4)}, specs, (1, 1))
+    assert picture[0, 0].tolist() == [255, 0, 0]

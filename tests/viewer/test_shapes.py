@@ -1,0 +1,259 @@
+"""Points, lines, triangles, crosses, rectangles, ovals and text, pixel by pixel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.viewer import LayerError
+from tests.viewer.drawing import BLACK, WHITE, draw, draw_one, lit, points
+
+SIZE = (20, 10)
+
+
+def block(left: int, top: int, right: int, bottom: int) -> set[tuple[int, int]]:
+    return {(x, y) for x in range(left, right) for y in range(top, bottom)}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(1, block(10, 5, 11, 6)), (3, block(9, 4, 12, 7)), (2, block(10, 5, 12, 7))],
+)
+def test_a_point_is_a_square_of_its_size(size: float, expected: set[tuple[int, int]], dtype: str) -> None:
+    picture = draw_one(points((0.53, 0.57)).astype(dtype), type="points", point_size=size)
+    assert lit(picture) == expected
+    assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} == {BLACK, WHITE}
+
+
+def test_points_outside_and_no_numbers_are_left_out() -> None:
+    data = points((-0.1, 0.5), (1.2, 0.5), (np.nan, 0.5), (0.5, np.inf), (1e30, 0.5), (0.01, 0.99))
+    assert lit(draw_one(data, type="points")) == {(0, 9)}
+
+
+def test_the_colour_its_alpha_and_the_opacity_of_the_layer_are_used() -> None:
+    picture = draw_one(points((0.5, 0.5)), type="points", color=[1, 0.5, 0, 0.5], opacity=0.5)
+    assert picture[5, 10].tolist() == [64, 32, 0]
+
+
+def test_a_horizontal_line_covers_whole_pixels_from_end_to_end() -> None:
+    picture = draw_one(points((0.1, 0.5), (0.4, 0.5)), type="lines")
+    assert lit(picture) == block(2, 5, 9, 6)
+    assert (picture[5, 2:9] == 255).all()
+
+
+@pytest.mark.parametrize(("width", "expected"), [(1, (5, 6)), (2, (4, 6)), (3, (4, 7)), (4, (3, 7))])
+def test_a_line_is_as_wide_as_it_says(width: float, expected: tuple[int, int]) -> None:
+    picture = draw_one(points((0.2, 0.5), (0.6, 0.5)), type="lines", line_width=width)
+    rows = np.flatnonzero(picture[:, 8].any(axis=1))
+    assert (rows.min(), rows.max() + 1) == expected
+
+
+def test_a_vertical_line_on_the_right_edge_is_seen() -> None:
+    assert lit(draw_one(points((1, 0), (1, 1)), type="lines")) == block(19, 0, 20, 10)
+
+
+def test_a_slanted_line_is_smooth_and_as_bright_as_a_straight_one() -> None:
+    picture = draw_one(points((0, 0.1), (1, 0.9)), (100, 100), type="lines", line_width=3)[..., 0]
+    columns = picture[:, 20:80].astype(float).sum(axis=0) / 255
+    assert np.abs(columns - 3 * np.hypot(1, 0.8)).max() < 0.15
+    assert set(np.unique(picture)) - {0, 255}, "no pixel is partly covered"
+
+
+def test_a_line_that_leaves_the_picture_is_cut_and_one_of_any_length_is_cheap() -> None:
+    inside = draw_one(points((-1, 0.25), (2, 0.55)), type="lines")
+    assert inside[:, :, 0].any(axis=0).all()
+    far = draw_one(points((-1e7, 0.5), (1e7, 0.5001)), type="lines")
+    assert lit(far) <= block(0, 4, 20, 7)
+    assert not lit(draw_one(points((-2, -2), (-1, -3)), type="lines"))
+
+
+def test_a_strip_connects_each_coordinate_to_the_next_and_draws_corners_once() -> None:
+    data = points((0.1, 0.2), (0.5, 0.2), (0.5, 0.8))
+    picture = draw_one(data, type="line_strip", color=[1, 1, 1, 0.5])
+    assert lit(picture) == block(2, 2, 11, 3) | block(10, 2, 11, 9)
+    assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} == {BLACK, (128, 128, 128)}
+
+
+def test_triangles_cover_the_pixels_whose_centre_they_contain() -> None:
+    picture = draw_one(points((0, 0), (1, 0), (0, 1)), (8, 8), type="triangles")
+    # The centres of the longest diagonal lie on an edge, and belong to the triangle on the other side of it.
+    assert lit(picture) == {(x, y) for x in range(8) for y in range(8) if x + y < 7}
+    other = draw_one(points((1, 1), (1, 0), (0, 1)), (8, 8), type="triangles")
+    assert lit(other) == block(0, 0, 8, 8) - lit(picture)
+
+
+def test_triangles_that_share_edges_leave_no_gap_and_overlap_nowhere() -> None:
+    rng = np.random.default_rng(5)
+    grid = np.stack(np.meshgrid(np.linspace(0, 1, 7), np.linspace(0, 1, 7)), axis=-1)
+    grid[1:-1, 1:-1] += rng.uniform(-0.06, 0.06, (5, 5, 2))
+    corners = [
+        corner
+        for y in range(6)
+        for x in range(6)
+        for corner in (
+            *(grid[y, x], grid[y, x + 1], grid[y + 1, x]),
+            *(grid[y, x + 1], grid[y + 1, x + 1], grid[y + 1, x]),
+        )
+    ]
+    specs = []
+    tensors = {}
+    for number in range(len(corners) // 3):  # one layer each, so that what is covered twice is brighter
+        specs.append({"name": str(number), "type": "triangles", "color": [1, 1, 1, 0.5]})
+        tensors[str(number)] = np.array(corners[3 * number : 3 * number + 3], np.float32)
+    picture = draw(tensors, specs, (64, 64))
+    assert (picture == 128).all()
+
+
+def test_a_cross_is_as_high_as_wide_on_the_screen() -> None:
+    picture = draw_one(
+        points((0.525, 0.55, 0.3)), type="crosses"
+    )  # six pixels wide, in a window twice as wide as high
+    assert lit(picture) == block(7, 5, 14, 6) | block(10, 2, 11, 9)
+
+
+def test_a_cross_without_a_size_is_a_twentieth_of_the_width() -> None:
+    picture = draw_one(points((0.505, 0.505)), (200, 100), type="crosses")
+    rows, columns = np.nonzero(picture.any(axis=2))
+    assert (np.ptp(columns), np.ptp(rows)) == (10, 10)
+
+
+def test_a_rectangle_is_its_outline_between_opposite_corners() -> None:
+    expected = block(2, 2, 13, 9) - block(3, 3, 12, 8)
+    for corners in (((0.1, 0.2), (0.6, 0.8)), ((0.6, 0.8), (0.1, 0.2)), ((0.6, 0.2), (0.1, 0.8))):
+        assert lit(draw_one(points(*corners), type="rectangles")) == expected
+
+
+def test_several_rectangles_are_drawn_each_by_itself() -> None:
+    data = points((0, 0), (0.2, 0.4), (0.5, 0.5), (0.9, 0.9))
+    one, two = (draw_one(data[place : place + 2], type="rectangles") for place in (0, 2))
+    assert (draw_one(data, type="rectangles") == np.maximum(one, two)).all()
+
+
+@pytest.mark.parametrize(("sizes", "width", "height"), [((0.4, 0.8), 40, 80), ((0.4,), 40, 5), ((), 5, 5)])
+def test_an_oval_has_the_size_it_says_and_a_twentieth_otherwise(
+    sizes: tuple[float, ...], width: int, height: int
+) -> None:
+    picture = draw_one(points((0.5, 0.5, *sizes)), (100, 100), type="ovals")[..., 0]
+    rows, columns = np.nonzero(picture >= 128)
+    assert abs(np.ptp(columns) - width) <= 1
+    assert abs(np.ptp(rows) - height) <= 1
+    radius = np.hypot((columns + 0.5 - 50) / (width / 2), (rows + 0.5 - 50) / (height / 2))
+    assert np.abs(radius - 1).max() < 2.5 / min(width, height) + 0.02
+    assert picture[50, 50] == 0
+
+
+def test_text_begins_at_its_corner_and_is_as_high_as_it_says() -> None:
+    picture = draw_one(points((0.1, 0.2, 0.4)), (200, 100), type="text", text=["HIll"])
+    rows, columns = np.nonzero(picture.any(axis=2))
+    assert 20 <= columns.min() <= 26
+    assert 20 <= rows.min() <= 35
+    assert rows.max() < 62
+    assert 0.5 * 40 < np.ptp(rows) < 40
+
+
+def test_each_coordinate_has_its_text_and_the_last_is_used_for_the_rest() -> None:
+    coordinates = points((0, 0, 0.3), (0, 0.3, 0.3), (0, 0.6, 0.3))
+    both = draw_one(coordinates, (100, 100), type="text", text=["A", "I"])
+    parts = [
+        draw_one(coordinates[place : place + 1], (100, 100), type="text", text=[text])
+        for place, text in enumerate("AII")
+    ]
+    assert (both == np.maximum.reduce(parts)).all()
+
+
+def test_text_outside_of_the_picture_is_hidden_and_empty_text_draws_nothing() -> None:
+    assert not draw_one(points((1.1, 1.1)), type="text", text=["hidden"]).any()
+    assert not draw_one(points((0.1, 0.1)), type="text", text=[""]).any()
+
+
+def test_text_is_drawn_in_a_view_and_with_a_matrix() -> None:
+    plain = draw_one(points((0, 0, 0.5)), (100, 100), type="text", text=["Mm"])
+    matrix = [2, 0, 0, -1, 0, 2, 0, -1, 0, 0, 1, 0, 0, 0, 0, 1]  # what shapes have without one
+    same = draw_one(points((0, 0, 0.5)), (100, 100), type="text", text=["Mm"], views=[{"matrix": matrix}])
+    assert np.abs(plain.astype(int) - same).max() <= 1
+    half = draw_one(
+        points((0, 0, 0.5)), (100, 100), type="text", text=["Mm"], views=[{"offset_x": 0.5, "width": 0.5}]
+    )
+    assert not half[:, :50].any()
+    assert half.any()
+
+
+def test_shapes_follow_a_view_and_are_cut_at_its_edge() -> None:
+    view = {"offset_x": 0.5, "offset_y": 0.5, "width": 0.5, "height": 0.5}
+    assert lit(draw_one(points((0.05, 0.1)), type="points", views=[view])) == {(10, 5)}
+    assert lit(draw_one(points((-1, 0.1), (2, 0.1)), type="lines", views=[view])) == block(10, 5, 20, 6)
+
+
+def test_a_matrix_replaces_the_range_from_0_to_1() -> None:
+    identity = np.eye(4).ravel().tolist()
+    picture = draw_one(points((-0.95, -0.9), (0.05, 0.1)), type="points", views=[{"matrix": identity}])
+    assert lit(picture) == {(0, 0), (10, 5)}
+
+
+def test_no_coordinates_draw_nothing() -> None:
+    for kind in ("points", "lines", "line_strip", "triangles", "crosses", "rectangles", "ovals"):
+        assert not draw_one(np.empty((0, 2), np.float32), type=kind).any()
+    assert not draw_one(np.empty((0, 2), np.float32), type="text", text=["a"]).any()
+
+
+def test_leading_dimensions_of_one_are_accepted() -> None:
+    assert lit(draw_one(points((0.5, 0.5))[None, None], type="points")) == {(10, 5)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "what"),
+    [
+        ("points", np.zeros((3, 3), np.float32), r"layer 'it' \(points\).*\(3, 3\).*must be \(N, 2\)"),
+        ("points", np.zeros((3, 2), np.int32), r"int32; coordinates must be \(N, 2\) of float32 or float64"),
+        ("points", np.zeros(2, np.float32), r"\(2,\).*must be \(N, 2\)"),
+        ("points", np.zeros((2, 3, 2), np.float32), r"must be \(N, 2\)"),
+        ("lines", np.zeros((3, 2), np.float32), "takes 2 coordinates, so N must be a multiple of 2"),
+        ("rectangles", np.zeros((3, 2), np.float32), "takes 2 coordinates"),
+        ("triangles", np.zeros((4, 2), np.float32), "takes 3 coordinates"),
+        ("line_strip", np.zeros((1, 2), np.float32), "at least 2 coordinates"),
+        ("crosses", np.zeros((1, 4), np.float32), r"must be \(N, 2\) or \(N, 3\)"),
+        ("ovals", np.zeros((1, 5), np.float32), r"must be \(N, 2\) or \(N, 3\) or \(N, 4\)"),
+        ("text", np.zeros((1, 2), np.float32), "has no text: set text to a list of strings"),
+        ("points_3d", np.zeros((1, 2), np.float32), r"must be \(N, 3\)"),
+        ("lines_3d", np.zeros((1, 3), np.float32), "takes 2 coordinates"),
+        ("triangles_3d", np.zeros((2, 3), np.float32), "takes 3 coordinates"),
+    ],
+)
+def test_coordinates_that_do_not_fit_are_refused_by_name(kind: str, data: Any, what: str) -> None:
+    with pytest.raises(LayerError, match=what):
+        draw_one(data, type=kind)
+
+
+def test_a_missing_tensor_is_named_with_those_that_are_there() -> None:
+    with pytest.raises(
+        LayerError, match="layer 'box'.*no message has a tensor of that name; the tensors are 'other'"
+    ):
+        draw({"other": np.zeros((4, 4), np.uint8)}, [{"name": "box", "type": "rectangles"}])
+
+
+def test_types_are_guessed_from_shape_and_dtype() -> None:
+    from penstock.viewer.layers import Shape, guess
+
+    shapes = {
+        "image": Shape((4, 4, 3), np.dtype("u1")),
+        "points": Shape((7, 2), np.dtype("f4")),
+        "labels": Shape((4, 4), np.dtype("u1")),
+    }
+    assert [str(spec.type) for spec in guess(shapes, False)] == ["color", "crosses", "color"]
+    assert [str(spec.type) for spec in guess(shapes, True)] == ["color", "crosses", "color_lut"]
+    with pytest.raises(LayerError, match="type cannot be guessed"):
+        guess({"it": Shape((4, 5, 6, 7), np.dtype("u1"))}, False)
+
+
+def test_a_layer_is_drawn_in_full_over_the_shapes_of_another() -> None:
+    below, above = points((0, 0.4), (1, 0.6)), points((0, 0.45), (1, 0.62))
+    specs = [
+        {"name": "below", "type": "lines", "line_width": 9, "color": [0, 0, 1, 1]},
+        {"name": "above", "type": "lines", "line_width": 2, "color": [1, 0, 0, 1]},
+    ]
+    both = draw({"below": below, "above": above}, specs, (60, 60))
+    alone = draw({"above": above}, specs[1:], (60, 60))
+    assert (both[..., 0] == alone[..., 0]).all()
