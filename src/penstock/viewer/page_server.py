@@ -189,7 +189,7 @@ class PageServer:
         self._latest = encoded
         for client in tuple(self._clients):
             if is_still or client.under_way < _MOST_UNDER_WAY:
-                client.send(encoded[1])
+                client.send(encoded[1], is_still)
 
     # Requests.
 
@@ -265,7 +265,7 @@ class PageServer:
             client.start()
             client.say(self._status())
             if self._latest is not None:
-                client.send(self._latest[1])
+                client.send(self._latest[1], True)
             self._on_watch()
             await self._listen(socket, client)
         finally:
@@ -305,7 +305,7 @@ class _Client:
     def __init__(self, socket: Any) -> None:
         self._socket = socket
         self.under_way = 0
-        # Bounded by `under_way` and by one status; a still picture replaces what waits.
+        # Short: `under_way` limits pictures that move, and there are few that stay.
         self._queue: asyncio.Queue[str | bytes | None] = asyncio.Queue()
         self._sender: asyncio.Task[None] | None = None
 
@@ -318,9 +318,9 @@ class _Client:
         if self._queue.qsize() < 4:
             self._queue.put_nowait(text)
 
-    def send(self, picture: bytes) -> None:
-        """Send a picture, unless too many wait already."""
-        if self._queue.qsize() < 4:
+    def send(self, picture: bytes, is_needed: bool) -> None:
+        """Send a picture, unless too many wait already: a client that does not read must not use up the memory."""
+        if self._queue.qsize() < (8 if is_needed else 4):
             self.under_way += 1
             self._queue.put_nowait(picture)
 
