@@ -21,7 +21,6 @@ MODULES = {
     "sim": "penstock.gpu.sim",
     "testing": "penstock.testing",
     "video": "penstock.video",
-    "operators": "penstock.operators",
     "viewer": "penstock.viewer",
 }
 # Shown on the page of another module, which the page says.

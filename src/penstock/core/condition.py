@@ -207,7 +207,7 @@ class Condition:
         return True
 
     def cancel(self) -> None:
-        """Give back what `reserve` took: the operator does not run after all."""
+        """Release what `reserve` took: the operator does not run after all."""
 
     @property
     def resources(self) -> tuple[Resource, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from penstock import gpu
 from penstock.conditions import BooleanCondition
 from penstock.core.condition import ConditionType
-from penstock.core.construction import named_values
+from penstock.core.construction import named_values, needs_fragment
 from penstock.core.operator import Operator
 from penstock.core.ports import IOSpec
 from penstock.core.resource import Resource
@@ -171,6 +171,7 @@ class HolovizOp(Operator):
     interrupt_app_on_window_close: bool
     font_path: str
 
+    @needs_fragment
     def __init__(self, fragment: Any, *args: Any, name: str = "", **kwargs: Any) -> None:
         # `setup` declares the ports, before the parameters are set: which of them exist is looked up here.
         given = {named.name: named.value for named in named_values(args)} | kwargs

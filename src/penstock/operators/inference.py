@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock import gpu
 from penstock._runtime import source_of
 from penstock.core.condition import ConditionType
+from penstock.core.construction import needs_fragment
 from penstock.core.errors import ParameterError, choices
 from penstock.core.operator import Operator, Part
 from penstock.core.ports import IOSpec
@@ -149,6 +150,7 @@ class InferenceOp(Operator):
     dla_gpu_fallback: bool
     is_engine_path: bool
 
+    @needs_fragment
     def __init__(self, fragment: Fragment, *args: Part, name: str = "", **kwargs: Any) -> None:
         self._models: list[RunningModel] = []
         self._threads: Executor | None = None

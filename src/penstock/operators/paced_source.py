@@ -16,6 +16,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.core.condition import Condition, SchedulingStatusType
+from penstock.core.construction import needs_fragment
 from penstock.core.operator import Operator
 from penstock.resources import MachineClock, RealtimeClock
 from penstock.video import ReadAhead
@@ -34,6 +35,7 @@ Frame = TypeVar("Frame")
 class PacedSource(Operator, Generic[Frame]):
     """The base of sources that are paced by the clock; a subclass writes `frames`, `time_of`, `emit_frame`."""
 
+    @needs_fragment
     def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
         self._ahead: ReadAhead[Frame] | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.core.construction import needs_fragment
 from penstock.core.errors import ParameterError
 from penstock.core.fragment import Fragment
 from penstock.operators.frame_memory import FrameMemory
@@ -92,6 +93,7 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     frames_dropped = 0
     """The number of frames that the driver dropped, or that were damaged, in this run or the last one."""
 
+    @needs_fragment
     def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
         if not name and isinstance(fragment, Fragment):
             name = fragment._unused_name("v4l2_video_capture")  # the class's name has no such parts

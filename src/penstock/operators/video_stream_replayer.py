@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.construction import needs_fragment
 from penstock.core.errors import ParameterError
 from penstock.operators.frame_memory import FrameMemory
 from penstock.operators.paced_source import PacedSource
@@ -76,6 +77,7 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
     read_ahead: int
     entity_serializer: Any
 
+    @needs_fragment
     def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
         self._clip: Clip | None = None

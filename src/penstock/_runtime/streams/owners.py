@@ -4,11 +4,14 @@ A frame is freed when the last object that refers to its memory is destroyed: th
 it to another library. All of these share one object that owns the memory, and that object is kept. Its reference
 count then shows whether the program still holds the frame (`only_kept`), in any form and anywhere.
 
-| an array of | its owner | | --- | --- | | CuPy | ``array.data.mem``, which views and exports share | | PyTorch |
-its storage; PyTorch counts the tensors that share it (`_storage_Use_Count`) | | NumPy | the last ``base`` | |
-penstock (Tensor) | the owner of the array it was made from | | any of these, on memory of an allocator | the allocation; it is found by its address where the library hides it |
-| any other library | the array itself, like every
-other object that may free something when it is destroyed |
+| an array of | its owner |
+| --- | --- |
+| CuPy | ``array.data.mem``, which views and exports share |
+| PyTorch | its storage; PyTorch counts the tensors that share it (`_storage_Use_Count`) |
+| NumPy | the last ``base`` |
+| penstock (Tensor) | the owner of the array it was made from |
+| any of these, on memory of an allocator | the allocation, found by its address if the library hides it |
+| any other library | the array itself, like every other object that may free something when it is destroyed |
 
 A received object is walked once, when it is received: afterwards its fields may be replaced and its lists emptied.
 Containers and instances are walked through the references that the garbage collector reports. An instance of a
