@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock import gpu
+from penstock.resources import UnboundedAllocator
 from penstock.tensor import DLDeviceType, Tensor, as_tensor
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class FrameMemory:
         self, shape: tuple[int, ...], dtype: np.dtype[Any], storage_type: int, stream: gpu.StreamHandle | None
     ) -> Tensor:
         if self._allocator is None:
-            self._allocator = import_module("penstock.resources").UnboundedAllocator(
+            self._allocator = UnboundedAllocator(
                 self._operator.fragment, name=f"{self._operator.name}_allocator"
             )
         tensor: Tensor = self._allocator.allocate_tensor(
@@ -254,8 +254,8 @@ def simulate(
     """Run a simulated kernel of one block, which has its effect when it ends and keeps an object until then."""
     from penstock.gpu import sim
 
-    kernel: Any = sim.Kernel(name, seconds, lambda kept: effect())
-    sim.launch(stream.stream, sim.LaunchConfig(grid=1, block=32), kernel, keep)
+    kernel: Any = sim.Kernel(name, seconds, lambda kept=keep: effect())
+    sim.launch(stream.stream, sim.LaunchConfig(grid=1, block=32), kernel)
 
 
 def bytes_at(address: int, size: int) -> np.ndarray[Any, Any]:

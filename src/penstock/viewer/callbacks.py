@@ -66,7 +66,7 @@ class Callbacks:
         self._thread.start()
 
     def add(self, event: Event) -> None:
-        """Queue the callback for an event called soon; may be called from any thread."""
+        """Queue an event, whose callback is called soon; may be called from any thread."""
         with self._changed:
             if (
                 isinstance(event, CursorEvent)
