@@ -99,7 +99,7 @@ def test_what_jax_made_is_read_only_on_every_way() -> None:
     told = as_tensor(tensor.__dlpack__(stream=-1, max_version=(1, 0)))
     for name in ("data", "shape", "strides", "dl_dtype", "device", "is_readonly"):
         assert getattr(told, name) == getattr(tensor, name)
-    with pytest.raises(BufferError, match="it is read-only, and the old form"):
+    with pytest.raises(BufferError, match="it is read-only, and the requested old form"):
         tensor.__dlpack__(stream=1)
     with pytest.raises(TypeError, match="read only flag is not supported"):
         torch.as_tensor(tensor, device="cuda")
