@@ -23,10 +23,11 @@ def build(path: Path, rows: int, columns: int) -> Path:
 
     mean = np.zeros((3, 3, 3, 3), np.float32)
     mean[range(3), range(3)] = 1 / 9
-    constants = {
+    constants: dict[str, np.ndarray] = {
         "mean": mean,
         "channels": np.array([1], np.int64),
         "threshold": np.array([THRESHOLD], np.float32),
+        "zero": np.array([0], np.float32),
     }
     nodes = [
         helper.make_node("Transpose", ["frame"], ["planes"], perm=[0, 3, 1, 2]),
@@ -39,7 +40,6 @@ def build(path: Path, rows: int, columns: int) -> Path:
         helper.make_node("Concat", ["background", "disc"], ["both"], axis=1),
         helper.make_node("Transpose", ["both"], ["scores"], perm=[0, 2, 3, 1]),
     ]
-    constants["zero"] = np.array([0], np.float32)
     graph = helper.make_graph(
         nodes,
         "discs",
