@@ -32,6 +32,7 @@ from shared.needs import needs
 from shared.segmentation_model import build
 
 ROWS, COLUMNS = 256, 256  # of the network's input
+VIEW = 960, 540  # the size of the picture
 ENOUGH = 0.8  # the part that mask and truth must have in common, of what either covers
 
 
@@ -66,6 +67,17 @@ class Endoscope(Application):
             out_tensor_name="frame",
             name="convert",
         )
+        # The viewer draws on the host: it is sent what it shows, and no more.
+        shrink = FormatConverterOp(
+            self,
+            in_dtype="rgb888",
+            out_dtype="rgb888",
+            resize_width=VIEW[0],
+            resize_height=VIEW[1],
+            resize_mode=2,
+            out_tensor_name="picture",
+            name="shrink",
+        )
         network = InferenceOp(
             self,
             backend="onnxrt",
@@ -83,12 +95,12 @@ class Endoscope(Application):
         self.viewer = HolovizOp(
             self,
             tensors=[
-                {"name": "", "type": "color", "priority": 0},
+                {"name": "picture", "type": "color", "priority": 0},
                 {"name": "out_tensor", "type": "color_lut", "opacity": 0.5, "priority": 1},
             ],
             color_lut=[[0, 0, 0, 0], [1.0, 1.0, 1.0, 1.0]],
-            width=960,
-            height=540,
+            width=VIEW[0],
+            height=VIEW[1],
             headless=True,
             enable_render_buffer_output=True,
             window_title="endoscope",
@@ -103,7 +115,8 @@ class Endoscope(Application):
         self.add_flow(convert, network, {("tensor", "receivers")})
         self.add_flow(network, classify, {("transmitter", "in_tensor")})
         self.add_flow(classify, self.score, {("out_tensor", "in")})
-        self.add_flow(demosaic, self.viewer, {("transmitter", "receivers")})
+        self.add_flow(demosaic, shrink, {("transmitter", "source_video")})
+        self.add_flow(shrink, self.viewer, {("tensor", "receivers")})
         self.add_flow(classify, self.viewer, {("out_tensor", "receivers")})
         self.add_flow(self.viewer, self.keep, {("render_buffer_output", "in")})
 
