@@ -7,10 +7,10 @@ penstock` does not pay for the engine and the streams.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from penstock.core.registry import registry
+from penstock.lazy import lazy_getattr
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -69,13 +69,7 @@ _MODULES = {
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
-
-    def __getattr__(name: str) -> Any:
-        """Import a name when it is first used."""
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-        return value
+    __getattr__ = lazy_getattr(globals(), _MODULES)
 
 
 def _run(fragment: Fragment, claim: Claim) -> Outcome:

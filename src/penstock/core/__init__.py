@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.core.application import Application
 from penstock.core.arguments import Arg, ArgList
@@ -28,6 +27,7 @@ from penstock.core.ports import IOSpec
 from penstock.core.resource import Resource
 from penstock.core.scheduler import Scheduler
 from penstock.core.spec import ComponentSpec, OperatorSpec
+from penstock.lazy import lazy_getattr
 
 if TYPE_CHECKING:
     from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -80,12 +80,6 @@ _MODULES = {
     "OutputContext": "contexts",
 }
 
+# The outcome alone would take a tenth of the time of importing penstock.
 if not TYPE_CHECKING:  # or a type checker would accept every name
-
-    def __getattr__(name: str) -> Any:
-        """Import, on first use, a name that only annotations and the end of a run need."""
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # The outcome alone would take a tenth of the time of importing penstock.
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-        return value
+    __getattr__ = lazy_getattr(globals(), _MODULES)

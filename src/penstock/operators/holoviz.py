@@ -17,6 +17,7 @@ from penstock.core.operator import Operator
 from penstock.core.ports import IOSpec
 from penstock.core.resource import Resource
 from penstock.core.spec import OperatorSpec
+from penstock.resources import UnboundedAllocator
 from penstock.tensor import Tensor, as_tensor
 from penstock.viewer import camera as cameras
 from penstock.viewer import formats, keys
@@ -618,11 +619,7 @@ class HolovizOp(Operator):
     ) -> Tensor:
         """Allocate a buffer to emit, on the device if the drawing is in the order of a stream."""
         if self.allocator is None:
-            self.allocator = _default_allocator(self.fragment)
-        if self.allocator is None:
-            if stream is not None:
-                raise ValueError(f"operator {self.name!r} needs an allocator to emit buffers on the device")
-            return as_tensor(np.empty(shape, dtype))
+            self.allocator = UnboundedAllocator(self.fragment, name=f"{self.name}_allocator")
         storage = _SYSTEM if stream is None else _DEVICE
         tensor: Tensor = self.allocator.allocate_tensor(
             shape, dtype, storage, stream=stream, operator=self.name
@@ -637,14 +634,6 @@ class HolovizOp(Operator):
 
 def _result(kind: str, canvas: Canvas) -> np.ndarray:
     return canvas.pixels if kind == "render" else canvas.depth
-
-
-def _default_allocator(fragment: Any) -> Any:
-    """Make an UnboundedAllocator, where the catalogue of resources has one."""
-    from penstock import resources
-
-    make = getattr(resources, "UnboundedAllocator", None)
-    return None if make is None else make(fragment)
 
 
 _DEFAULTS: dict[str, Any] = {

@@ -5,10 +5,10 @@ Each is imported when it is first used, because most programs use none and some 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.registry import registry
+from penstock.lazy import lazy_getattr
 
 if TYPE_CHECKING:
     from penstock.conditions.or_combiner import OrConditionCombiner
@@ -51,33 +51,27 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Allocator": "penstock.resources.allocator",
-    "BlockMemoryPool": "penstock.resources.block_memory_pool",
-    "Clock": "penstock.core.clock",
-    "CudaAllocator": "penstock.resources.cuda_allocator",
-    "CudaGreenContext": "penstock.resources.cuda_green_context",
-    "CudaGreenContextPool": "penstock.resources.cuda_green_context_pool",
-    "CudaStreamPool": "penstock.resources.cuda_stream_pool",
-    "MachineClock": "penstock.resources.machine_clock",
-    "ManualClock": "penstock.resources.manual_clock",
-    "MemoryStorageType": "penstock.resources.memory_storage_type",
-    "OrConditionCombiner": "penstock.conditions.or_combiner",
-    "RMMAllocator": "penstock.resources.rmm_allocator",
-    "RealtimeClock": "penstock.resources.realtime_clock",
-    "StreamOrderedAllocator": "penstock.resources.stream_ordered_allocator",
-    "SyntheticClock": "penstock.resources.synthetic_clock",
-    "ThreadPool": "penstock.core.thread_pool",
-    "UnboundedAllocator": "penstock.resources.unbounded_allocator",
+    "Allocator": "allocator",
+    "BlockMemoryPool": "block_memory_pool",
+    "Clock": ".core.clock",
+    "CudaAllocator": "cuda_allocator",
+    "CudaGreenContext": "cuda_green_context",
+    "CudaGreenContextPool": "cuda_green_context_pool",
+    "CudaStreamPool": "cuda_stream_pool",
+    "MachineClock": "machine_clock",
+    "ManualClock": "manual_clock",
+    "MemoryStorageType": "memory_storage_type",
+    "OrConditionCombiner": ".conditions.or_combiner",
+    "RMMAllocator": "rmm_allocator",
+    "RealtimeClock": "realtime_clock",
+    "StreamOrderedAllocator": "stream_ordered_allocator",
+    "SyntheticClock": "synthetic_clock",
+    "ThreadPool": ".core.thread_pool",
+    "UnboundedAllocator": "unbounded_allocator",
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
-
-    def __getattr__(name: str) -> Any:
-        """Import a resource when it is first used."""
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
-        return value
+    __getattr__ = lazy_getattr(globals(), _MODULES)
 
 
 def _default_clock(fragment: Fragment | None) -> Clock:

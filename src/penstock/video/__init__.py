@@ -5,8 +5,9 @@ Each name is imported when it is first used, and PyAV when a video file is opene
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock.lazy import lazy_getattr
 
 if TYPE_CHECKING:
     from penstock.video.bayer_sensor import BayerSensor, Truth
@@ -78,10 +79,4 @@ _MODULES = {
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
-
-    def __getattr__(name: str) -> Any:
-        """Import a name when it is first used."""
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-        return value
+    __getattr__ = lazy_getattr(globals(), _MODULES)

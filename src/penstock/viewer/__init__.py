@@ -6,8 +6,9 @@ picture, without a pipeline. Everything is imported when it is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock.lazy import lazy_getattr
 
 if TYPE_CHECKING:
     from penstock.viewer.camera import Camera, Pose3D
@@ -71,14 +72,7 @@ _MODULES = {
 }
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """Import a name when it is first used."""
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"penstock.viewer.{_MODULES[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = lazy_getattr(globals(), _MODULES)
 
     def __dir__() -> list[str]:
         return sorted(__all__)

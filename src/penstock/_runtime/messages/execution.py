@@ -1,4 +1,7 @@
-"""ExecutionContext: the third argument of `compute`."""
+"""ExecutionContext: the third argument of `compute`.
+
+The interface that programs see is described in `core/contexts.py`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 `receive` is the hot path: a look-up by port name in a dict, then a popleft in C. The name may be omitted if an
 operator has one input.
+
+The interface that programs see, with its parameters, is described in `core/contexts.py` (`InputContext`).
 """
 
 from __future__ import annotations
@@ -187,27 +189,7 @@ class InputContext:
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
     ) -> StreamHandle:
-        """Order this operator's stream after the work behind a port's received messages, and return the stream.
-
-        Call it after `receive`. The stream waits on the device; the host does not wait. The stream's device becomes
-        current, and messages that the operator emits from now on carry this stream.
-
-        Parameters
-        ----------
-        input_port_name
-            The port; not needed if there is only one.
-        allocate
-            Whether the first call takes a stream of the operator's own from its pool. If not, or if the pool has
-            none left, this compute uses the first stream received at the port. If there is none, it uses the
-            default stream, and its messages carry no stream.
-        sync_to_default
-            Whether to order the default stream after it too.
-
-        Returns
-        -------
-        StreamHandle
-            An int that also has ``__cuda_stream__``, so that every library takes it.
-        """
+        """Order this operator's stream after what it received at a port, and return the stream."""
         try:
             port = self._by_name[input_port_name]
         except KeyError:

@@ -2,6 +2,8 @@
 
 `emit` is the hot path: a look-up by port name in a dict, then an append in C. The name may be omitted if an
 operator has one output.
+
+The interface that programs see, with its parameters, is described in `core/contexts.py` (`OutputContext`).
 """
 
 from __future__ import annotations
@@ -103,22 +105,7 @@ class OutputContext:
         self._is_chosen = self.has_details = False
 
     def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: Any = -1) -> None:
-        """Send an object to everything connected to an output.
-
-        Parameters
-        ----------
-        data
-            Any object; it is passed on unchanged, without copying. A dict of arrays is sent as a TensorMap, whose
-            tensors every library can take.
-        name
-            The output port; not needed if there is only one.
-        emitter_name
-            Accepted for compatibility.
-        acq_timestamp
-            When the data was acquired, in nanoseconds, as an int of any library; it travels with the data. By
-            default, the data carries the oldest timestamp received in this compute, if any. None sends no
-            timestamp.
-        """
+        """Send an object to everything connected to an output."""
         try:
             port = self.ports[name]
         except KeyError:
