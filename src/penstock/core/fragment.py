@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.core.operator import Operator
     from penstock.core.outcome import Outcome
     from penstock.core.ports import IOSpec
+    from penstock.core.progress import Progress
     from penstock.core.protocols import Engine, GreenContextPool
     from penstock.core.scheduler import Scheduler
 
@@ -299,6 +300,16 @@ class Fragment:
         """End the use of this fragment by `claim`, if `claim` is the current use."""
         if self._claims.get("run") is claim:
             del self._claims["run"]
+
+    def progress(self) -> Progress:
+        """Return what the run in progress, or else the last run, has done so far.
+
+        Any thread may call it at any time. It takes no lock, so a run is not slowed down by it. The result is plain
+        data.
+        """
+        from penstock.core.progress import progress_of
+
+        return progress_of(self._graph, self.name, self._engine is not None)
 
     def dropped(self) -> dict[str, int]:
         """Return the number of messages that each port dropped in the last run, by ``"operator.port"``.

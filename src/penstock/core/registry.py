@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
     from penstock.core.protocols import GreenContextPool, Node, Resume
     from penstock.core.resource import Resource
+    from penstock.core.run_options import RunOptions
     from penstock.core.scheduler import Scheduler
 
 __all__ = ["Registry", "registry"]
@@ -39,6 +40,11 @@ class Registry:
     resume: Callable[[Node], Resume]
     """Keep a node ready between the values that its function yields."""
 
+    # By whatever measures latencies, if anything does.
+
+    latency: Callable[[Fragment], float | None]
+    """Return the latest latency of a running fragment in seconds, or None; for the progress line."""
+
     # By penstock.conditions.
 
     any_of: Callable[[Fragment, list[Condition], str], Condition]
@@ -48,6 +54,8 @@ class Registry:
 
     default_scheduler: Callable[[Fragment], Scheduler]
     """Create the scheduler of a fragment that sets none."""
+    chosen_scheduler: Callable[[Scheduler, RunOptions], Scheduler]
+    """Create the scheduler of one run from the application's own and what the environment changes."""
 
     # By penstock.resources.
 
