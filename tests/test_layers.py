@@ -32,7 +32,7 @@ LAYERS = {
         *("resources", "video", "inference", "viewer"),
     },
     "testing": {"gpu", "core", "_runtime", "schedulers", "resources"},
-    "cli": {"version", "gpu", "_runtime"},
+    "cli": {"version", "gpu", "core", "_runtime", "conditions", "schedulers", "resources"},
     "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources"},
 }
 

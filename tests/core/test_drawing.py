@@ -43,5 +43,5 @@ def test_a_graph_is_drawn_as_dot(app: App) -> None:
 
 
 def test_an_unknown_style_lists_the_styles(app: App) -> None:
-    with pytest.raises(ValueError, match="there are 'text', 'mermaid', 'dot'"):
+    with pytest.raises(ValueError, match="there are 'text', 'boxes', 'svg', 'mermaid', 'dot'"):
         app.draw("ascii")

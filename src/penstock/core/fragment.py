@@ -243,7 +243,11 @@ class Fragment:
         return self._graph
 
     def draw(self, style: str = "text") -> str:
-        """Return the graph drawn as ``"text"``, ``"mermaid"`` or ``"dot"``; compose it first if necessary."""
+        """Return the graph drawn in a style, composed first if necessary.
+
+        The styles are ``"text"``, a list; ``"boxes"``, boxes and lines for a terminal; ``"svg"``, a picture with
+        ports, queue sizes and slices of the GPU; ``"mermaid"`` and ``"dot"``.
+        """
         if not len(self._graph):
             self.compose_graph()
         return draw(self._graph, style)

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from penstock import gpu
     from penstock.core.claim import Claim
     from penstock.core.clock import Clock
     from penstock.core.condition import Condition
     from penstock.core.fragment import Fragment
+    from penstock.core.operator import Operator
     from penstock.core.outcome import Outcome
     from penstock.core.protocols import GreenContextPool, Node, Resume
     from penstock.core.resource import Resource
@@ -39,6 +41,8 @@ class Registry:
     """Run a fragment on its own thread."""
     resume: Callable[[Node], Resume]
     """Keep a node ready between the values that its function yields."""
+    slice_of: Callable[[Operator], gpu.Share | None]
+    """Return the slice of a device that an operator's streams belong to, or None if they may use every SM."""
 
     # By whatever measures latencies, if anything does.
 

@@ -8,6 +8,7 @@ from penstock._runtime import StreamSource
 from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
 
 if TYPE_CHECKING:
+    from penstock import gpu
     from penstock._runtime import ManagedStream
     from penstock.core.fragment import Fragment
     from penstock.core.protocols import GreenContextPool
@@ -55,6 +56,11 @@ class CudaGreenContext(StreamSource):
     def sm_count(self) -> int:
         """The number of SMs it gets."""
         return self.pool.share(self.index).sm_count
+
+    @property
+    def device_share(self) -> gpu.Share:
+        """The slice: its name and its number of SMs."""
+        return self.pool.share(self.index)
 
     def check(self) -> None:
         """Raise if the pool has no such partition."""

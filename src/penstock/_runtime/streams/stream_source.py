@@ -14,6 +14,7 @@ from penstock._runtime.streams.managed_stream import ManagedStream
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
+    from penstock import gpu
     from penstock.core.fragment import Fragment
 
 __all__ = ["StreamLease", "StreamSource"]
@@ -39,6 +40,12 @@ class StreamSource(Resource):
     def stands_on(self) -> StreamSource | None:
         """The source that it builds on, which must outlive it."""
         return None
+
+    @property
+    def device_share(self) -> gpu.Share | None:
+        """The slice of its device that its streams belong to, or None if they may use every SM."""
+        below = self.stands_on
+        return None if below is None else below.device_share
 
     def lease(self) -> StreamLease:
         """Return a lease for one run; the source that this one builds on must have been leased before."""
