@@ -137,7 +137,7 @@ def _draw_edges(
             enters[source, vertex] = place_
     tracks = _tracks({edge: (leaves[edge], enters[edge]) for edge in leaves})
     first = lower + 2
-    top = first + max(tracks.values(), default=-1) + 2
+    top = first + max(tracks.values(), default=-2) + 2
     for edge, begin in leaves.items():
         end = enters[edge]
         is_bend = edge[1] not in boxes

@@ -27,7 +27,7 @@ def _text(graph: Graph) -> str:
         lines.append(f"{operator.name} ({type(operator).__name__})")
         for name in operator.spec.outputs:
             targets = [flow for flow in operator._outgoing if flow.output == name]
-            if not targets:
+            if not targets and not operator.never_emits:
                 lines.append(f"  {name} -> (nothing)")
             lines.extend(f"  {name} -> {flow.target.name}.{flow.input}" for flow in targets)
     return "\n".join(lines)

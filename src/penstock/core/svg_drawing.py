@@ -82,7 +82,7 @@ def draw_svg(graph: Graph, title: str = "pipeline") -> str:
         _Box(
             operator,
             list(operator.spec.inputs),
-            list(operator.spec.outputs),
+            [] if operator.never_emits else list(operator.spec.outputs),
             {name: f"{name} {queue_label(operator, name)}".rstrip() for name in operator.spec.inputs},
         )
         for operator in graph
