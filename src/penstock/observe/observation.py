@@ -77,6 +77,7 @@ class Observation:
         if any(watcher.wants_data for watcher in self.watchers):
             self._put_data_taps(engine)
         for watcher in self.watchers:
+            watcher.observation = self
             watcher.begin(self.run)
         recorders = [self._recorders[node] for node in engine.nodes]
         self._resolver = Resolver(self.watchers, self.run, recorders, self._times)
