@@ -155,6 +155,8 @@ class InferenceOp(Operator):
         self._models: list[RunningModel] = []
         self._threads: Executor | None = None
         self._frame = 0
+        self.runtimes: dict[str, str] = {}
+        """What runs each model in this run, or in the last one: ``"ONNX Runtime (CPUExecutionProvider)"``."""
         super().__init__(fragment, *args, name=name, **kwargs)
         self.in_tensor_names = self.in_tensor_names or []
         self.out_tensor_names = self.out_tensor_names or []
@@ -239,6 +241,7 @@ class InferenceOp(Operator):
         except BaseException:
             self.stop()
             raise
+        self.runtimes = {running.setting.name: running.model.runtime for running in self._models}
         if self._is_parallel:
             from concurrent.futures import ThreadPoolExecutor
 
