@@ -57,7 +57,7 @@ from penstock.operators import (
 )
 from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, UnboundedAllocator
 from shared import frames, segmentation_model
-from shared.endoscope_kernels import CANDIDATES, DENOISE, SCORE, STEER, STEP, TILE
+from shared.endoscope_kernels import CANDIDATES, DENOISE, MOST_RADIUS, SCORE, STEER, STEP, TILE
 from shared.endoscope_report import Case, Report, draw, load, save, show
 from shared.needs import needs
 from shared.progress import Progress, Task
@@ -66,7 +66,7 @@ ROWS, COLUMNS = 256, 256  # of the network's input
 VIEW = 640, 360  # the size of the picture
 LAYERS = [
     {"name": "picture", "type": "color", "priority": 0},
-    {"name": "out_tensor", "type": "color_lut", "opacity": 0.5, "priority": 1},
+    {"name": "out_tensor", "type": "color_lut", "opacity": 0.7, "priority": 1},
 ]
 COLORS = [[0, 0, 0, 0], [0.0, 1.0, 0.6, 1.0]]  # nothing over the background, green over a disc
 DISCS = 3
@@ -101,7 +101,7 @@ class Settings:
     @property
     def radius(self) -> int:
         """The radius of the noise reduction: what is one speck at 4K is less than a pixel of a small frame."""
-        return max(round(self.height / 216), 1)
+        return min(max(round(self.height / 216), 1), MOST_RADIUS)
 
 
 @dataclass(frozen=True)
@@ -270,11 +270,7 @@ class Denoise(Operator):
         width, height = (
             (self.settings.width, self.settings.height) if handle.is_simulated else (columns, rows)
         )
-        config = gpu.LaunchConfig(
-            grid=(-(-width // TILE), -(-height // TILE)),
-            block=TILE * TILE,
-            shmem_size=4 * (TILE + 2 * radius) ** 2,
-        )
+        config = gpu.LaunchConfig(grid=-(-width // TILE) * -(-height // TILE), block=TILE * TILE)
         begin, end = self.device.create_event(self.timed), self.device.create_event(self.timed)
         sizes = (np.int32(value) for value in (rows, columns, radius, self.settings.radius))
         stream.record(begin)

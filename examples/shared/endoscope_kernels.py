@@ -10,6 +10,7 @@ import numpy as np
 from penstock import gpu
 
 TILE = 16  # of a block of the noise reduction, in pixels on each side
+MOST_RADIUS = 20
 SHADES = 64  # two colours that differ by this much, summed over the channels, are not mixed
 TAP_SECONDS = 0.3e-6  # that a block takes for each pixel of the window, with 8 blocks on an SM
 
@@ -36,7 +37,7 @@ def _denoise_seconds(
     return TAP_SECONDS * (2 * modelled_radius + 1) ** 2
 
 
-_DENOISE_SIZES = f"#define TILE {TILE}\n#define SHADES {SHADES}\n"
+_DENOISE_SIZES = f"#define TILE {TILE}\n#define MOST {MOST_RADIUS}\n#define SHADES {SHADES}\n"
 
 DENOISE = gpu.kernel(
     "denoise",
@@ -46,34 +47,38 @@ DENOISE = gpu.kernel(
 extern "C" __global__ void denoise(
     unsigned char* out, const unsigned char* image, int rows, int columns, int radius, int modelled_radius
 ) {
-    extern __shared__ uchar4 tile[];
-    int side = TILE + 2 * radius, top = blockIdx.y * TILE - radius, left = blockIdx.x * TILE - radius;
-    for (int i = threadIdx.x; i < side * side; i += blockDim.x) {
-        int row = min(max(top + i / side, 0), rows - 1), column = min(max(left + i % side, 0), columns - 1);
+    __shared__ unsigned tile[(TILE + 2 * MOST) * (TILE + 2 * MOST)];
+    int tiles_in_row = (columns + TILE - 1) / TILE, side = TILE + 2 * radius;
+    int top = (int)blockIdx.x / tiles_in_row * TILE, left = (int)blockIdx.x % tiles_in_row * TILE;
+    for (int i = threadIdx.x; i < side * side; i += TILE * TILE) {
+        int row = top - radius + i / side, column = left - radius + i % side;
+        row = row < 0 ? 0 : row >= rows ? rows - 1 : row;
+        column = column < 0 ? 0 : column >= columns ? columns - 1 : column;
         const unsigned char* pixel = image + 3 * ((long long)row * columns + column);
-        tile[i] = make_uchar4(pixel[0], pixel[1], pixel[2], 0);
+        tile[i] = pixel[0] | pixel[1] << 8 | pixel[2] << 16;
     }
     __syncthreads();
     int y = threadIdx.x / TILE, x = threadIdx.x % TILE;
-    int row = blockIdx.y * TILE + y, column = blockIdx.x * TILE + x;
-    if (row >= rows || column >= columns) return;
-    uchar4 own = tile[(y + radius) * side + x + radius];
-    int weights = 0, red = 0, green = 0, blue = 0;
+    if (top + y >= rows || left + x >= columns) return;
+    unsigned own = tile[(y + radius) * side + x + radius];
+    int own_red = own & 255, own_green = own >> 8 & 255, own_blue = own >> 16;
+    int weights = 0, reds = 0, greens = 0, blues = 0;
     for (int down = 0; down <= 2 * radius; down++) {
         for (int across = 0; across <= 2 * radius; across++) {
-            uchar4 near = tile[(y + down) * side + x + across];
-            int weight = SHADES - abs(near.x - own.x) - abs(near.y - own.y) - abs(near.z - own.z);
-            weight = max(weight, 0);
+            unsigned near = tile[(y + down) * side + x + across];
+            int red = near & 255, green = near >> 8 & 255, blue = near >> 16;
+            int weight = SHADES - abs(red - own_red) - abs(green - own_green) - abs(blue - own_blue);
+            weight = weight < 0 ? 0 : weight;
             weights += weight;
-            red += weight * near.x;
-            green += weight * near.y;
-            blue += weight * near.z;
+            reds += weight * red;
+            greens += weight * green;
+            blues += weight * blue;
         }
     }
-    unsigned char* pixel = out + 3 * ((long long)row * columns + column);
-    pixel[0] = (red + weights / 2) / weights;
-    pixel[1] = (green + weights / 2) / weights;
-    pixel[2] = (blue + weights / 2) / weights;
+    unsigned char* pixel = out + 3 * ((long long)(top + y) * columns + left + x);
+    pixel[0] = (reds + weights / 2) / weights;
+    pixel[1] = (greens + weights / 2) / weights;
+    pixel[2] = (blues + weights / 2) / weights;
 }
 """,
     seconds=_denoise_seconds,
@@ -88,17 +93,17 @@ def _score(
     columns: int,
     discs: np.ndarray,
     count: int,
-    number: int,
+    frame: int,
     width: int,
     height: int,
 ) -> None:
     down = (np.arange(rows) * height + height // 2) // rows * 16
     across = (np.arange(columns) * width + width // 2) // columns * 16
     truth = np.zeros((rows, columns), bool)
-    for x, y, radius in discs.view(np.int32).reshape(-1, count, 3)[number].astype(np.int64):
+    for x, y, radius in discs.view(np.int32).reshape(-1, count, 3)[frame].astype(np.int64):
         truth |= (across - x)[None, :] ** 2 + (down - y)[:, None] ** 2 <= radius**2
     found = mask.reshape(rows, columns) > 0
-    counts.view(np.int32).reshape(-1, 2)[number] += ((found & truth).sum(), (found | truth).sum())
+    counts.view(np.int32).reshape(-1, 2)[frame] += ((found & truth).sum(), (found | truth).sum())
 
 
 SCORE = gpu.kernel(
@@ -107,7 +112,7 @@ SCORE = gpu.kernel(
 // Counts the pixels that are in the mask and in a disc of the frame, and those that are in either.
 // A disc is x, y and radius in sixteenths of a pixel of the camera.
 extern "C" __global__ void score(
-    int* counts, const unsigned char* mask, int rows, int columns, const int* discs, int count, int number,
+    int* counts, const unsigned char* mask, int rows, int columns, const int* discs, int count, int frame,
     int width, int height
 ) {
     int pixel = blockIdx.x * blockDim.x + threadIdx.x;
@@ -117,15 +122,15 @@ extern "C" __global__ void score(
         long long down = ((long long)(pixel / columns) * height + height / 2) / rows * 16;
         long long across = ((long long)(pixel % columns) * width + width / 2) / columns * 16;
         for (int n = 0; n < count; n++) {
-            const int* disc = discs + 3 * ((long long)number * count + n);
+            const int* disc = discs + 3 * ((long long)frame * count + n);
             long long x = across - disc[0], y = down - disc[1], radius = disc[2];
             truth |= x * x + y * y <= radius * radius;
         }
     }
     int common = __syncthreads_count(found && truth), either = __syncthreads_count(found || truth);
     if (threadIdx.x == 0) {
-        atomicAdd(counts + 2 * number, common);
-        atomicAdd(counts + 2 * number + 1, either);
+        atomicAdd(counts + 2 * frame, common);
+        atomicAdd(counts + 2 * frame + 1, either);
     }
 }
 """,
@@ -178,7 +183,7 @@ __device__ void advance(float force, float& position, float& velocity) {
 // One step of a controller: tries a force on each thread over a horizon, and keeps the best of them.
 // It first moves the tip of the instrument by the force that the step before has chosen.
 extern "C" __global__ void steer(float* states, unsigned long long* best, int tick, float target) {
-    int before = 2 * max(tick - 1, 0);
+    int before = tick ? 2 * tick - 2 : 0;
     float position = states[before], velocity = states[before + 1];
     if (tick) advance(force_of((unsigned)best[tick - 1]), position, velocity);
     unsigned index = blockIdx.x * blockDim.x + threadIdx.x;

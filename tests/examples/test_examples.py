@@ -137,16 +137,3 @@ def test_the_demo_says_what_it_lacks_before_it_works(lacking: str, tmp_path: Pat
 @pytest.mark.parametrize("heavy", ["cuda", "cupy", "torch", "yaml", "asyncio", "rich", "matplotlib"])
 def test_importing_penstock_imports_nothing_heavy(heavy: str) -> None:
     assert output_of("-c", f"import sys, penstock; print({heavy!r} in sys.modules)").strip() == "False"
-
-
-def test_the_endoscope_finds_what_its_camera_saw(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    pytest.importorskip("PIL")
-    picture = tmp_path / "last.png"
-    out = output_of(
-        EXAMPLES / "endoscope.py", "--size", "480", "320", "--frames", "4", "--out", picture, "--rate", "200"
-    )
-    assert out.startswith("4 frames of 480x320 on the host")
-    assert " 0 wrong; " in out
-    assert picture.read_bytes().startswith(b"\x89PNG")
