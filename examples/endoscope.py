@@ -21,12 +21,13 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
+import logging
 import math
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -271,7 +272,7 @@ class Denoise(Operator):
             (self.settings.width, self.settings.height) if handle.is_simulated else (columns, rows)
         )
         config = gpu.LaunchConfig(grid=-(-width // TILE) * -(-height // TILE), block=TILE * TILE)
-        begin, end = self.device.create_event(self.timed), self.device.create_event(self.timed)
+        begin, end = stream.device.create_event(self.timed), stream.device.create_event(self.timed)
         sizes = (np.int32(value) for value in (rows, columns, radius, self.settings.radius))
         stream.record(begin)
         gpu.launch(stream, config, self.kernel, pointer(out), pointer(image), *sizes)
@@ -449,9 +450,14 @@ class Completions:
             if not self._changed.wait_for(lambda: len(self.times) == self._expected, timeout=10):
                 raise RuntimeError(f"{self._expected - len(self.times)} pieces of work were never reported")
 
-    def after(self, first: int, unit: float) -> list[float]:
-        """Return the latencies from a number on, in nanoseconds divided by `unit`."""
-        return [self.latencies[number] / unit for number in sorted(self.latencies) if number >= first]
+    def after(self, first: int) -> list[float]:
+        """Return the latencies from a number on, in ms."""
+        return [in_ms(self.latencies[number]) for number in sorted(self.latencies) if number >= first]
+
+
+def in_ms(nanoseconds: int) -> float:
+    """Return a time in ms, to a tenth of a microsecond."""
+    return round(nanoseconds / 1e6, 4)
 
 
 def pointer(tensor: Any) -> Any:
@@ -545,10 +551,10 @@ def run_case(
         wrong=int(app.score.wrong),
         common=float(min(app.score.common.values())),
         rate=(len(counted) - 1) / max((counted[-1] - counted[0]) / 1e9, 1e-9),
-        latencies=app.score.done.after(first, 1e6),
-        denoise=[float(value) for value in app.denoise.milliseconds[first:]],
-        control=app.control.done.after(round(first / settings.rate / STEP), 1e6),
-        begun=[late / 1e6 for late in app.control.begun[round(first / settings.rate / STEP) :]],
+        latencies=app.score.done.after(first),
+        denoise=[round(float(value), 4) for value in app.denoise.milliseconds[first:]],
+        control=app.control.done.after(round(first / settings.rate / STEP)),
+        begun=[in_ms(late) for late in app.control.begun[round(first / settings.rate / STEP) :]],
     )
     return case, app.last.overlay()
 
@@ -564,10 +570,7 @@ def measure(
         network = choose_network(folder, which)
         if measured:
             stack.enter_context(steady())
-            for name in CASES:  # compiles the kernels and loads the libraries
-                run_case(name, replace(settings, seconds=0.5, view=False), network)
-            gc.collect()
-            gc.freeze()
+            warm_up(settings, network)
         progress = stack.enter_context(Progress())
         cases, picture = [], None
         for name in CASES:
@@ -589,8 +592,20 @@ def measure(
     return report, picture
 
 
+def warm_up(settings: Settings, network: Network) -> None:
+    """Compile the kernels and load the libraries, and keep the garbage collector from what is there by then."""
+    logging.disable(logging.WARNING)  # the camera of this run is late
+    try:
+        for name in CASES:
+            run_case(name, replace(settings, seconds=0.5, view=False), network)
+    finally:
+        logging.disable(logging.NOTSET)
+    gc.collect()
+    gc.freeze()
+
+
 @contextmanager
-def steady() -> Any:
+def steady() -> Iterator[None]:
     """Let no thread keep the others waiting for long, as programs with deadlines do."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)

@@ -86,10 +86,6 @@ def save(report: Report, picture: np.ndarray, path: Path) -> None:
 
     content = asdict(report)
     cases = content.pop("cases")
-    for case in cases:
-        for name, value in case.items():
-            if isinstance(value, list):
-                case[name] = [round(latency, 4) for latency in value]
     rows = ",\n".join(json.dumps(case) for case in cases)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'{json.dumps(content)[:-1]}, "cases": [\n{rows}\n]}}\n')

@@ -18,7 +18,7 @@ from examples.shared import endoscope_kernels, endoscope_report, segmentation_mo
 from examples.shared.progress import Progress
 from penstock import gpu
 from penstock.gpu import sim
-from tests.harness.processes import EXAMPLES, run_python
+from tests.harness.processes import EXAMPLES, ROOT, run_python
 
 for needed in ("onnx", "onnxruntime", "PIL"):
     pytest.importorskip(needed)
@@ -229,3 +229,17 @@ def test_progress_is_a_line_now_and_then_elsewhere(capsys: pytest.CaptureFixture
         for _ in range(9):
             task.advance()
     assert capsys.readouterr().err.splitlines() == [f"frames: {done} of 9" for done in (2, 4, 6, 8, 9)]
+
+
+def test_the_benchmark_says_that_it_is_simulated_and_keeps_the_samples(tmp_path: Path) -> None:
+    done = run_python(
+        "-m", "benchmarks.endoscope", "--seconds", "0.1", "--save", cwd=ROOT, PENSTOCK_RESULTS=str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "endoscope.md").read_text()
+    assert "SIMULATED, not measured" in text
+    assert re.search(r"^\| denoise \| [\d.]+ / [\d.]+ / [\d.]+ \| ", text, re.MULTILINE)
+    assert "Wrong frames: 0 of 12." in text
+    report, picture = endoscope_report.load(tmp_path / "endoscope.json")
+    assert [case.scored for case in report.cases] == [6, 6]
+    assert picture.shape[1::-1] == endoscope.VIEW
