@@ -230,6 +230,7 @@ class InferenceOp(Operator):
     def start(self) -> None:
         """Load the models."""
         self._frame = 0
+        self._staging: dict[int, Any] = {}
         self._memory = DeviceMemory() if self.allocator is None else self.allocator
         self._has_gpu = gpu.backend() == "cuda"
         source = source_of(self)
@@ -283,6 +284,7 @@ class InferenceOp(Operator):
             threads.shutdown()
         for running in self._models:
             running.close()
+        self._staging = {}
 
     # One frame.
 
@@ -446,7 +448,8 @@ class InferenceOp(Operator):
         local = {name: tensors[name] for running in models for name in running.setting.inputs}
         away = [name for name, tensor in local.items() if tensor.device.is_cuda]
         if away:
-            copies = to_host([local[name] for name in away], own)
+            # The models have read the copies of the last frame, and keep none of them.
+            copies = to_host([local[name] for name in away], own, self._staging)
             local.update((name, as_tensor(copy)) for name, copy in zip(away, copies, strict=True))
         return local
 
