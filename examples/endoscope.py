@@ -23,6 +23,9 @@ import ctypes
 import gc
 import logging
 import math
+import os
+import secrets
+import socket
 import sys
 import tempfile
 import threading
@@ -126,7 +129,7 @@ class Endoscope(Application):
         advance: Callable[[], None] = lambda: None,
         profile: dict[str, list[float]] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(["endoscope", *(["--view"] if settings.view else [])])
         self.settings, self.model, self.partitioned = settings, network, partitioned
         self.advance, self.profile = advance, profile
 
@@ -201,7 +204,7 @@ class Endoscope(Application):
             color_lut=COLORS,
             width=VIEW[0],
             height=VIEW[1],
-            headless=not settings.view,
+            headless=True,  # unless --view is given
             window_title="endoscope",
             name="viewer",
         )
@@ -616,6 +619,14 @@ def steady() -> Iterator[None]:
         gc.unfreeze()
 
 
+def keep_address() -> None:
+    """Give the viewers of both runs the same address, so that the page in the browser stays connected."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        os.environ.setdefault("PENSTOCK_VIEW_PORT", str(free.getsockname()[1]))
+    os.environ.setdefault("PENSTOCK_VIEW_TOKEN", secrets.token_urlsafe(16))
+
+
 def _measure_host_time(operator: Operator, times: list[float]) -> None:
     """Record how long each compute of an operator takes on the host."""
     compute = operator.compute
@@ -654,6 +665,8 @@ def main() -> None:
     options = parser.parse_args()
     needs("rich", "matplotlib", "PIL", remedy="pip install 'penstock[demo]'")
     profile: dict[str, dict[str, list[float]]] | None = {} if options.profile else None
+    if options.view:
+        keep_address()
     if options.load:
         report, picture = load(options.load)
     else:

@@ -243,3 +243,11 @@ def test_the_benchmark_says_that_it_is_simulated_and_keeps_the_samples(tmp_path:
     report, picture = endoscope_report.load(tmp_path / "endoscope.json")
     assert [case.scored for case in report.cases] == [6, 6]
     assert picture.shape[1::-1] == endoscope.VIEW
+
+
+def test_the_page_of_both_runs_has_one_address(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    done = run_program("--seconds", "0.1", "--view", "--out", tmp_path / "out.png")
+    addresses = re.findall(r"http://127\.0\.0\.1:\d+/\S+", done.stdout + done.stderr)
+    assert len(addresses) == 2
+    assert addresses[0] == addresses[1]
