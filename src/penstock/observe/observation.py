@@ -109,6 +109,7 @@ class Observation:
             for timer in reversed(self._timers):
                 timer.close()
             for device_time in self._times.values():
+                self.run.clock_errors[device_time.device_id] = device_time.error
                 device_time.close()
 
     def close(self, outcome: Outcome | None) -> None:
