@@ -53,14 +53,14 @@ class CudaGreenContext(StreamSource):
         return self.pool
 
     @property
+    def slice(self) -> gpu.Share:
+        """The partition, with its SM count."""
+        return self.pool.share(self.index)
+
+    @property
     def sm_count(self) -> int:
         """The number of SMs it gets."""
         return self.pool.share(self.index).sm_count
-
-    @property
-    def device_share(self) -> gpu.Share:
-        """The slice: its name and its number of SMs."""
-        return self.pool.share(self.index)
 
     def check(self) -> None:
         """Raise if the pool has no such partition."""

@@ -112,8 +112,8 @@ class CudaGreenContextPool(StreamSource):
         return [share.sm_count for share in self.plan]
 
     @property
-    def device_share(self) -> gpu.Share:
-        """The default partition: its name and its number of SMs."""
+    def slice(self) -> gpu.Share:
+        """The default partition, with its SM count."""
         return self.share()
 
     def share(self, index: int | str | None = None) -> gpu.Share:

@@ -42,10 +42,9 @@ class StreamSource(Resource):
         return None
 
     @property
-    def device_share(self) -> gpu.Share | None:
-        """The slice of its device that its streams belong to, or None if they may use every SM."""
-        below = self.stands_on
-        return None if below is None else below.device_share
+    def slice(self) -> gpu.Share | None:
+        """The slice of the device that its streams work on; None if they may use all SMs."""
+        return None if self.stands_on is None else self.stands_on.slice
 
     def lease(self) -> StreamLease:
         """Return a lease for one run; the source that this one builds on must have been leased before."""
