@@ -173,6 +173,8 @@ def test_every_option_sets_its_variable_for_the_program_alone(
         ("run --dashboard :8080 app.py", "run --dashboard=:8080 app.py"),
         ("run --dashboard [::1]:80 app.py", "run --dashboard=[::1]:80 app.py"),
         ("run --view app.py", "run --view=page app.py"),
+        ("run --track app.py", "run --track=1 app.py"),
+        ("run --track times.json app.py", "run --track=times.json app.py"),
         ("run --view rerun,a.png app.py:Live", "run --view=rerun,a.png app.py:Live"),
         ("run --dashboard app.py:Live", "run --dashboard=1 app.py:Live"),
     ],
@@ -234,6 +236,15 @@ def test_settings_that_are_read_take_effect(folder: Path, capsys: pytest.Capture
     )
     assert main(["run", app, "--set", "numbers.count=3"]) == 0
     assert said(capsys) == (["0", "1", "2"], "")
+
+
+def test_a_tracked_program_ends_with_its_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = write(folder, "")
+    assert main(["run", "--track", app, "--count", "3"]) == 0
+    assert "numbers → show" in said(capsys)[1]
+    assert main(["run", "--track", "times.json", app, "--count", "3"]) == 0
+    assert said(capsys)[1] == ""
+    assert '"numbers"' in (folder / "times.json").read_text()
 
 
 def test_the_log_of_operators_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print the messages of a port; patterns and commas allowed (PENSTOCK_LOG)",
     )
     seen.add_argument(
-        "--track", action="store_true", help="print rates and latencies at the end (PENSTOCK_TRACK)"
+        "--track",
+        nargs="?",
+        const="1",
+        metavar="FILE",
+        help="print rates and latencies at the end, or write them to a .json, .prom or .txt file (PENSTOCK_TRACK)",
     )
     seen.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto (PENSTOCK_TRACE)")
     seen.add_argument("--record", metavar="FILE", help="record messages to a file (PENSTOCK_RECORD)")
@@ -159,7 +163,7 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def prepare(words: list[str]) -> list[str]:
-    """Decide which words are values of --dashboard and --view, whose values may be missing.
+    """Decide which words are values of --track, --dashboard and --view, whose values may be missing.
 
     Otherwise ``penstock run --view app.py`` would show the program in a file named app.py.
     """
@@ -170,11 +174,12 @@ def prepare(words: list[str]) -> list[str]:
             prepared[-1] = f"{before}={word}"
         else:
             prepared.append(word)
-    defaults = {"--dashboard": "--dashboard=1", "--view": "--view=page"}
+    defaults = {"--track": "--track=1", "--dashboard": "--dashboard=1", "--view": "--view=page"}
     return [defaults.get(word, word) for word in prepared]
 
 
 _OPTIONAL_VALUES = {
+    "--track": r"0|1|off|on|.+\.(?:json|prom|txt)",
     "--dashboard": r"0|1|off|on|[\w.\-\[\]:]*:\d+",
     "--view": r"(?:(?:auto|page|none|0|1|rerun|rerun-web|[^,]+\.(?:png|mp4|rrd))(?:,|$))+",
 }
@@ -204,8 +209,6 @@ def variables_of(options: argparse.Namespace) -> dict[str, str]:
             variables[variable] = ",".join(given[name])
     if given.get("ports") and not given.get("record"):
         options.error("--ports needs --record FILE, which says where to record them")
-    if given.get("track"):
-        variables["PENSTOCK_TRACK"] = "1"
     if given.get("progress") is not None:
         variables["PENSTOCK_PROGRESS"] = "1" if options.progress else "0"
     if given.get("workers") is not None:
@@ -221,6 +224,7 @@ _PLAIN = {
     "duration": "PENSTOCK_DURATION",
     "count": "PENSTOCK_COUNT",
     "log_level": "PENSTOCK_LOG_LEVEL",
+    "track": "PENSTOCK_TRACK",
     "trace": "PENSTOCK_TRACE",
     "record": "PENSTOCK_RECORD",
     "replay": "PENSTOCK_REPLAY",

@@ -33,6 +33,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from penstock.core.booleans import flag
 from penstock.core.clock import nanoseconds
 
 __all__ = ["RunOptions", "parse_count", "parse_duration", "parse_scheduler", "read_run_options"]
@@ -50,8 +51,6 @@ _SCHEDULERS = {
 _SCHEDULER_FORMS = (
     "greedy, multithread, event, or one of the last two with its number of workers, as in event:4"
 )
-_YES = ("1", "true", "on", "yes")
-_NO = ("0", "false", "off", "no")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def read_run_options(environment: Mapping[str, str] | None = None) -> RunOptions
         workers=workers,
         max_duration_ms=duration,
         count=count,
-        stop_on_deadlock=read("HOLOSCAN_STOP_ON_DEADLOCK", _parse_flag),
+        stop_on_deadlock=read("HOLOSCAN_STOP_ON_DEADLOCK", flag),
         stop_on_deadlock_timeout=read("HOLOSCAN_STOP_ON_DEADLOCK_TIMEOUT", _parse_milliseconds),
         check_recession_period_ms=read("HOLOSCAN_CHECK_RECESSION_PERIOD_MS", _parse_period),
     )
@@ -178,9 +177,3 @@ def _parse_period(text: str) -> float:
     if not period > 0 or math.isinf(period):
         raise ValueError("must be a number of milliseconds of more than 0")
     return period
-
-
-def _parse_flag(text: str) -> bool:
-    if text.lower() not in (*_YES, *_NO):
-        raise ValueError(f"must be one of {', '.join((*_YES, *_NO))}")
-    return text.lower() in _YES

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core.booleans import boolean
+from penstock.core.booleans import flag
 
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
@@ -54,12 +54,18 @@ def _statistics_target() -> str | None:
     if given.endswith((".json", ".prom", ".txt")):
         return given
     if given:
-        return "" if boolean(given, "PENSTOCK_TRACK") else None
-    if boolean(
-        os.environ.get("HOLOSCAN_ENABLE_GXF_JOB_STATISTICS") or False, "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"
-    ):
+        return "" if _flag("PENSTOCK_TRACK") else None
+    if _flag("HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"):
         return os.environ.get("HOLOSCAN_GXF_JOB_STATISTICS_PATH", "")
     return None
+
+
+def _flag(variable: str) -> bool:
+    text = os.environ.get(variable, "")
+    try:
+        return bool(text.strip()) and flag(text)
+    except ValueError as error:
+        raise ValueError(f"{variable}={text}: {error}") from None
 
 
 def _report_to(target: str) -> Watcher:

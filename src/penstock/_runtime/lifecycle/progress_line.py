@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.booleans import flag
 from penstock.core.registry import registry
 
 if TYPE_CHECKING:
@@ -33,11 +34,12 @@ _ERASE = "\r\x1b[K"
 
 def is_wanted() -> bool:
     """Return whether the environment asks for the line, and somebody can see it."""
-    choice = os.environ.get("PENSTOCK_PROGRESS", "").strip().lower()
-    if choice in ("", "0", "off", "no", "false"):
-        return False
-    if choice not in ("1", "on", "yes", "true"):
-        raise ValueError(f"PENSTOCK_PROGRESS={choice}: must be 1 or 0")
+    choice = os.environ.get("PENSTOCK_PROGRESS", "")
+    try:
+        if not choice.strip() or not flag(choice):
+            return False
+    except ValueError as error:
+        raise ValueError(f"PENSTOCK_PROGRESS={choice}: {error}") from None
     return _is_terminal(sys.stderr)
 
 
