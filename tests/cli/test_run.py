@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,15 @@ def test_a_named_class_is_made_and_run_without_the_rest(
     write(folder, GUARD + "print('not this')")
     assert main(["run", name, "--count", "2"]) == 0
     assert said(capsys)[0] == ["0", "1"]
+
+
+def test_a_program_may_have_the_name_of_a_library(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    write(folder, "", "json.py")
+    assert main(["run", "json.py:Shows", "--count", "1"]) == 0
+    assert said(capsys)[0] == ["0"]
+    assert sys.modules["json"] is json
 
 
 def test_the_only_application_runs_if_the_program_runs_nothing(
@@ -409,3 +419,33 @@ def test_a_signal_ends_the_run_and_then_the_command(tmp_path: Path, number: Any,
     )
     assert done.returncode == status
     assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    write(tmp_path, "")
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock.cli", "run", "app.py"],
+            cwd=tmp_path,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "PENSTOCK_DEVICE": "none",
+            },
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_broken_pipe_of_the_program_itself_is_an_error(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", write(folder, "raise BrokenPipeError('the camera is gone')")]) == 1
+    assert "BrokenPipeError: the camera is gone; app.py:" in said(capsys)[1]

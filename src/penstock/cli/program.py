@@ -137,7 +137,10 @@ class Program:
         """Import the program, without its ``if __name__ == "__main__":``, and return the class that was named."""
         if self.is_file:
             self._source()  # for its errors
-            spec = importlib.util.spec_from_file_location(self.path.stem, self.path.absolute())
+            stem = self.path.stem
+            # A program may be called json.py; the library of that name must stay.
+            name = f"program_{stem}" if stem in sys.modules or stem in sys.stdlib_module_names else stem
+            spec = importlib.util.spec_from_file_location(name, self.path.absolute())
             if spec is None or spec.loader is None:
                 raise ProgramError(f"{self.name!r} is not a Python file")
             module = importlib.util.module_from_spec(spec)

@@ -282,6 +282,8 @@ def _run(program: Program, options: argparse.Namespace) -> int:
     except SystemExit as exit_:
         return _status(exit_)
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads_stdout():
+            raise  # the reader, such as `head`, has seen enough
         print_error(command, error, debug=options.debug)
         return 1
     finally:
@@ -292,6 +294,17 @@ def _run(program: Program, options: argparse.Namespace) -> int:
     _report_unused_settings(options, runs)
     starved = bool(runs.outcomes) and runs.outcomes[-1].ended_by is EndedBy.STARVED
     return STARVED if starved else 0
+
+
+def _nobody_reads_stdout() -> bool:
+    import select
+
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    except (AttributeError, OSError, ValueError):  # no stdout, or none with a file
+        return False
 
 
 def _status(exit_: SystemExit) -> int:

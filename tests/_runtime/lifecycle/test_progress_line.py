@@ -136,3 +136,17 @@ def test_a_wrong_choice_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_latency_comes_from_what_measures_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "latency", lambda fragment: 0.002, raising=False)
     assert "latency 2 ms" in shown(monkeypatch, Terminal())
+
+
+def test_of_two_runs_at_once_the_first_has_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_PROGRESS", "1")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+
+    def inner(self: Step, op_input: Any, op_output: Any) -> None:
+        before = sys.stderr
+        run(lambda app: app.add_operator(Step(app, CountCondition(app, 1))))
+        assert sys.stderr is before
+
+    run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=inner)))
+    assert isinstance(sys.stderr, Terminal)
+    assert sys.stderr.getvalue().count("finished") == 1

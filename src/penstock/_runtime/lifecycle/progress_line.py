@@ -30,6 +30,8 @@ __all__ = ["ProgressLine", "is_wanted", "shown_progress"]
 PERIOD = 0.5
 """The seconds between two updates of the line."""
 _ERASE = "\r\x1b[K"
+# Held by the run that has the line: there is one terminal.
+_LINE = threading.Lock()
 
 
 def is_wanted() -> bool:
@@ -45,7 +47,19 @@ def is_wanted() -> bool:
 
 @contextmanager
 def shown_progress(fragment: Fragment) -> Iterator[None]:
-    """Show the line of a run for the duration of a ``with`` block."""
+    """Show the line of a run for the duration of a ``with`` block; of several runs, the first has the line."""
+    if not _LINE.acquire(blocking=False):
+        yield
+        return
+    try:
+        with _line_of(fragment):
+            yield
+    finally:
+        _LINE.release()
+
+
+@contextmanager
+def _line_of(fragment: Fragment) -> Iterator[None]:
     stderr, stdout = sys.stderr, sys.stdout
     line = ProgressLine(fragment.progress, lambda: _latency(fragment))
     screen = _Screen(stderr)
