@@ -59,6 +59,23 @@ def test_a_count_ends_each_source_and_every_message_arrives(
     assert app.outcome.ended_by is EndedBy.FINISHED
 
 
+def test_only_sources_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_COUNT", "3")
+
+    def emit(self: Step, op_input: Any, op_output: Any) -> None:
+        op_output.emit(self.ticks, "out")
+
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        end = sink(app, taken)
+        for name in ("left", "right"):
+            app.add_flow(Step(app, outputs=["out"], body=emit, name=name), end, size=2)
+
+    run(compose)
+    assert sorted(taken) == [1, 1, 2, 2, 3, 3]
+
+
 def test_the_smaller_count_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_COUNT", "7")
     taken: list[int] = []

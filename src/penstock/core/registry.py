@@ -44,11 +44,6 @@ class Registry:
     slice_of: Callable[[Operator], gpu.Share | None]
     """Return the slice of a device that an operator's streams belong to, or None if they may use every SM."""
 
-    # By whatever measures latencies, if anything does.
-
-    latency: Callable[[Fragment], float | None]
-    """Return the latest latency of a running fragment in seconds, or None; for the progress line."""
-
     # By penstock.conditions.
 
     any_of: Callable[[Fragment, list[Condition], str], Condition]
@@ -82,6 +77,8 @@ class Registry:
     """Return the tracker of a fragment, or None."""
     expect: Callable[..., Any]
     """Set a goal for a path of a fragment: its path, what to call at a miss, and its bounds."""
+    latency: Callable[[Fragment], float | None]
+    """Return the mean latency of a running fragment's slowest path in seconds, or None if it is not tracked."""
 
     if not TYPE_CHECKING:
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import threading
 from typing import Any
@@ -13,8 +14,7 @@ from penstock._runtime.lifecycle import progress_line
 from penstock._runtime.lifecycle.progress_line import ProgressLine
 from penstock.conditions import CountCondition
 from penstock.core import Progress
-from penstock.core.registry import registry
-from tests.harness import App, Step, run
+from tests.harness import App, Step, run, sink
 
 
 class Terminal(io.StringIO):
@@ -133,9 +133,25 @@ def test_a_wrong_choice_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         App(lambda app: app.add_operator(Step(app, CountCondition(app, 1)))).run()
 
 
-def test_the_latency_comes_from_what_measures_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "latency", lambda fragment: 0.002, raising=False)
-    assert "latency 2 ms" in shown(monkeypatch, Terminal())
+def test_the_latency_of_a_tracked_run_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_TRACK", "1")
+    monkeypatch.setenv("PENSTOCK_PROGRESS", "1")
+    monkeypatch.setattr(progress_line, "PERIOD", 0.001)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+
+    def emit(self: Step, op_input: Any, op_output: Any) -> None:
+        op_output.emit(1, "out")
+        if self.ticks == 3:
+            while "latency" not in terminal.getvalue():
+                assert terminal.written.wait(30)
+                terminal.written.clear()
+
+    def compose(app: App) -> None:
+        app.add_flow(Step(app, CountCondition(app, 3), outputs=["out"], body=emit), sink(app, []))
+
+    run(compose)
+    assert re.search(r"  latency [\d.e-]+ ms", terminal.getvalue())
 
 
 def test_of_two_runs_at_once_the_first_has_the_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def shown_progress(fragment: Fragment) -> Iterator[None]:
 @contextmanager
 def _line_of(fragment: Fragment) -> Iterator[None]:
     stderr, stdout = sys.stderr, sys.stdout
-    line = ProgressLine(fragment.progress, lambda: _latency(fragment))
+    line = ProgressLine(fragment.progress, lambda: registry.latency(fragment))
     screen = _Screen(stderr)
     ended = threading.Event()
 
@@ -97,7 +97,7 @@ class ProgressLine:
     read
         Returns the progress of the run.
     latency
-        Returns the latest latency from a source to a sink in seconds, or None if nobody measures it.
+        Returns the latency from a source to a sink in seconds, or None if nobody measures it.
     """
 
     def __init__(self, read: Callable[[], Progress], latency: Callable[[], float | None]) -> None:
@@ -190,11 +190,6 @@ def _write_summary(fragment: Fragment, stream: Any) -> None:
     if not logging.getLogger("penstock.run").isEnabledFor(logging.INFO):
         stream.write(f"{outcome}\n")
         stream.flush()
-
-
-def _latency(fragment: Fragment) -> float | None:
-    measure = getattr(registry, "latency", None)  # the role is empty unless something measures
-    return None if measure is None else measure(fragment)
 
 
 def _is_terminal(stream: Any) -> bool:
