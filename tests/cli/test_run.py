@@ -43,6 +43,25 @@ def test_what_the_program_saw_is_restored(folder: Path, capsys: pytest.CaptureFi
     assert (list(sys.argv), list(sys.path), sys.modules["__main__"], dict(os.environ)) == before
 
 
+def test_a_program_is_compiled_by_its_own_rules(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "app.py").write_text("def f(x: int): ...\n\n\nprint(f.__annotations__)\n")
+    assert main(["run", "app.py"]) == 0
+    assert said(capsys)[0] == ["{'x': <class 'int'>}"]
+
+
+def test_a_program_finds_its_own_module_while_it_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = write(
+        folder,
+        "import pickle\n\n\n@op\ndef keep(value):\n    print(pickle.loads(pickle.dumps(Number(value))))\n\n\n"
+        "class Keeps(Application):\n    def compose(self):\n        self.add_flow(numbers(self), keep(self))\n\n\n"
+        "del Shows\n",
+    )
+    assert main(["run", app, "--count", "1"]) == 0
+    assert said(capsys) == (["Number(value=0)"], "")
+
+
 def test_a_module_runs_with_its_package(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, "", "pipes/__init__.py")
     write(folder, "from . import Shows\nShows().run()\nprint(__package__, sys.argv[1:])", "pipes/live.py")
@@ -346,6 +365,21 @@ def test_the_place_of_an_error_is_in_the_program_and_not_in_a_library(
     assert said(capsys)[1].splitlines()[0].endswith("; app.py:3")
 
 
+def test_the_place_of_an_error_is_in_the_program_and_not_in_penstock(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "helper.py").write_text("def connect(app, a, b):\n    app.add_flow(a, b, {('no', 'value')})\n")
+    app = write(
+        folder,
+        "import helper\n\n\nclass Wrong(Application):\n    def compose(self):\n"
+        "        helper.connect(self, numbers(self), show(self))\n\n\nWrong().run()\n",
+    )
+    assert main(["run", app]) == 1
+    first, _ = said(capsys)[1].splitlines()
+    assert "operator 'numbers' has no output 'no'" in first
+    assert first.endswith("; helper.py:2")
+
+
 def test_an_application_that_takes_arguments_cannot_be_made(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -387,10 +421,11 @@ Pairs().run()
 """
 
 
+@pytest.mark.parametrize("how", ["run()", "run_async().result()"])
 def test_a_run_that_starved_ends_with_3_and_says_why(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
-    assert main(["run", write(folder, STARVES)]) == 3
+    assert main(["run", write(folder, STARVES.replace("run()", how))]) == 3
     assert "'pair' waits for a message at 'a' from 'left'" in said(capsys)[1]
 
 

@@ -292,8 +292,8 @@ def _run(program: Program, options: argparse.Namespace) -> int:
     if not runs.began:
         print(f"penstock {command}: {options.program} ended without running an application", file=sys.stderr)
     _report_unused_settings(options, runs)
-    starved = bool(runs.outcomes) and runs.outcomes[-1].ended_by is EndedBy.STARVED
-    return STARVED if starved else 0
+    outcome = runs.last_outcome
+    return STARVED if outcome is not None and outcome.ended_by is EndedBy.STARVED else 0
 
 
 def _nobody_reads_stdout() -> bool:

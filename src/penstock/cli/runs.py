@@ -27,17 +27,16 @@ class Runs:
     ----------
     began
         The number of runs that began.
-    read_settings
-        Whether one of the applications has a configuration.
-    outcomes
-        How the runs ended that came so far that they have an outcome, in that order.
     """
 
     def __init__(self, instead: Callable[[Fragment], None] | None = None) -> None:
         self.began = 0
-        self.read_settings = False
-        self.outcomes: list[Outcome] = []
         self._instead = instead
+        # The last run, in the order in which they began; and whether an earlier one had a configuration. An
+        # application is kept only if it may still run.
+        self._last: Fragment | None = None
+        self._last_outcome: Outcome | None = None
+        self._read_settings = False
 
     def __enter__(self) -> Runs:
         self._run, self._run_async = registry.run, registry.run_async
@@ -47,27 +46,34 @@ class Runs:
     def __exit__(self, *raised: object) -> None:
         registry.run, registry.run_async = self._run, self._run_async
 
+    @property
+    def last_outcome(self) -> Outcome | None:
+        """How the run ended that began last; None if there was none, or it has not ended."""
+        return self._last_outcome if self._last is None else self._last.outcome
+
+    @property
+    def read_settings(self) -> bool:
+        """Whether one of the applications has a configuration."""
+        return self._read_settings or (self._last is not None and self._last._config is not None)
+
     def run(self, fragment: Fragment, claim: Claim) -> Outcome:
         """Run a fragment in the place of the runtime's function."""
         self._begin(fragment)
         try:
             return self._run(fragment, claim)
         finally:
-            self._end(fragment)
+            self._read_settings = self._read_settings or fragment._config is not None
+            self._last, self._last_outcome = None, fragment.outcome
 
     def run_async(self, fragment: Fragment, claim: Claim) -> Future[Outcome]:
         """Run a fragment on its own thread in the place of the runtime's function."""
         self._begin(fragment)
-        future = self._run_async(fragment, claim)
-        future.add_done_callback(lambda future: self._end(fragment))
-        return future
+        # Read when it is asked for: a callback of the future could come later than the program's end.
+        self._last = fragment
+        return self._run_async(fragment, claim)
 
     def _begin(self, fragment: Fragment) -> None:
+        self._read_settings = self.read_settings
         self.began += 1
         if self._instead is not None:
             self._instead(fragment)
-
-    def _end(self, fragment: Fragment) -> None:
-        self.read_settings = self.read_settings or fragment._config is not None
-        if fragment.outcome is not None:
-            self.outcomes.append(fragment.outcome)
