@@ -32,8 +32,8 @@ class Runs:
     def __init__(self, instead: Callable[[Fragment], None] | None = None) -> None:
         self.began = 0
         self._instead = instead
-        # The last run, in the order in which they began; and whether an earlier one had a configuration. An
-        # application is kept only if it may still run.
+        # The application of the run that began last, if it may still be running; otherwise only its outcome is
+        # kept, so that a program with many runs does not keep all their frames.
         self._last: Fragment | None = None
         self._last_outcome: Outcome | None = None
         self._read_settings = False
