@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from penstock.viewer import Camera
+from penstock.viewer import Camera, page_server
 from penstock.viewer.display import Picture, Scene
 from penstock.viewer.events import KeyEvent
 from penstock.viewer.page_server import PageServer
+from penstock.viewer.pictures import encode_png
 
 aiohttp = pytest.importorskip("aiohttp")
 
@@ -61,6 +62,16 @@ def token(server: PageServer) -> str:
 
 def connect(session: Any, base: str, server: PageServer, **kwargs: Any) -> Any:
     return session.ws_connect(f"{base}/ws?{token(server)}", origin=base, **kwargs)
+
+
+async def until_the_end(socket: Any) -> list[str | bytes]:
+    """Return what a client is sent before the end of the run."""
+    received: list[str | bytes] = []
+    async for message in socket:
+        if message.data == '{"type": "ended"}':
+            return received
+        received.append(message.data)
+    raise AssertionError(f"closed with {socket.close_code} before the end was told")
 
 
 def picture(value: int = 200) -> Picture:
@@ -120,17 +131,90 @@ def test_a_client_gets_the_state_pictures_and_the_end(server: PageServer) -> Non
             server.show(picture(), False)
             server.show(picture(), True)
             kinds = [(await socket.receive()).data[:4] for _ in range(2)]
-            loop = asyncio.get_running_loop()
-            closing = loop.run_in_executor(None, server.close)
-            rest = [message.data async for message in socket]
+            closing = asyncio.get_running_loop().run_in_executor(None, server.close)
+            rest = await until_the_end(socket)
+            await socket.close()
             await closing
-            return status, kinds, rest, socket.close_code
+            return status, kinds, rest
 
-    status, kinds, rest, code = ask(server, action)
+    status, kinds, rest = ask(server, action)
     assert status == {"type": "status", "clients": 1, "dropped": 3}
     assert kinds == [b"\xff\xd8\xff\xe0", b"\x89PNG"]
-    assert json.loads(rest[-1]) == {"type": "ended"}
-    assert code == 1001
+    assert not [data for data in rest if isinstance(data, bytes)], "the last picture is sent once"
+
+
+def test_the_server_listens_until_a_client_has_read_everything(
+    server: PageServer, events: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "_END_TIMEOUT", 3600.0)
+
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as socket:
+            for value in range(20):  # more than wait for one client
+                server.show(picture(value), True)
+            closing = asyncio.get_running_loop().run_in_executor(None, server.close)
+            data = await until_the_end(socket)
+            # Confirmations that come late must not meet a closed connection: the browser would read nothing more.
+            for _ in range(20):
+                await socket.send_str('{"type": "shown"}')
+            await socket.send_str('{"type": "key", "code": "KeyA", "action": "press", "modifiers": 0}')
+            await socket.close()
+            await closing
+            return data, socket.close_code
+
+    data, code = ask(server, action)
+    assert code == 1000, "the client closed, and the server answered"
+    assert len(events) == 1
+    assert [one for one in data if isinstance(one, bytes)][-1] == encode_png(picture(19).pixels)
+
+
+def test_a_client_that_connects_while_the_others_are_told_the_end_is_told_too(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "_END_TIMEOUT", 3600.0)
+
+    async def action(session: Any, base: str) -> Any:
+        server.show(picture(), True)
+        # A connection that the server has accepted, with a request that it has not read in full.
+        host = urlsplit(base)
+        reader, writer = await asyncio.open_connection(host.hostname, host.port)
+        writer.write(b"GET /ws?" + token(server).encode() + b" HTTP/1.1\r\n")
+        async with connect(session, base, server) as socket:
+            closing = asyncio.get_running_loop().run_in_executor(None, server.close)
+            await until_the_end(socket)
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await connect(session, base, server)
+            lines = [f"Host: {host.netloc}", f"Origin: {base}", "Upgrade: websocket", "Connection: Upgrade"]
+            lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", ""]
+            writer.write("\r\n".join(lines).encode())
+            received = await reader.readuntil(b"ended")
+            writer.close()
+            await socket.close()
+            await closing
+            return received
+
+    received = ask(server, action)
+    assert b"\x89PNG" in received
+
+
+def test_a_client_that_reads_nothing_does_not_keep_the_run_from_ending(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "_END_TIMEOUT", 0.05)
+    noise = np.random.default_rng(1).integers(0, 256, (1500, 1500, 4), np.uint8)
+
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as socket:
+            await socket.receive()
+            for _ in range(4):  # far more than the buffers of the connection hold
+                server.show(Picture(1, noise, Scene([], {}, Camera())), True)
+            transport = socket._response.connection.transport
+            transport.pause_reading()
+            await asyncio.get_running_loop().run_in_executor(None, server.close)
+            transport.abort()
+            return server._clients
+
+    assert ask(server, action) == set()
 
 
 def test_a_client_that_does_not_confirm_gets_no_more(server: PageServer) -> None:
