@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition
-from penstock.gpu import sim
+from penstock import CountCondition, as_tensor
+from penstock.gpu import StreamHandle, sim
 from penstock.operators import HolovizOp
 from penstock.tensor.copies import HostMemory
 from penstock.viewer import Renderer
-from tests.harness import MakeScheduler, run
+from tests.harness import MakeScheduler, Step, run
 from tests.operators.allocators import CountingAllocator
-from tests.operators.device_arrays import DeviceReader, DeviceSource
+from tests.operators.device_arrays import DeviceReader, DeviceSource, device_array
 
 RNG = np.random.default_rng(8)
 TENSORS: list[Any] = [
@@ -131,3 +131,48 @@ def test_the_host_never_waits_in_compute(machine: sim.Machine) -> None:
 
     run(compose)
     assert times == [0, 0, 0]
+
+
+def test_at_most_two_frames_are_on_their_way_to_the_host(
+    machine: sim.Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_VIEW", str(tmp_path / "it.png"))
+    given, under_way = frames(12), []
+
+    class Watched(HolovizOp):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            super().compute(op_input, op_output, context)
+            under_way.append(len(self._in_flight))
+
+    def compose(app: Any) -> None:
+        source = DeviceSource(app, CountCondition(app, len(given)), values=given, name="source")
+        app.viewer = Watched(app, tensors=TENSORS, width=20, height=10)
+        app.add_flow(source, app.viewer, {("out", "receivers")})
+
+    viewer = run(compose).viewer
+    assert max(under_way) <= 2
+    assert viewer.frames_received == 12
+
+
+def test_a_frame_is_copied_after_work_on_a_stream_that_the_message_does_not_carry(
+    machine: sim.Machine,
+) -> None:
+    (given,) = frames(1)
+
+    def send(self: Any, op_input: Any, op_output: Any) -> None:
+        stream = StreamHandle(sim.Device(0).create_stream())  # which penstock does not manage
+        sent = {name: as_tensor(device_array(stream, array), stream=stream) for name, array in given.items()}
+        op_output.emit(sent, "out")
+
+    def compose(app: Any) -> None:
+        viewer = HolovizOp(
+            app, tensors=TENSORS, width=20, height=10, headless=True, enable_render_buffer_output=True
+        )
+        app.reader = DeviceReader(app, name="reader")
+        app.add_flow(
+            Step(app, CountCondition(app, 1), outputs=["out"], body=send), viewer, {("out", "receivers")}
+        )
+        app.add_flow(viewer, app.reader, {("render_buffer_output", "in")})
+
+    (picture,) = run(compose).reader.seen
+    assert (picture == Renderer(20, 10, TENSORS).render(given)).all()

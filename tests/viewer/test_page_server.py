@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -83,9 +84,14 @@ def test_the_page_needs_the_token_and_loads_nothing_from_elsewhere(server: PageS
     assert status == 200
     assert "Title \\u003c/script>\\u003cb>" in text, "a title cannot end the script"
     policy = headers["Content-Security-Policy"]
-    assert "default-src 'none'" in policy
-    assert "unsafe" not in policy
-    assert "frame-ancestors 'none'" in policy
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    nonce = directives.pop("script-src")
+    assert re.fullmatch(r"'nonce-[\w-]{16}'", nonce)
+    assert directives.pop("style-src") == nonce
+    assert directives.pop("connect-src") == "'self'"
+    assert directives.pop("img-src") == "blob: data:", "pictures come through the WebSocket"
+    assert set(directives) == {"default-src", "base-uri", "form-action", "frame-ancestors"}
+    assert set(directives.values()) == {"'none'"}
     assert headers["Referrer-Policy"] == "no-referrer"
     assert "://" not in text.replace("}://${location.host}", ""), "an address of something else"
 
@@ -233,6 +239,100 @@ def test_a_client_that_does_not_confirm_gets_no_more(server: PageServer) -> None
             return waited, False
 
     assert ask(server, action) == (False, True)
+
+
+def test_confirmations_of_nothing_earn_a_client_no_pictures(server: PageServer, events: list[Any]) -> None:
+    key = '{"type": "key", "code": "KeyA", "action": "press", "modifiers": 0}'
+
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as socket:
+            for _ in range(10):
+                await socket.send_str('{"type": "shown"}')
+            wanted = []
+            for number in range(2):
+                await socket.send_str(key)
+                while len(events) <= number:  # it has read all that was sent
+                    await asyncio.sleep(0.01)
+                wanted.append(server.wants_picture())
+                server.show(picture(), False)
+                server.show(picture(), False)
+            return wanted
+
+    assert ask(server, action) == [True, False]
+
+
+def test_the_display_is_told_whenever_a_client_can_take_a_picture() -> None:
+    watched: list[int] = []
+    server = PageServer("it", (8, 4), on_watch=lambda: watched.append(1))
+
+    async def action(session: Any, base: str) -> Any:
+        counts = []
+        async with connect(session, base, server) as socket:
+            for _ in range(3):
+                before = len(counts)
+                while len(watched) <= before:
+                    await asyncio.sleep(0.01)
+                counts.append(len(watched))
+                await socket.send_str('{"type": "shown"}')
+        return counts
+
+    try:
+        assert ask(server, action) == [1, 2, 3]
+    finally:
+        server.close()
+
+
+class Stuck:
+    """The connection of a client that reads nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.may_go = asyncio.Event()
+
+    async def send_bytes(self, data: bytes) -> None:
+        self.sent.append(data)
+        await self.may_go.wait()
+
+    send_str = send_bytes
+
+
+def test_few_pictures_wait_for_a_slow_client_and_at_the_end_only_the_last() -> None:
+    async def run() -> tuple[int, list[Any]]:
+        socket = Stuck()
+        client = page_server._Client(socket, None)
+        client.start()
+        client.send(b"first", True)
+        while not socket.sent:
+            await asyncio.sleep(0)
+        for number in range(20):
+            client.send(b"%d" % number, is_needed=number % 2 == 0)
+            client.say("status")
+        waiting = client._queue.qsize()
+        client.finish(b"last")
+        client.finish(b"again")
+        client.say("status")
+        client.send(b"late", True)
+        socket.may_go.set()
+        while len(socket.sent) < 3:
+            await asyncio.sleep(0)
+        await client.stop()
+        return waiting, socket.sent
+
+    waiting, sent = asyncio.run(asyncio.wait_for(run(), 20))
+    assert waiting <= 8
+    assert sent == [b"first", b"last", '{"type": "ended"}']
+
+
+def test_an_address_of_ipv6_is_written_in_brackets() -> None:
+    try:
+        server = PageServer("it", (8, 4), host="::1")
+    except RuntimeError as error:
+        pytest.skip(f"needs IPv6: {error}")
+    try:
+        assert server.url.startswith("http://[::1]:")
+        assert get(server, f"/?{token(server)}")[0] == 200
+    finally:
+        server.close()
 
 
 def test_a_client_that_comes_later_sees_the_last_picture(server: PageServer) -> None:
