@@ -166,6 +166,32 @@ def test_received_tensors_are_logged_and_counted(caplog: pytest.LogCaptureFixtur
     assert outcome.operator.count == 3
 
 
+@pytest.mark.parametrize(
+    ("is_asynchronous", "as_map", "kind"),
+    [(True, True, "non-default"), (False, True, "default"), (True, False, "non-default")],
+)
+@pytest.mark.usefixtures("machine")
+def test_the_stream_of_tensors_on_a_device_is_logged(
+    caplog: pytest.LogCaptureFixture, is_asynchronous: bool, as_map: bool, kind: str
+) -> None:
+    def compose(app: App) -> None:
+        sender = PingTensorTxOp(
+            app,
+            CountCondition(app, 1),
+            storage_type="device",
+            async_device_allocation=is_asynchronous,
+            name="tx",
+        )
+        app.add_flow(sender, PingTensorRxOp(app, receive_as_tensormap=as_map, name="rx"))
+
+    with caplog.at_level(logging.INFO):
+        run(compose)
+    assert [text for text in messages(caplog) if text.startswith("rx")] == [
+        f"rx received {kind} CUDA stream from port 'in'",
+        "rx received message 1: Tensor " + ("key: 'tensor', " if as_map else "") + "shape: (32, 64)",
+    ]
+
+
 def test_a_single_tensor_is_logged_without_a_name(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         run_operator(PingTensorRxOp, inputs=[np.zeros((2, 3))], receive_as_tensormap=False, name="rx")
