@@ -59,6 +59,8 @@ class Fragment:
         # The current use of the fragment, under "run". A dict, because its setdefault is atomic.
         self._claims: dict[str, Claim] = {}
         self._outcome: Outcome | None = None
+        # Those who watch its runs (`penstock.observe`).
+        self._watchers: list[Any] = []
 
     # Methods that a subclass overrides.
 
