@@ -120,7 +120,7 @@ def test_a_depth_map_is_drawn_with_points_lines_or_triangles() -> None:
 COLORS = np.array(
     [[[60 * (n + 1) % 256, 20 * n, 255 - 40 * n, 255] for n in range(3)] for _ in "ab"], np.uint8
 )
-COLORS[1] = 9
+COLORS[1, :, :3] = 9
 
 
 def colored_map(depth: np.ndarray, mode: str) -> np.ndarray:
