@@ -51,11 +51,12 @@ class TensorOperator(Operator):
 def set_default_allocator(operator: Operator) -> None:
     """Set a parameter ``pool`` or ``allocator`` that is None to an UnboundedAllocator.
 
-    In its ``__init__``, since the run prepares and releases the resources that an operator has then.
+    In its ``__init__``, since the run prepares and releases the resources that an operator has then. The allocator
+    has no fragment, so that a frame of it that an application keeps does not refer to the application.
     """
     for name in _allocators_of(operator):
         if getattr(operator, name) is None:
-            setattr(operator, name, UnboundedAllocator(operator.fragment, name=f"{operator.name}_allocator"))
+            setattr(operator, name, UnboundedAllocator(None, name=f"{operator.name}_allocator"))
 
 
 def check_allocator(operator: Operator) -> None:
