@@ -55,3 +55,17 @@ def test_pinned_memory_that_is_let_go_is_kept_until_the_copy_has_read_it(stream:
         back = memory.copy(target, stream)
         stream.stream.sync()
         assert (back == VALUES + round_).all()
+
+
+def test_copies_to_the_host_use_pinned_memory_again_once_it_is_let_go(stream: StreamHandle) -> None:
+    memory = HostMemory()
+    tensors = [upload(np.full(size, size, np.float32), stream) for size in (6, 4, 80)]
+    places = []
+    for tensor, size in zip(tensors, (6, 4, 80), strict=True):
+        (array,) = read_on_host([tensor], stream, memory)
+        assert (array == size).all()
+        places.append(array.ctypes.data)
+        del array
+    assert places[0] == places[1] != places[2], "the second fits in what the first had"
+    first, second = (read_on_host([tensors[0]], stream, memory)[0] for _ in range(2))
+    assert not np.shares_memory(first, second)

@@ -22,7 +22,7 @@ from penstock.inference.running_model import RunningModel
 from penstock.inference.settings import ModelSetting, read_names, read_settings
 from penstock.operators.tensor_operator import check_allocator, set_default_allocator
 from penstock.tensor import Tensor, as_tensor
-from penstock.tensor.copies import read_on_host
+from penstock.tensor.copies import HostMemory, read_on_host
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -156,6 +156,8 @@ class InferenceOp(Operator):
         self._models: list[RunningModel] = []
         self._threads: Executor | None = None
         self._frame = 0
+        self.runtimes: dict[str, str] = {}
+        """What runs each model in this run, or in the last one: ``"ONNX Runtime (CPUExecutionProvider)"``."""
         super().__init__(fragment, *args, name=name, **kwargs)
         self.in_tensor_names = self.in_tensor_names or []
         self.out_tensor_names = self.out_tensor_names or []
@@ -228,6 +230,7 @@ class InferenceOp(Operator):
     def start(self) -> None:
         """Load the models."""
         self._frame = 0
+        self._host_memory = HostMemory()
         self._has_gpu = gpu.backend() == "cuda"
         source = source_of(self)
         self._device_id = 0 if source is None else source.dev_id
@@ -238,6 +241,7 @@ class InferenceOp(Operator):
         except BaseException:
             self.stop()
             raise
+        self.runtimes = {running.setting.name: running.model.runtime for running in self._models}
         if self._is_parallel:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -279,6 +283,7 @@ class InferenceOp(Operator):
             threads.shutdown()
         for running in self._models:
             running.close()
+        self._host_memory = HostMemory()  # without the memory of the last one
 
     # One frame.
 
@@ -442,7 +447,7 @@ class InferenceOp(Operator):
         local = {name: tensors[name] for running in models for name in running.setting.inputs}
         away = [name for name, tensor in local.items() if tensor.device.is_cuda]
         if away:
-            copies = read_on_host([local[name] for name in away], own)
+            copies = read_on_host([local[name] for name in away], own, self._host_memory)
             local.update((name, as_tensor(copy)) for name, copy in zip(away, copies, strict=True))
         return local
 

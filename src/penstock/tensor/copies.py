@@ -95,14 +95,16 @@ def upload(array: np.ndarray[Any, Any], stream: StreamHandle) -> Tensor:
     return tensor
 
 
-def read_on_host(tensors: Sequence[Tensor], stream: StreamHandle | None) -> list[np.ndarray[Any, Any]]:
+def read_on_host(
+    tensors: Sequence[Tensor], stream: StreamHandle | None, memory: HostMemory | None = None
+) -> list[np.ndarray[Any, Any]]:
     """Return tensors as arrays that the host can read; wait once for the stream, unless all are in plain memory.
 
-    Device memory is copied. Pinned, managed and plain memory is read in place.
+    Device memory is copied, to `memory` where that is given. Pinned, managed and plain memory is read in place.
     """
     import numpy as np
 
-    memory = HostMemory()
+    memory = HostMemory() if memory is None else memory
     arrays: list[Any] = []
     for tensor in tensors:
         if tensor.device.is_host:
