@@ -96,7 +96,7 @@ class Observation:
         timer = StreamTimer(stream, managed, self._device_time(managed.device_id), node.inputs)
         self._timers.append(timer)
         recorder.timers.append(timer)
-        timer.begin_compute(in_the_middle=True)
+        timer.begin_now()
 
     def finish(self) -> None:
         """Resolve every compute; the device is idle."""

@@ -46,7 +46,7 @@ END = 0
 THREAD = 1
 """The compute runs on another thread than the one before: the thread, 0."""
 GPU = 2
-"""The compute submitted work to a stream: the position of the timer, the number of segments."""
+"""The compute's work on a stream was timed: the position of the timer, the number of segments."""
 DROP = 3
 """A full queue rejected a message: the position of the tap, the time."""
 CONTINUE = 4
@@ -108,16 +108,17 @@ class NodeRecorder:
                 if notes_threads and thread != get_ident():
                     thread = get_ident()
                     extend((THREAD, thread, 0))
+            started = now()
             if timers:
                 for timer in timers:
-                    timer.begin_compute()
-            started = now()
+                    timer.begin_compute(started)
             try:
                 compute(op_input, op_output, context)
             finally:
                 if timers:
                     for position, timer in enumerate(timers):
-                        extend((GPU, position, timer.end_compute()))
+                        if timer.is_timing:
+                            extend((GPU, position, timer.end_compute()))
                 extend((END, started, now()))
 
         return observed
