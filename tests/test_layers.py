@@ -31,9 +31,10 @@ LAYERS = {
         *("lazy", "gpu", "tensor", "core", "_runtime", "conditions"),
         *("resources", "video", "inference", "viewer"),
     },
+    "observe": {"lazy", "gpu", "core", "_runtime"},
     "testing": {"gpu", "core", "_runtime", "schedulers", "resources"},
     "cli": {"version", "gpu", "_runtime"},
-    "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources"},
+    "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
 }
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import penstock._runtime
-import penstock.resources  # noqa: F401  (both register what core uses of them)
+import penstock.observe
+import penstock.resources  # noqa: F401  (they register what core uses of them)
 from penstock.conditions import CountCondition, PeriodicCondition
 from penstock.core import (
     Application,

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from penstock._runtime.compiled import is_compiled
+    from penstock._runtime.lifecycle.accounts import Tally
     from penstock._runtime.messages.message import Message
-    from penstock._runtime.messages.queue import UnconnectedQueue
+    from penstock._runtime.messages.queue import Queue, UnconnectedQueue
     from penstock._runtime.scheduling.engine import Engine
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.scheduling.single_threaded import run_single_threaded
@@ -38,7 +39,9 @@ __all__ = [
     "ManagedStream",
     "Message",
     "Node",
+    "Queue",
     "StreamSource",
+    "Tally",
     "UnconnectedQueue",
     "create_event",
     "default_stream_of",
@@ -56,7 +59,9 @@ _MODULES = {
     "ManagedStream": "streams.managed_stream",
     "Message": "messages.message",
     "Node": "scheduling.node",
+    "Queue": "messages.queue",
     "StreamSource": "streams.stream_source",
+    "Tally": "lifecycle.accounts",
     "UnconnectedQueue": "messages.queue",
     "create_event": "streams.managed_stream",
     "default_stream_of": "streams.default_stream",

@@ -7,7 +7,7 @@ isinstance with them, and this module is imported for annotations only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -16,8 +16,19 @@ if TYPE_CHECKING:
     from penstock.core.condition import Condition, SchedulingStatusType
     from penstock.core.contexts import ExecutionContext
     from penstock.core.operator import Operator
+    from penstock.core.outcome import Outcome
 
-__all__ = ["Engine", "GreenContextPool", "Node", "Parker", "Queue", "Receiver", "Resume", "Transmitter"]
+__all__ = [
+    "Engine",
+    "GreenContextPool",
+    "Node",
+    "Observer",
+    "Parker",
+    "Queue",
+    "Receiver",
+    "Resume",
+    "Transmitter",
+]
 
 
 class Engine(Protocol):
@@ -224,3 +235,26 @@ class GreenContextPool(Protocol):
 
     def partition(self, index: int | str | None = None) -> gpu.Partition:
         """Return a partition by position or by name, or the default one; a run must be using the pool."""
+
+
+class Observer(Protocol):
+    """What watches a run: the only way in which tracking, traces and loggers take part in it."""
+
+    @property
+    def queue_type(self) -> Any:
+        """The class of the queues to create in place of the runtime's own."""
+
+    def attach(self, engine: Any) -> None:
+        """Prepare to watch a run, after its nodes and queues were created and before anything is started."""
+
+    def around(self, node: Any, compute: Callable[..., None]) -> Callable[..., None]:
+        """Return a compute to run in place of `compute`."""
+
+    def uses_stream(self, node: Any, managed: Any) -> None:
+        """Note that a node will submit work to a stream; called once for each, in its compute."""
+
+    def finish(self) -> None:
+        """Complete what was watched: the device is idle, and the streams still exist."""
+
+    def close(self, outcome: Outcome | None) -> None:
+        """End: the run is over; `outcome` is None if there is none."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.core.condition import Condition
     from penstock.core.fragment import Fragment
     from penstock.core.outcome import Outcome
-    from penstock.core.protocols import GreenContextPool, Node, Resume
+    from penstock.core.protocols import GreenContextPool, Node, Observer, Resume
     from penstock.core.resource import Resource
     from penstock.core.scheduler import Scheduler
 
@@ -59,6 +59,17 @@ class Registry:
     """Create the stream pool for operators that were given none."""
     green_context_pool: Callable[..., GreenContextPool]
     """Create the pool that divides a device; takes the arguments of CudaGreenContextPool."""
+
+    # By penstock.observe.
+
+    observe: Callable[[Fragment], Observer | None]
+    """Return what watches the next run of a fragment, or None if nothing was asked for."""
+    track: Callable[..., Any]
+    """Track the runs of a fragment; takes the arguments of `Fragment.track`."""
+    tracker_of: Callable[[Fragment], Any]
+    """Return the tracker of a fragment, or None."""
+    expect: Callable[..., Any]
+    """Set a goal for a path of a fragment: its path, what to call at a miss, and its bounds."""
 
     if not TYPE_CHECKING:
 

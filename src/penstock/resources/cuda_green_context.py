@@ -8,6 +8,7 @@ from penstock._runtime import StreamSource
 from penstock.resources.cuda_green_context_pool import CudaGreenContextPool
 
 if TYPE_CHECKING:
+    from penstock import gpu
     from penstock._runtime import ManagedStream
     from penstock.core.fragment import Fragment
     from penstock.core.protocols import GreenContextPool
@@ -50,6 +51,11 @@ class CudaGreenContext(StreamSource):
     def stands_on(self) -> StreamSource:
         """The pool it is a partition of."""
         return self.pool
+
+    @property
+    def slice(self) -> gpu.Share:
+        """The partition, with its SM count."""
+        return self.pool.share(self.index)
 
     @property
     def sm_count(self) -> int:

@@ -111,6 +111,11 @@ class CudaGreenContextPool(StreamSource):
         """The number of SMs that each partition gets, the leftover last."""
         return [share.sm_count for share in self.plan]
 
+    @property
+    def slice(self) -> gpu.Share:
+        """The default partition, with its SM count."""
+        return self.share()
+
     def share(self, index: int | str | None = None) -> gpu.Share:
         """Return the share of a partition, by position or by name, or of the default one."""
         return self.plan[self._position(index, self.plan)]

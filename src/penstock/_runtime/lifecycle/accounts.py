@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock._runtime.scheduling.engine import Engine
     from penstock._runtime.scheduling.node import Node
 
-__all__ = ["count_messages", "operators_of"]
+__all__ = ["Tally", "count_messages", "operators_of"]
 
 
 def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
@@ -27,7 +27,7 @@ def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
     for node in engine.nodes:
         for port in node.output.ports.values():
             for queue in dict.fromkeys(port.queues):
-                if isinstance(queue, _Tally) and not queue.is_summed:
+                if isinstance(queue, Tally) and not queue.is_summed:
                     queue.is_summed = True  # a single output is listed twice, by its name and by ""
                     arrived = {} if arrived is None else arrived
                     arrived[queue.behind] = arrived.get(queue.behind, 0) + queue.passed_on
@@ -68,9 +68,9 @@ def _sums(ports: dict[str, tuple[Queue, ...]], what: str) -> dict[str, int]:
     return {port: count for port, count in sums.items() if count}
 
 
-def _first(node: Node, port: str) -> _Tally:
+def _first(node: Node, port: str) -> Tally:
     tally = node.output.ports[port].queues[0]
-    assert isinstance(tally, _Tally)
+    assert isinstance(tally, Tally)
     return tally
 
 
@@ -79,10 +79,10 @@ def count_messages(engine: Engine) -> None:
     for node in engine.nodes:
         for name in node.output_queues:
             port = node.output.ports[name]
-            port.queues = tuple(_Tally(queue) for queue in port.queues)
+            port.queues = tuple(Tally(queue) for queue in port.queues)
 
 
-class _Tally(Queue):
+class Tally(Queue):
     """A queue in front of a real one that counts messages of one output; with capacity 0, `offer` gets each."""
 
     __slots__ = ("behind", "is_summed", "passed_on")

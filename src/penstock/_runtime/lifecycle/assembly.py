@@ -34,7 +34,7 @@ _NONE = ConditionType.NONE
 _GIVING = threading.Lock()
 
 
-def assemble(fragment: Fragment) -> Engine:
+def assemble(fragment: Fragment, queue_type: type[Queue] = Queue) -> Engine:
     """Create the engine that runs the composed graph of `fragment`."""
     scheduler = fragment.scheduler()
     scheduler.choose_clock()
@@ -49,7 +49,7 @@ def assemble(fragment: Fragment) -> Engine:
         engine.nodes.append(node)
     queues: dict[Flow, Queue] = {}
     for node in engine.nodes:
-        _make_input_queues(node, queues)
+        _make_input_queues(node, queues, queue_type)
     for node in engine.nodes:
         _find_output_queues(node, queues)
     try:
@@ -80,11 +80,11 @@ def _complete(fragment: Fragment, engine: Engine) -> None:
         node.streams = NodeStreams(engine.streams, node)
 
 
-def _make_input_queues(node: Node, queues: dict[Flow, Queue]) -> None:
+def _make_input_queues(node: Node, queues: dict[Flow, Queue], queue_type: type[Queue]) -> None:
     for name, port in node.operator.spec.inputs.items():
         made = []
         for declared in queues_of(node.operator, port):
-            queue = Queue(node, name, declared.size, declared.policy)
+            queue = queue_type(node, name, declared.size, declared.policy)
             queue.min_size = declared.least
             queues.update(dict.fromkeys(declared.flows, queue))
             made.append(queue)

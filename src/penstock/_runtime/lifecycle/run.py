@@ -19,6 +19,7 @@ from penstock._runtime.lifecycle.notes import message_of, note, traceback_of
 from penstock._runtime.lifecycle.starvation import find_starved
 from penstock.core.checks import check_compute
 from penstock.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, Starved
+from penstock.core.registry import registry
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.core.claim import Claim
     from penstock.core.fragment import Fragment
     from penstock.core.operator import Operator
+    from penstock.core.protocols import Observer
 
 __all__ = ["run", "run_async"]
 
@@ -99,6 +101,7 @@ class _Life:
         self.interrupts = Interrupts(fragment.name, claim.stop, self._waits_for)
         self._doing = "compose"
         self._engine: Engine | None = None
+        self._observer: Observer | None = None
         self._resources: list[Resource] = []
         self._started: list[Operator] = []
         self._began = self._ended = 0
@@ -113,9 +116,7 @@ class _Life:
             try:
                 self.interrupts.held = False
                 fragment._compose_graph()
-                engine = self._engine = assemble(fragment)
-                if fragment.count_messages:
-                    count_messages(engine)
+                engine = self._engine = self._assemble()
                 self.claim.begin(engine)
                 for operator in fragment.graph:
                     if operator._stop_wanted:
@@ -129,6 +130,20 @@ class _Life:
             self.errors.append(error)
         if self._engine is not None:
             self._tear_down(self._engine)
+
+    def _assemble(self) -> Engine:
+        """Create the engine, and what watches the run, if anything was asked for."""
+        fragment = self.fragment
+        observer = registry.observe(fragment)
+        if observer is None:
+            engine = assemble(fragment)
+            if fragment.count_messages:
+                count_messages(engine)
+            return engine
+        engine = assemble(fragment, observer.queue_type)
+        self._observer = engine.observer = engine.streams.observer = observer
+        observer.attach(engine)
+        return engine
 
     def _start(self, engine: Engine) -> None:
         """Initialize and start; a stop in the meantime skips the rest."""
@@ -207,6 +222,8 @@ class _Life:
             self._attempt(f"stop() of operator {operator.name!r}", operator.stop, operator)
         # Wait again: work that stop() launched is part of the run.
         self._attempt("the device", lambda: engine.streams.finish(engine.nodes))
+        if self._observer is not None:
+            self._attempt("its observer", self._observer.finish)
         for node in engine.nodes:
             for queue in node.inputs:
                 queue.undelivered = len(queue)
@@ -228,6 +245,9 @@ class _Life:
                 self._attempt(f"condition {condition.name!r}", condition.detach)
         engine.inbox.clear()
         self._attempt("its log", lambda: self._report(engine))
+        observer = self._observer
+        if observer is not None:
+            self._attempt("its observer", lambda: observer.close(self.outcome))
 
     def _attempt(
         self, doing: str, action: Callable[[], object], component: Operator | Resource | None = None

@@ -195,6 +195,11 @@ class Queue(deque[Any]):
             self.append(item)
             self.dropped += 1
             return self.popleft()
+        self.refuse()
+        return None
+
+    def refuse(self) -> None:
+        """Count a message that does not fit as dropped, and raise if the policy is FAULT."""
         self.dropped += 1
         if self.policy is not _REJECT:
             raise QueueFullError(
@@ -202,7 +207,6 @@ class Queue(deque[Any]):
                 f"({self.limit} waiting); declare that input with a larger size=, or with "
                 "policy=IOSpec.QueuePolicy.POP or REJECT to drop messages instead"
             )
-        return None
 
     # The consumer's end.
 

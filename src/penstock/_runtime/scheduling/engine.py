@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.run_streams import RunStreams
     from penstock.core.clock import Clock
+    from penstock.core.protocols import Observer
     from penstock.core.scheduler import Scheduler
 
 __all__ = ["Engine"]
@@ -71,6 +72,7 @@ class Engine:
         "limit",
         "lock",
         "nodes",
+        "observer",
         "outstanding",
         "polling",
         "progress",
@@ -91,6 +93,8 @@ class Engine:
         self.nodes: list[Node] = []
         self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
         self.streams: RunStreams
+        # What watches the run, if anything was asked for.
+        self.observer: Observer | None = None
         self.lock = threading.Lock()
         self.waiting = Waiting(self)
         # The time at which the run ends in any case.
@@ -163,7 +167,10 @@ class Engine:
             self.timed = True
         for node in self.nodes:
             # Read only now: an operator may choose its compute in start().
-            node.compute = node.streams.around(compute_of(node))
+            compute = compute_of(node)
+            if self.observer is not None:
+                compute = self.observer.around(node, compute)
+            node.compute = node.streams.around(compute)
             for queue in node.inputs:
                 queue.available = len(queue) >= queue.min_size
                 node.blockers += not queue.available

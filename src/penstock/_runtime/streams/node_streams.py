@@ -441,6 +441,8 @@ class NodeStreams:
         self._is_undecided = False
         lifetimes.add_reader(fences)
         self.run.manage(managed)
+        if self.run.observer is not None:
+            self.run.observer.uses_stream(self.node, managed)
         self.node.lifetimes = lifetimes
         self._update_outputs()
 

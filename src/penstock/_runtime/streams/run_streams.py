@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock._runtime.scheduling.node import Node
     from penstock.core.fragment import Fragment
     from penstock.core.operator import Operator
+    from penstock.core.protocols import Observer
 
 __all__ = ["RunStreams", "foundations", "source_of", "sources_of"]
 
@@ -32,6 +33,8 @@ class RunStreams:
     def __init__(self, fragment: Fragment) -> None:
         self.fragment = fragment
         self.checks = "streams" in os.environ.get("PENSTOCK_CHECK", "").split(",")
+        # What watches the run, if anything was asked for.
+        self.observer: Observer | None = None
         # The received frames that are still held.
         self.watch = Watch()
         # The streams to wait for, by handle; default streams share one handle and are identified by their device.

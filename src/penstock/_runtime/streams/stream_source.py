@@ -14,6 +14,7 @@ from penstock._runtime.streams.managed_stream import ManagedStream
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
+    from penstock import gpu
     from penstock.core.fragment import Fragment
 
 __all__ = ["StreamLease", "StreamSource"]
@@ -39,6 +40,11 @@ class StreamSource(Resource):
     def stands_on(self) -> StreamSource | None:
         """The source that it builds on, which must outlive it."""
         return None
+
+    @property
+    def slice(self) -> gpu.Share | None:
+        """The slice of the device that its streams work on; None if they may use all SMs."""
+        return None if self.stands_on is None else self.stands_on.slice
 
     def lease(self) -> StreamLease:
         """Return a lease for one run; the source that this one builds on must have been leased before."""

@@ -88,6 +88,15 @@ class Event:
         fence = self._fence
         return fence is None or self._context.device.machine.timeline.query(lambda: fence.is_signaled)
 
+    @property
+    def reached_at(self) -> int:
+        """When the stream reached the latest record, in the machine's nanoseconds; -1 if it has not.
+
+        cuda.core's events have no such property: a driver tells only the time between two events.
+        """
+        fence = self._fence
+        return -1 if fence is None else fence.signaled_at
+
     def sync(self) -> None:
         """Block until the stream has reached the latest record."""
         self._check()

@@ -1,0 +1,191 @@
+"""FlowTables: which way each message came, and when it passed the operators on it.
+
+Each operator has a table for each way from a source to it. A row stands for a compute that a message reached on
+that way, with the times at which the operators on the way received and emitted. When an operator's computes are
+shown, the rows of the operators before it are joined with what it received. A row is forgotten when no message that
+follows from it waits any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.observe.records import Arrivals, Flows, OperatorInfo, Path, QueueInfo
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from penstock.observe.records import Computes, RunInfo, Times
+
+__all__ = ["FlowTables"]
+
+_MOST_PATHS = 1000  # to one operator; a graph with many branches and joins has more than anyone reads
+_log = logging.getLogger("penstock.observe")
+
+
+@dataclass(eq=False, slots=True)
+class _Way:
+    """A way to an operator, and the computes that messages reached on it.
+
+    `times` has two columns for each operator, the times of receiving and emitting, but only one for the last, which
+    may emit several times. The rows are in the order of the last column of `computes`.
+    """
+
+    path: Path
+    queues: tuple[QueueInfo, ...]
+    computes: NDArray[np.int64]
+    times: NDArray[np.int64]
+    origin: Times
+
+    def rows(self, chosen: Times | slice) -> _Way:
+        """Return the way with some of the rows."""
+        return _Way(self.path, self.queues, self.computes[chosen], self.times[chosen], self.origin[chosen])
+
+
+class FlowTables:
+    """The ways of messages to each operator of a run."""
+
+    def __init__(self, run: RunInfo) -> None:
+        self._run = run
+        self._ways: dict[OperatorInfo, dict[tuple[OperatorInfo, ...], _Way]] = {
+            operator: {} for operator in run.operators
+        }
+        # What was received through queues that close a cycle, until its producer is shown.
+        self._closing: list[Arrivals] = []
+        self._has_warned = False
+
+    def add(self, batch: Computes) -> list[Flows]:
+        """Add the computes of an operator; return the messages that reached the end of their paths with them."""
+        operator = batch.operator
+        has_received = np.zeros(len(batch.started), np.bool_)
+        found: dict[tuple[OperatorInfo, ...], list[_Way]] = {}
+        for arrivals in batch.arrivals:
+            if not len(arrivals.compute):
+                continue
+            if arrivals.queue.closes_cycle:
+                self._closing.append(arrivals)
+                continue
+            has_received[arrivals.compute - batch.first] = True
+            for way in self._extended(arrivals):
+                found.setdefault(way.path.operators, []).append(way)
+        flows = []
+        if operator.is_leaf or operator.is_probe:
+            done = batch.done
+            flows = [_finished(_joined(ways), done, batch.first) for ways in found.values()]
+        if not operator.is_leaf:
+            starts = np.flatnonzero(~has_received)
+            if len(starts):
+                started = batch.started[starts, None]
+                path = Path((operator,))
+                computes = starts[:, None] + batch.first
+                found[path.operators] = [_Way(path, (), computes, started, started[:, 0])]
+            self._store(operator, found)
+        return flows
+
+    def _store(self, operator: OperatorInfo, found: dict[tuple[OperatorInfo, ...], list[_Way]]) -> None:
+        ways = self._ways[operator]
+        for key, parts in found.items():
+            if key in ways:
+                parts.insert(0, ways[key])
+            elif len(ways) >= _MOST_PATHS:
+                if not self._has_warned:
+                    self._has_warned = True
+                    _log.warning(
+                        "more than %d paths lead to %r; the others are not tracked",
+                        _MOST_PATHS,
+                        operator.name,
+                    )
+                continue
+            ways[key] = _joined(parts)
+
+    def _extended(self, arrivals: Arrivals) -> list[_Way]:
+        """Return the ways on which messages reached the operator that received them."""
+        found = []
+        for position, output in enumerate(arrivals.queue.outputs):
+            chosen = np.flatnonzero(arrivals.output == position)
+            if not len(chosen):
+                continue
+            producer = arrivals.producer[chosen]
+            for way in self._ways[output.operator].values():
+                first = np.searchsorted(way.computes[:, -1], producer, "left")
+                counts = np.searchsorted(way.computes[:, -1], producer, "right") - first
+                total = int(counts.sum())
+                if not total:
+                    continue
+                # Row `rows[i]` of the way leads to the message `of[i]`.
+                of = chosen[np.repeat(np.arange(len(chosen)), counts)]
+                rows = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(total)
+                emitted = arrivals.emitted[of]
+                origin = way.origin[rows]
+                if len(way.path.operators) == 1:
+                    origin = self._run.origins(arrivals.acq_timestamp[of], emitted)
+                found.append(
+                    _Way(
+                        Path((*way.path.operators, arrivals.queue.operator)),
+                        (*way.queues, arrivals.queue),
+                        np.column_stack((way.computes[rows], arrivals.compute[of])),
+                        np.column_stack((way.times[rows], emitted, arrivals.received[of])),
+                        origin,
+                    )
+                )
+        return found
+
+    def close_cycles(self, shown: dict[OperatorInfo, int]) -> list[Flows]:
+        """Return the messages that came back to the first operator of a cycle.
+
+        Their time begins when that operator emitted them, and ends when it received them again.
+        """
+        found = []
+        left = []
+        for arrivals in self._closing:
+            is_known = np.ones(len(arrivals.compute), np.bool_)
+            for position, output in enumerate(arrivals.queue.outputs):
+                rows = arrivals.output == position
+                is_known[rows] = arrivals.producer[rows] < shown[output.operator]
+            if not is_known.all():
+                left.append(arrivals)
+                continue
+            for way in self._extended(arrivals):
+                *before, last = way.path.operators
+                if last not in before:
+                    continue
+                start = len(before) - 1 - before[::-1].index(last)
+                times = np.column_stack((way.times, way.times[:, -1]))[:, 2 * start :]
+                path = Path(way.path.operators[start:])
+                found.append(Flows(path, way.queues[start:], way.computes[:, start:], times, times[:, 1]))
+        self._closing = left
+        return found
+
+    def forget(self, operator: OperatorInfo, needed: int) -> None:
+        """Forget the computes of an operator before `needed`."""
+        for arrivals in self._closing:
+            for position, output in enumerate(arrivals.queue.outputs):
+                if output.operator is operator:
+                    needed = min([needed, *arrivals.producer[arrivals.output == position][:1].tolist()])
+        for key, way in self._ways[operator].items():
+            count = int(np.searchsorted(way.computes[:, -1], needed))
+            if count:
+                self._ways[operator][key] = way.rows(slice(count, None))
+
+
+def _joined(parts: list[_Way]) -> _Way:
+    """Return the rows of one way in the order of its computes."""
+    if len(parts) == 1:
+        return parts[0]
+    way = _Way(
+        parts[0].path,
+        parts[0].queues,
+        np.concatenate([part.computes for part in parts]),
+        np.concatenate([part.times for part in parts]),
+        np.concatenate([part.origin for part in parts]),
+    )
+    return way.rows(np.argsort(way.computes[:, -1], kind="stable"))
+
+
+def _finished(way: _Way, done: Times, first: int) -> Flows:
+    times = np.column_stack((way.times, done[way.computes[:, -1] - first]))
+    return Flows(way.path, way.queues, way.computes, times, way.origin)

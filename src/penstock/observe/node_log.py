@@ -1,0 +1,284 @@
+"""NodeLog: the log of one operator, read and put in order."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.observe.recorder import CONTINUE, END, FIRST_PUT, FIRST_TAKE, GPU, KINDS, TAPS, THREAD, Tap
+from penstock.observe.records import Arrivals, Computes, GpuWork
+
+if TYPE_CHECKING:
+    from penstock.observe.recorder import NodeRecorder
+    from penstock.observe.records import OperatorInfo, QueueInfo, Times
+
+__all__ = ["NodeLog"]
+
+_log = logging.getLogger("penstock.observe")
+_NONE = np.zeros(0, np.int64)
+
+
+class NodeLog:
+    """What is known of one operator's computes, and what of it was not shown yet.
+
+    Attributes
+    ----------
+    info
+        The operator.
+    shown
+        The number of computes that were shown.
+    """
+
+    def __init__(self, recorder: NodeRecorder) -> None:
+        self.info = recorder.info
+        self.shown = 0
+        self._recorder = recorder
+        self._emissions = {tap: _Emissions() for tap in recorder.taps if isinstance(tap, Tap)}
+        self._takes = [_Takes(queue) for queue in self.info.inputs]
+        self._tail = np.zeros((0, 3), np.int64)
+        self._thread = 0
+        # The last compute that did not continue an earlier one.
+        self._base = 0
+        # Of the computes that were not shown yet.
+        self._started = self._ended = self._threads = _NONE
+        # Work on the device that is not complete, as (compute, position of the timer, number of segments), and work
+        # that is, as (compute, position of the timer, start, end).
+        self._submitted: list[tuple[int, int, int]] = []
+        self._completed: list[tuple[int, int, int, int]] = []
+
+    def connect(self, logs: dict[OperatorInfo, NodeLog]) -> None:
+        """Find the logs of the operators that this one receives from."""
+        for takes in self._takes:
+            takes.sources = [
+                _Source(logs[tap.output.operator], logs[tap.output.operator]._emissions[tap])
+                for tap in takes.queue.taps
+            ]
+
+    def read(self) -> None:
+        """Read the log as far as it has been written."""
+        log = self._recorder.log
+        count = len(log)
+        if not count:
+            return
+        entries = np.fromiter(log[:count], np.int64, count).reshape(-1, 3)
+        del log[:count]
+        entries = np.concatenate((self._tail, entries))
+        is_end = entries[:, 0] == END
+        ends = np.flatnonzero(is_end)
+        last = int(ends[-1]) + 1 if len(ends) else 0
+        self._tail = entries[last:]
+        entries, is_end = entries[:last], is_end[:last]
+        kinds = entries[:, 0]
+        first = self.shown + len(self._started)
+        compute = first + np.cumsum(is_end) - is_end
+        self._started = np.concatenate((self._started, entries[ends, 1]))
+        self._ended = np.concatenate((self._ended, entries[ends, 2]))
+        self._threads = np.concatenate(
+            (self._threads, self._read_threads(entries, compute - first, len(ends)))
+        )
+        for position, takes in enumerate(self._takes):
+            rows = kinds == FIRST_TAKE + KINDS * position
+            takes.add(compute[rows], entries[rows, 1], entries[rows, 2])
+        base = self._read_bases(compute[kinds == CONTINUE], first, len(ends))
+        for position, tap in enumerate(self._recorder.taps):
+            if isinstance(tap, Tap):
+                rows = kinds == FIRST_PUT + KINDS * position
+                self._emissions[tap].add(base[compute[rows] - first], entries[rows, 2], entries[rows, 1])
+        for row in np.flatnonzero(kinds == GPU):
+            self._submitted.append((int(compute[row]), int(entries[row, 1]), int(entries[row, 2])))
+
+    def _read_threads(self, entries: Times, position: Times, count: int) -> Times:
+        """Return the thread of each compute."""
+        threads = np.full(count, self._thread)
+        for row in np.flatnonzero(entries[:, 0] == THREAD):
+            self._thread = int(entries[row, 1])
+            threads[position[row] :] = self._thread
+        return threads
+
+    def _read_bases(self, continued: Times, first: int, count: int) -> Times:
+        """Return for each compute the one that received what it works on: itself, or one that it continues."""
+        bases = np.arange(first, first + count)
+        if len(continued):
+            bases[continued - first] = self._base
+            bases = np.maximum.accumulate(bases)
+        if count:
+            self._base = int(bases[-1])
+        return bases
+
+    def resolve_gpu(self, is_last: bool) -> None:
+        """Read the times of work that the device has completed; `is_last` if the device is idle or has failed."""
+        resolved = 0
+        for compute, position, count in self._submitted:
+            timer = self._recorder.timers[position]
+            try:
+                if count and not timer.segments[count - 1][1].is_done:
+                    break
+                for _ in range(count):
+                    began, ended = timer.segments.popleft()
+                    self._completed.append((compute, position, *timer.time.times(began, ended)))
+                    timer.time.events.extend((began, ended))
+            except Exception as error:
+                if not is_last:
+                    raise
+                _log.debug("no GPU times for a compute of %r: %s", self.info.name, error)
+            resolved += 1
+        del self._submitted[:resolved]
+
+    def take_ready(self) -> Computes | None:
+        """Return the computes that can be shown, or None if there are none."""
+        end = self.shown + len(self._started)
+        if self._submitted:
+            end = min(end, self._submitted[0][0])
+        for takes in self._takes:
+            end = min(end, takes.first_unknown(end))
+        count = end - self.shown
+        if count <= 0:
+            return None
+        batch = Computes(
+            self.info,
+            self.shown,
+            self._started[:count],
+            self._ended[:count],
+            self._threads[:count],
+            [takes.before(end) for takes in self._takes],
+            self._gpu_before(end),
+        )
+        self._started, self._ended = self._started[count:], self._ended[count:]
+        self._threads = self._threads[count:]
+        self.shown = end
+        return batch
+
+    def _gpu_before(self, end: int) -> list[GpuWork]:
+        count = next((place for place, work in enumerate(self._completed) if work[0] >= end), None)
+        work = np.array(self._completed[:count], np.int64).reshape(-1, 4)
+        del self._completed[:count]
+        found = []
+        for position in np.unique(work[:, 1]):
+            compute, _, started, ended = work[work[:, 1] == position].T
+            found.append(GpuWork(self.info.streams[int(position)], compute, started, ended))
+        return found
+
+    def forget(self) -> int:
+        """Forget messages that were shown as received, and return the first compute that is still needed."""
+        for takes in self._takes:
+            for source, number in zip(takes.sources, takes.next_numbers, strict=True):
+                source.emissions.forget(number)
+        needed = min(self.shown, self._base)
+        for emissions in self._emissions.values():
+            if len(emissions.producer):
+                needed = min(needed, int(emissions.producer[0]))
+        return needed
+
+
+class _Emissions:
+    """The messages that passed one tap, from the number `first` on."""
+
+    __slots__ = ("acq_timestamp", "emitted", "first", "producer")
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.producer = self.emitted = self.acq_timestamp = _NONE
+
+    def add(self, producer: Times, emitted: Times, acq_timestamp: Times) -> None:
+        """Add messages: their computes, times and timestamps."""
+        self.producer = np.concatenate((self.producer, producer))
+        self.emitted = np.concatenate((self.emitted, emitted))
+        self.acq_timestamp = np.concatenate((self.acq_timestamp, acq_timestamp))
+
+    def forget(self, number: int) -> None:
+        """Forget the messages before a number."""
+        count = number - self.first
+        if count > 0:
+            self.first = number
+            self.producer = self.producer[count:]
+            self.emitted = self.emitted[count:]
+            self.acq_timestamp = self.acq_timestamp[count:]
+
+
+class _Source:
+    """One of the taps before a queue: the log of its operator, and the messages that passed it."""
+
+    __slots__ = ("emissions", "log")
+
+    def __init__(self, log: NodeLog, emissions: _Emissions) -> None:
+        self.log = log
+        self.emissions = emissions
+
+
+class _Takes:
+    """The messages that were received from one queue and not shown yet.
+
+    Attributes
+    ----------
+    sources
+        What the messages come from, one for each tap before the queue.
+    next_numbers
+        For each source, the number of the first message that was not shown as received.
+    """
+
+    __slots__ = ("_compute", "_count", "_label", "_received", "next_numbers", "queue", "sources")
+
+    def __init__(self, queue: QueueInfo) -> None:
+        self.queue = queue
+        self.sources: list[_Source] = []
+        self.next_numbers = [0] * len(queue.taps)
+        self._count = 0
+        self._compute = self._label = self._received = _NONE
+
+    def add(self, compute: Times, label: Times, received: Times) -> None:
+        """Add messages; without labels, they are numbered as they come."""
+        if self.queue.queue.labels is None:
+            label = np.arange(self._count, self._count + len(compute)) * TAPS
+        self._count += len(compute)
+        self._compute = np.concatenate((self._compute, compute))
+        self._label = np.concatenate((self._label, label))
+        self._received = np.concatenate((self._received, received))
+
+    def first_unknown(self, end: int) -> int:
+        """Return the first compute that received a message of which not enough is known; `end` if there is none."""
+        for position, source in enumerate(self.sources):
+            emissions = source.emissions
+            rows = self._label % TAPS == position
+            place = self._label[rows] // TAPS - emissions.first
+            is_known = place < len(emissions.producer)
+            if not self.queue.closes_cycle:
+                producer = (
+                    emissions.producer[np.minimum(place, len(emissions.producer) - 1)]
+                    if is_known.any()
+                    else place
+                )
+                is_known &= producer < source.log.shown
+            unknown = np.flatnonzero(~is_known)
+            if len(unknown):
+                end = min(end, int(self._compute[rows][unknown[0]]))
+        return end
+
+    def before(self, end: int) -> Arrivals:
+        """Return the messages that computes before `end` received."""
+        count = int(np.searchsorted(self._compute, end))
+        output, number = self._label[:count] % TAPS, self._label[:count] // TAPS
+        producer, emitted, acq_timestamp = (np.zeros(count, np.int64) for _ in range(3))
+        for position, source in enumerate(self.sources):
+            emissions = source.emissions
+            rows = np.flatnonzero(output == position)
+            if len(rows):
+                places = number[rows] - emissions.first
+                producer[rows] = emissions.producer[places]
+                emitted[rows] = emissions.emitted[places]
+                acq_timestamp[rows] = emissions.acq_timestamp[places]
+                self.next_numbers[position] = int(number[rows[-1]]) + 1
+        arrivals = Arrivals(
+            self.queue,
+            self._compute[:count],
+            output,
+            number,
+            producer,
+            emitted,
+            self._received[:count],
+            acq_timestamp,
+        )
+        self._compute, self._label = self._compute[count:], self._label[count:]
+        self._received = self._received[count:]
+        return arrivals

@@ -1,0 +1,231 @@
+"""Observation: how a run is watched. The runtime calls it through the one hook that it has (`Observer` in core)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock import gpu
+from penstock._runtime import UnconnectedQueue, source_of
+from penstock.core.function_operator import FunctionOperator
+from penstock.observe.gpu_timing import DeviceTime, SimulatedTime, StreamTimer
+from penstock.observe.recorder import NodeRecorder, ObservedQueue, Tap, UnconnectedTap
+from penstock.observe.records import OperatorInfo, OutputInfo, QueueInfo, RunInfo, StreamInfo
+from penstock.observe.resolver import Resolver
+
+if TYPE_CHECKING:
+    from penstock._runtime import Engine, ManagedStream, Node
+    from penstock.core.fragment import Fragment
+    from penstock.core.outcome import Outcome
+    from penstock.observe.watchers import Watcher
+
+__all__ = ["Observation"]
+
+
+class Observation:
+    """The observation of one run, shared by all its watchers.
+
+    Parameters
+    ----------
+    fragment
+        What runs.
+    watchers
+        Those who watch.
+    gpu_times
+        Whether work on the device is timed.
+    """
+
+    queue_type = ObservedQueue
+
+    def __init__(self, fragment: Fragment, watchers: Sequence[Watcher], gpu_times: bool = True) -> None:
+        self.fragment = fragment
+        self.watchers = list(watchers)
+        self.gpu_times = gpu_times
+        self.run: RunInfo
+        self._recorders: dict[Node, NodeRecorder] = {}
+        self._times: dict[int, DeviceTime] = {}
+        self._timers: list[StreamTimer] = []
+        self._resolver: Resolver | None = None
+        self._lock = threading.Lock()
+        self._now: Callable[[], int] = time.perf_counter_ns
+        self._machine: Any = None
+
+    # Called by the runtime.
+
+    def attach(self, engine: Engine) -> None:
+        """Put taps and recorders in place, and show the graph to the watchers."""
+        self._choose_clock(engine)
+        operators = [OperatorInfo(node.name, index, node=node) for index, node in enumerate(engine.nodes)]
+        started = self._now()
+        epoch = time.time_ns() - time.perf_counter_ns() if self._now is time.perf_counter_ns else 0
+        self.run = RunInfo(
+            self.fragment.name,
+            operators,
+            started,
+            epoch,
+            is_virtual=self._now is not time.perf_counter_ns,
+            clock_offset=engine.clock.timestamp() - started,
+        )
+        infos = dict(zip(engine.nodes, operators, strict=True))
+        for node, info in infos.items():
+            self._describe(node, info)
+        _find_cycles(engine, infos)
+        for node in engine.nodes:
+            self._put_taps(node, infos[node])
+        if any(watcher.wants_data for watcher in self.watchers):
+            self._put_data_taps(engine)
+        for watcher in self.watchers:
+            watcher.observation = self
+            watcher.begin(self.run)
+        recorders = [self._recorders[node] for node in engine.nodes]
+        self._resolver = Resolver(self.watchers, self.run, recorders, self._times)
+        self._resolver.start()
+
+    def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
+        """Return a compute that takes the times of `compute`."""
+        return self._recorders[node].around(compute)
+
+    def uses_stream(self, node: Node, managed: ManagedStream) -> None:
+        """Time a node's work on a stream."""
+        if not self.gpu_times:
+            return
+        recorder = self._recorders[node]
+        info = recorder.info
+        stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams))
+        info.streams.append(stream)
+        timer = StreamTimer(stream, managed, self._device_time(managed.device_id), node.inputs)
+        self._timers.append(timer)
+        recorder.timers.append(timer)
+        timer.begin_compute(in_the_middle=True)
+
+    def finish(self) -> None:
+        """Resolve every compute; the device is idle."""
+        try:
+            if self._resolver is not None:
+                self._resolver.finish()
+        finally:
+            for timer in reversed(self._timers):
+                timer.close()
+            for device_time in self._times.values():
+                self.run.clock_errors[device_time.device_id] = device_time.error
+                device_time.close()
+
+    def close(self, outcome: Outcome | None) -> None:
+        """Tell the watchers that the run is over."""
+        if self._resolver is not None:
+            for watcher in self.watchers:
+                if watcher not in self._resolver.failed:
+                    watcher.end(outcome)
+
+    # For watchers.
+
+    def now(self) -> int:
+        """Return the time of the time line."""
+        return self._now()
+
+    def catch_up(self) -> None:
+        """Resolve what can be resolved now, so that the watchers' figures are recent; from any thread."""
+        if self._resolver is not None:
+            self._resolver.catch_up()
+
+    # Inside.
+
+    def _choose_clock(self, engine: Engine) -> None:
+        """Choose the time line: the run's clock, unless that is the host's."""
+        clock = engine.clock
+        self._machine = getattr(clock, "machine", None)
+        if self._machine is not None or not clock.passes:
+            self._now = clock.timestamp
+
+    def _describe(self, node: Node, info: OperatorInfo) -> None:
+        index = sum(len(operator.inputs) for operator in self.run.operators)
+        threads = any(watcher.wants_threads for watcher in self.watchers)
+        recorder = self._recorders[node] = NodeRecorder(info, self._now, threads)
+        operator = node.operator
+        if isinstance(operator, FunctionOperator):
+            recorder.goes_on = lambda: operator.has_more
+        ports = {port.name: port for port in node.input.ports}
+        for position, queue in enumerate(node.inputs):
+            assert isinstance(queue, ObservedQueue)
+            queue.info = QueueInfo(info, queue.port, queue.limit, index + position, queue=queue)
+            queue.attach(recorder, position, ports[queue.port])
+            info.inputs.append(queue.info)
+        source: Any = source_of(operator) or self.fragment.get_default_green_context_pool()
+        try:
+            share = None if source is None else source.slice
+        except gpu.PartitionError:  # the run will raise it
+            share = None
+        if share is not None:
+            info.slice, info.sm_count = share.name, share.sm_count
+
+    def _put_taps(self, node: Node, info: OperatorInfo) -> None:
+        recorder = self._recorders[node]
+        for name in node.output_queues:
+            output = OutputInfo(info, name)
+            info.outputs.append(output)
+            taps: list[Any] = []
+            for queue in node.output.ports[name].queues:
+                if isinstance(queue, UnconnectedQueue):
+                    taps.append(UnconnectedTap(queue))
+                    recorder.taps.append(taps[-1])
+                else:
+                    assert isinstance(queue, ObservedQueue)
+                    output.queues.append(queue.info)
+                    taps.append(Tap(queue, output, recorder))
+            output.taps = taps
+            node.output.ports[name].queues = tuple(taps)
+
+    def _put_data_taps(self, engine: Engine) -> None:
+        """Show every message to those who watch data."""
+        watchers = [watcher for watcher in self.watchers if watcher.wants_data]
+        for node in engine.nodes:
+            for output in self._recorders[node].info.outputs:
+                output.taps[0].show = _showing(watchers, "emitted", output, self._now)
+            for port in node.input.ports:
+                for queue in port.queues:
+                    assert isinstance(queue, ObservedQueue)
+                    queue.show = _showing(watchers, "received", queue.info, self._now)
+
+    def _device_time(self, device_id: int) -> DeviceTime:
+        with self._lock:
+            found = self._times.get(device_id)
+            if found is None:
+                kind = DeviceTime if self._machine is None else SimulatedTime
+                found = self._times[device_id] = kind(device_id, self._now)
+                self.run.device_sm_counts[device_id] = gpu.Device(device_id).resources.sm.sm_count
+            return found
+
+
+def _showing(watchers: list[Watcher], what: str, where: Any, now: Callable[[], int]) -> Callable[[Any], None]:
+    """Return a function that shows a message to watchers; one that raises raises in the compute."""
+    calls = [getattr(watcher, what) for watcher in watchers]
+
+    def show(item: Any) -> None:
+        at = now()
+        for call in calls:
+            call(where, item, at)
+
+    return show
+
+
+def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
+    """Mark the queues that lead back to an operator that a message has passed, seen from the sources."""
+    done: set[Node] = set()
+    on_path: dict[Node, Iterator[Any]] = {}
+    sources = [node for node in engine.nodes if not node.inputs]
+    for root in (*sources, *engine.nodes):
+        if root in done:
+            continue
+        on_path[root] = iter(root.outputs)
+        while on_path:
+            node, queues = next(reversed(on_path.items()))
+            queue = next(queues, None)
+            if queue is None:
+                done.add(node)
+                del on_path[node]
+            elif queue.consumer in on_path:
+                queue.info.closes_cycle = True
+            elif queue.consumer not in done:
+                on_path[queue.consumer] = iter(queue.consumer.outputs)

@@ -1,0 +1,296 @@
+"""The part of an observation that runs in computes: it appends times to a list of ints, and does nothing else.
+
+Each operator has a log, a flat list with three ints for each thing that happened: a kind, a value and a time. One
+compute of an operator runs at a time, so everything before an `END` and after the last one belongs to that compute.
+Ints in a list cost little and are no work for the garbage collector. The resolver, on its own thread, makes sense
+of them: the n-th message that leaves a queue is the n-th one that entered it. Where that does not hold (several
+producers share a queue, or a full queue drops its oldest message), a label in the queue tells which message it is.
+
+The functions here are closures: a variable of a closure is found faster than an attribute.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from penstock._runtime import Message, Queue, Tally
+from penstock.core.ports import IOSpec
+from penstock.observe.records import NO_TIMESTAMP
+
+if TYPE_CHECKING:
+    from penstock.observe.gpu_timing import StreamTimer
+    from penstock.observe.records import OperatorInfo, OutputInfo, QueueInfo
+
+__all__ = [
+    "CONTINUE",
+    "DROP",
+    "END",
+    "FIRST_PUT",
+    "FIRST_TAKE",
+    "GPU",
+    "KINDS",
+    "TAPS",
+    "THREAD",
+    "NodeRecorder",
+    "ObservedQueue",
+    "Tap",
+    "UnconnectedTap",
+]
+
+# The kinds of entries in a log, with their value and time.
+END = 0
+"""The compute ended: its start, its end."""
+THREAD = 1
+"""The compute runs on another thread than the one before: the thread, 0."""
+GPU = 2
+"""The compute submitted work to a stream: the position of the timer, the number of segments."""
+DROP = 3
+"""A full queue rejected a message: the position of the tap, the time."""
+CONTINUE = 4
+"""The compute continues with what an earlier one received: 0, 0."""
+FIRST_TAKE = 5
+"""A message was received: its label (0 without labels), the time. Each queue of the operator has its own kind: this
+one plus a multiple of `KINDS`."""
+FIRST_PUT = 6
+"""A message was emitted: its acquisition timestamp, the time. Each tap has its own kind, as each queue has."""
+KINDS = 2
+"""The distance between the kinds of two queues, and of two taps."""
+TAPS = 1 << 12
+"""A label is the number of a message times this, plus the position of its tap among those of the queue."""
+
+_popleft = deque.popleft
+_POP = IOSpec.QueuePolicy.POP
+
+
+class NodeRecorder:
+    """Takes the times of one operator's computes.
+
+    Attributes
+    ----------
+    log
+        What happened in its computes, three ints for each.
+    timers
+        The streams on which its work on the device is timed.
+    taps
+        The taps behind all its outputs, in order.
+    """
+
+    __slots__ = ("goes_on", "info", "log", "notes_threads", "now", "taps", "timers")
+
+    def __init__(self, info: OperatorInfo, now: Callable[[], int], notes_threads: bool) -> None:
+        self.info = info
+        self.now = now
+        self.log: list[int] = []
+        self.timers: list[StreamTimer] = []
+        self.taps: list[Tap | UnconnectedTap] = []
+        self.notes_threads = notes_threads
+        # Returns whether the next compute continues with what an earlier one received.
+        self.goes_on: Callable[[], bool] | None = None
+
+    def around(self, compute: Callable[..., None]) -> Callable[..., None]:
+        """Return a compute that takes the times of `compute`."""
+        now, extend, timers, goes_on = self.now, self.log.extend, self.timers, self.goes_on
+        notes_threads = self.notes_threads
+        thread = 0
+
+        def observed(op_input: Any, op_output: Any, context: Any) -> None:
+            nonlocal thread
+            if goes_on is not None and goes_on():
+                extend((CONTINUE, 0, 0))
+            if notes_threads and thread != get_ident():
+                thread = get_ident()
+                extend((THREAD, thread, 0))
+            if timers:
+                for timer in timers:
+                    timer.begin_compute()
+            started = now()
+            try:
+                compute(op_input, op_output, context)
+            finally:
+                if timers:
+                    for position, timer in enumerate(timers):
+                        extend((GPU, position, timer.end_compute()))
+                extend((END, started, now()))
+
+        return observed
+
+
+class ObservedQueue(Queue):
+    """A queue whose messages are counted and timed as they are received.
+
+    Attributes
+    ----------
+    info
+        The queue in the observation.
+    labels
+        The labels of the waiting messages, if they need any. A label is added before its message and taken after
+        it, so a thread that finds a message finds its label.
+    popleft, attach
+        Take a message and record it; begin to record, for a recorder, with the position among its queues and the
+        input port.
+    show
+        Called with every message that is received, if somebody watches the data.
+    """
+
+    __slots__ = ("attach", "info", "labels", "popleft", "show")
+
+    info: QueueInfo
+    popleft: Callable[[], Any]
+    attach: Callable[[NodeRecorder, int, Any], None]
+
+    def __init__(self, consumer: Any, port: str, limit: int, policy: Any) -> None:
+        super().__init__(consumer, port, limit, policy)
+        self.labels: deque[int] | None = None
+        self.show: Callable[[Any], None] | None = None
+        self.popleft, self.attach = self._make_popleft()
+
+    def _make_popleft(self) -> tuple[Callable[[], Any], Callable[[NodeRecorder, int, Any], None]]:
+        # The input port fetches `popleft` when it is created, before there is a recorder.
+        take = super().popleft
+        kind = 0
+        extend: Callable[[tuple[int, ...]], None]
+        now: Callable[[], int]
+        timers: list[StreamTimer]
+        labels: deque[int] | None = None
+        input_port: Any = None
+
+        def popleft() -> Any:
+            item = take()
+            extend((kind, 0 if labels is None else labels.popleft(), now()))
+            if timers:
+                for timer in timers:
+                    timer.receive(item, input_port)
+            if self.show is not None:
+                self.show(item)
+            return item
+
+        def attach(recorder: NodeRecorder, position: int, port: Any) -> None:
+            nonlocal kind, extend, now, timers, labels, input_port
+            kind = FIRST_TAKE + KINDS * position
+            extend, now, timers, input_port = recorder.log.extend, recorder.now, recorder.timers, port
+            if self.lock is not None:
+                labels = self.labels = deque()
+
+        return popleft, attach
+
+    def put(self, item: Any, label: int) -> None:
+        """Add a message and its label under the lock, following the policy if it does not fit."""
+        assert self.lock is not None
+        assert self.labels is not None
+        with self.lock:
+            oldest = None
+            if len(self) < self.limit or self.policy is _POP:
+                self.labels.append(label)
+                self.append(item)
+                if len(self) > self.limit:
+                    self.dropped += 1
+                    self.labels.popleft()
+                    oldest = _popleft(self)
+            else:
+                self.refuse()
+        del oldest  # only here, without the lock: its finalizer may run any code
+
+    def clear(self) -> None:
+        """Remove all messages."""
+        super().clear()
+        if self.labels is not None:
+            self.labels.clear()
+
+
+class Tap(Tally):
+    """Stands between an output and one queue behind it: times and passes on every message.
+
+    `offer` is a function of the instance: it is made for the kind of queue behind.
+
+    Attributes
+    ----------
+    output
+        The output in the observation.
+    show
+        Called with every message, if somebody watches the data; set at the first tap of an output.
+    """
+
+    __slots__ = ("offer", "output", "show")
+
+    behind: ObservedQueue
+    offer: Callable[[Any], None]  # type: ignore[assignment]
+
+    def __init__(self, behind: ObservedQueue, output: OutputInfo, recorder: NodeRecorder) -> None:
+        super().__init__(behind)
+        self.output = output
+        self.show: Callable[[Any], None] | None = None
+        position = len(recorder.taps)
+        recorder.taps.append(self)
+        behind.info.taps.append(self)
+        behind.info.outputs.append(output)
+        # A queue has a lock if producers share it or if it drops its oldest message.
+        make = self._offer_alone if behind.lock is None else self._offer_labelled
+        self.offer = make(recorder, position)
+
+    def _offer_alone(self, recorder: NodeRecorder, position: int) -> Callable[[Any], None]:
+        kind = FIRST_PUT + KINDS * position
+        behind = self.behind
+        append, limit, extend, now = behind.append, behind.limit, recorder.log.extend, recorder.now
+
+        def offer(item: Any) -> None:
+            if self.show is not None:
+                self.show(item)
+            self.passed_on += 1
+            if len(behind) < limit:
+                acq_timestamp = NO_TIMESTAMP
+                if type(item) is Message and item.details is not None:
+                    acq_timestamp = _timestamp_of(item)
+                # Before the message: whoever reads the logs finds what was received among what was emitted.
+                extend((kind, acq_timestamp, now()))
+                append(item)
+            else:
+                # Not `Queue.offer`: it would add the message if there were room again, and nobody would know.
+                extend((DROP, position, now()))
+                behind.refuse()
+
+        return offer
+
+    def _offer_labelled(self, recorder: NodeRecorder, position: int) -> Callable[[Any], None]:
+        kind = FIRST_PUT + KINDS * position
+        behind = self.behind
+        extend, now = recorder.log.extend, recorder.now
+        tap = behind.info.taps.index(self)
+        number = 0
+
+        def offer(item: Any) -> None:
+            nonlocal number
+            if self.show is not None:
+                self.show(item)
+            self.passed_on += 1
+            extend((kind, _timestamp_of(item), now()))
+            label = number * TAPS + tap
+            number += 1
+            behind.put(item, label)
+
+        return offer
+
+
+class UnconnectedTap(Tally):
+    """Stands before the queue of an unconnected output, which drops everything."""
+
+    __slots__ = ("show",)
+
+    def __init__(self, behind: Queue) -> None:
+        super().__init__(behind)
+        self.show: Callable[[Any], None] | None = None
+
+    def offer(self, item: Any) -> None:
+        """Show a message, if somebody watches the data, and drop it."""
+        if self.show is not None:
+            self.show(item)
+        super().offer(item)
+
+
+def _timestamp_of(item: Any) -> int:
+    if type(item) is not Message:
+        return NO_TIMESTAMP
+    acq_timestamp = item.acq_timestamp
+    return NO_TIMESTAMP if acq_timestamp is None else acq_timestamp

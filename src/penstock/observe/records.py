@@ -1,0 +1,307 @@
+"""What was observed: the graph of a run, and its computes with their times.
+
+All times are nanoseconds of one time line: the run's clock if time is simulated, else the host's monotonic clock.
+`RunInfo.epoch` added to a time gives the time since the epoch.
+
+Computes come in batches, as NumPy arrays: thousands of them cost little more than one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "NO_TIMESTAMP",
+    "Arrivals",
+    "Computes",
+    "Flows",
+    "GpuWork",
+    "OperatorInfo",
+    "OutputInfo",
+    "Path",
+    "QueueInfo",
+    "RunInfo",
+    "StreamInfo",
+    "Times",
+]
+
+Times = NDArray[np.int64]
+
+NO_TIMESTAMP = -(1 << 62)
+"""The acquisition timestamp of a message that has none."""
+
+
+@dataclass(eq=False, slots=True)
+class OperatorInfo:
+    """An operator of an observed run."""
+
+    name: str
+    index: int
+    inputs: list[QueueInfo] = field(default_factory=list)
+    outputs: list[OutputInfo] = field(default_factory=list)
+    streams: list[StreamInfo] = field(default_factory=list)
+    slice: str = ""
+    """The name of its slice of the device; empty if it may use all SMs."""
+    sm_count: int = 0
+    """The number of SMs of its slice; 0 without one."""
+    is_probe: bool = False
+    """Whether paths also end here; a watcher may set it in `begin`."""
+    node: Any = field(default=None, repr=False)
+    """The operator in the run, for its counts."""
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it has no inputs."""
+        return not self.inputs
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether nothing is connected to its outputs."""
+        return not any(output.queues for output in self.outputs)
+
+
+@dataclass(eq=False, slots=True)
+class OutputInfo:
+    """An output of an operator, with the queues behind it."""
+
+    operator: OperatorInfo
+    port: str
+    queues: list[QueueInfo] = field(default_factory=list)
+    taps: list[Any] = field(default_factory=list, repr=False)
+    """What counts its messages, one for each queue."""
+
+    @property
+    def count(self) -> int:
+        """The number of messages emitted so far."""
+        return self.taps[0].passed_on if self.taps else 0
+
+    @property
+    def name(self) -> str:
+        """The operator and the port, as in ``"camera.out"``."""
+        return f"{self.operator.name}.{self.port}"
+
+
+@dataclass(eq=False, slots=True)
+class QueueInfo:
+    """A queue of an input."""
+
+    operator: OperatorInfo
+    port: str
+    limit: int
+    index: int
+    """The position among all queues of the run."""
+    outputs: list[OutputInfo] = field(default_factory=list)
+    """The outputs that emit into it."""
+    taps: list[Any] = field(default_factory=list, repr=False)
+    """What the messages of each of these outputs pass through."""
+    closes_cycle: bool = False
+    """Whether messages here have passed the operator before."""
+    queue: Any = field(default=None, repr=False)
+    """The queue in the run."""
+
+    @property
+    def name(self) -> str:
+        """The operator and the port, as in ``"display.in"``."""
+        return f"{self.operator.name}.{self.port}"
+
+    @property
+    def depth(self) -> int:
+        """The number of messages that wait now."""
+        return len(self.queue)
+
+    @property
+    def dropped(self) -> int:
+        """The number of messages dropped so far."""
+        return int(self.queue.dropped)
+
+
+@dataclass(eq=False, slots=True)
+class StreamInfo:
+    """A stream that an operator submits work to."""
+
+    operator: OperatorInfo
+    device: int
+    handle: int
+    number: int
+    """The position among the streams of the operator."""
+
+    @property
+    def name(self) -> str:
+        """The operator, with a number if it has several streams."""
+        return self.operator.name if not self.number else f"{self.operator.name} {self.number + 1}"
+
+
+@dataclass(eq=False, slots=True)
+class Arrivals:
+    """The messages that a batch of computes received from one queue, in order."""
+
+    queue: QueueInfo
+    compute: Times
+    """The compute that received each: its number among all computes of the operator, from 0."""
+    output: Times
+    """Where each was emitted: the position in `queue.outputs`."""
+    number: Times
+    """The number of each among the messages from that output to this queue, from 0."""
+    producer: Times
+    """The compute whose messages it follows from: its number among all computes of the operator that emitted."""
+    emitted: Times
+    received: Times
+    acq_timestamp: Times
+    """The acquisition timestamps, or `NO_TIMESTAMP`."""
+
+    @property
+    def wait(self) -> Times:
+        """How long each waited in the queue."""
+        return self.received - self.emitted
+
+
+@dataclass(eq=False, slots=True)
+class GpuWork:
+    """The work of a batch of computes on one stream; a compute that waits in between has several pieces."""
+
+    stream: StreamInfo
+    compute: Times
+    started: Times
+    ended: Times
+
+
+@dataclass(eq=False, slots=True)
+class Computes:
+    """A batch of finished computes of one operator, in order; their work on the device is complete."""
+
+    operator: OperatorInfo
+    first: int
+    """The number of the first among all computes of the operator, from 0."""
+    started: Times
+    ended: Times
+    threads: Times
+    """The thread of each; 0 if threads are not noted."""
+    arrivals: list[Arrivals]
+    gpu: list[GpuWork]
+
+    @property
+    def gpu_time(self) -> Times:
+        """How long the device worked for each."""
+        total = np.zeros(len(self.started), np.int64)
+        for work in self.gpu:
+            np.add.at(total, work.compute - self.first, work.ended - work.started)
+        return total
+
+    @property
+    def uses_gpu(self) -> NDArray[np.bool_]:
+        """Whether each submitted work to the device."""
+        found = np.zeros(len(self.started), np.bool_)
+        for work in self.gpu:
+            found[work.compute - self.first] = True
+        return found
+
+    @property
+    def done(self) -> Times:
+        """When the work of each was complete, on the host and on the device."""
+        done = self.ended.copy()
+        for work in self.gpu:
+            np.maximum.at(done, work.compute - self.first, work.ended)
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A way of messages through operators, from a source to a sink."""
+
+    operators: tuple[OperatorInfo, ...]
+
+    @property
+    def name(self) -> str:
+        """The names of its operators, joined by ``","``."""
+        return ",".join(operator.name for operator in self.operators)
+
+
+@dataclass(eq=False, slots=True)
+class Flows:
+    """Messages that reached the end of one path, in order.
+
+    Attributes
+    ----------
+    computes
+        A row for each: its computes, one for each operator of the path.
+    times
+        A row for each: the times at which each operator of the path received and emitted. The first operator
+        receives when its compute begins; the last one emits when its work is complete.
+    origin
+        When each began: its acquisition timestamp, or else the time at which the first operator emitted it.
+    """
+
+    path: Path
+    queues: tuple[QueueInfo, ...]
+    """The queues between the operators."""
+    computes: NDArray[np.int64]
+    times: NDArray[np.int64]
+    origin: Times
+
+    @property
+    def compute(self) -> Times:
+        """The compute of the last operator that each reached."""
+        return self.computes[:, -1]
+
+    @property
+    def done(self) -> Times:
+        """When the work of the last operator was complete."""
+        return self.times[:, -1]
+
+    @property
+    def latency(self) -> Times:
+        """The time from the origin to the end."""
+        return self.done - self.origin
+
+
+@dataclass(eq=False, slots=True)
+class RunInfo:
+    """An observed run."""
+
+    application: str
+    operators: list[OperatorInfo]
+    started: int
+    epoch: int
+    """The time since the epoch at time 0 of the time line; 0 if time is simulated."""
+    is_virtual: bool
+    """Whether time is simulated."""
+    clock_offset: int = 0
+    """What the run's clock showed at time 0 of the time line."""
+    device_sm_counts: dict[int, int] = field(default_factory=dict)
+    """The number of SMs of each device in use."""
+    clock_errors: dict[int, int] = field(default_factory=dict)
+    """The largest possible error of each device's clock, in nanoseconds."""
+
+    def operator(self, name: str) -> OperatorInfo:
+        """Return the operator of a name; raise KeyError if there is none."""
+        for operator in self.operators:
+            if operator.name == name:
+                return operator
+        raise KeyError(name)
+
+    @property
+    def queues(self) -> list[QueueInfo]:
+        """The queues of all inputs."""
+        return [queue for operator in self.operators for queue in operator.inputs]
+
+    def origins(self, acq_timestamps: Times, emitted: Times) -> Times:
+        """Return when messages began: their acquisition timestamps on the time line, else when they were emitted.
+
+        A timestamp counts from the epoch, or is that of the run's clock. The one that lies just before the emission
+        is meant; a timestamp for which this holds for neither is ignored.
+        """
+        origins = emitted.copy()
+        for offset in (self.epoch, self.clock_offset):
+            shown = acq_timestamps - offset
+            age = emitted - shown
+            is_near = (acq_timestamps != NO_TIMESTAMP) & (age > -_EARLIEST) & (age < _OLDEST)
+            origins = np.where(is_near, np.minimum(shown, emitted), origins)
+        return origins
+
+
+_EARLIEST = 1_000_000  # nanoseconds by which two clocks may differ
+_OLDEST = 600_000_000_000  # ten minutes: an acquisition that is older belongs to another clock

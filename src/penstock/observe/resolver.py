@@ -1,0 +1,158 @@
+"""Resolver: makes sense of the recorders' logs, on its own thread.
+
+In each round it takes what the logs hold by now, and finds for every received message when it was emitted. A
+compute is shown to the watchers when the device has completed its work, which is asked for and never waited for,
+and when the computes whose messages it received were shown. A round costs about as much for thousands of computes
+as for one, so there are only a few rounds a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from penstock import gpu
+from penstock.observe.flow_tables import FlowTables
+from penstock.observe.node_log import NodeLog
+
+if TYPE_CHECKING:
+    from penstock.observe.gpu_timing import DeviceTime
+    from penstock.observe.recorder import NodeRecorder
+    from penstock.observe.records import RunInfo
+    from penstock.observe.watchers import Watcher
+
+__all__ = ["Resolver"]
+
+_PERIOD = 0.1  # seconds between two rounds
+_log = logging.getLogger("penstock.observe")
+
+
+class Resolver:
+    """Resolves computes and shows them to watchers.
+
+    Parameters
+    ----------
+    watchers
+        They see every compute, and the messages that reached the end of a path.
+    run
+        The observed run.
+    recorders
+        The recorders, one for each operator.
+    times
+        The clocks of the devices in use; operators that begin to use a stream add to it.
+    """
+
+    def __init__(
+        self,
+        watchers: Sequence[Watcher],
+        run: RunInfo,
+        recorders: Sequence[NodeRecorder],
+        times: dict[int, DeviceTime],
+    ) -> None:
+        self.failed: list[Watcher] = []
+        self._watchers = list(watchers)
+        self._run = run
+        self._times = times
+        self._logs = _in_order_of_flow([NodeLog(recorder) for recorder in recorders])
+        for log in self._logs:
+            log.connect({other.info: other for other in self._logs})
+        self._tables = FlowTables(run)
+        self._is_over = threading.Event()
+        # Held in a round: by the thread, or by whoever wants recent figures.
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._work, name="penstock observe", daemon=True)
+
+    def start(self) -> None:
+        """Begin to resolve."""
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Resolve everything that remains; the device is idle."""
+        self._is_over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        with self._lock:
+            while self._round(is_last=True):
+                pass
+
+    def catch_up(self) -> None:
+        """Resolve what can be resolved now; may be called from any thread."""
+        if not self._is_over.is_set() and threading.current_thread() is not self._thread:
+            with self._lock:
+                self._round()
+
+    def _work(self) -> None:
+        while not self._is_over.wait(_PERIOD):
+            try:
+                with self._lock:
+                    self._round()
+                    for time in tuple(self._times.values()):
+                        time.refresh()
+            except (
+                Exception
+            ):  # the device has failed, which the run itself raises; the rest is resolved at its end
+                _log.debug("resolving was interrupted", exc_info=True)
+                return
+
+    def _round(self, is_last: bool = False) -> bool:
+        """Resolve what can be resolved, and return whether there was anything."""
+        with ExitStack() as devices:
+            for device_id in tuple(self._times):
+                devices.enter_context(gpu.on_device(device_id))
+            return self._resolve(is_last)
+
+    def _resolve(self, is_last: bool) -> bool:
+        # Consumers first: whatever they have received is then found in the logs of the producers.
+        for log in reversed(self._logs):
+            log.read()
+        found = False
+        for log in self._logs:
+            log.resolve_gpu(is_last)
+            batch = log.take_ready()
+            if batch is None:
+                continue
+            found = True
+            self._tell("computed", batch)
+            flows = self._tables.add(batch)
+            if flows:
+                self._tell("flowed", flows)
+        flows = self._tables.close_cycles({log.info: log.shown for log in self._logs})
+        if flows:
+            found = True
+            self._tell("flowed", flows)
+        for log in self._logs:
+            self._tables.forget(log.info, log.forget())
+        if found:
+            self._tell("resolved")
+        return found
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        for watcher in tuple(self._watchers):
+            try:
+                call: Callable[..., None] = getattr(watcher, method)
+                call(*arguments)
+            except Exception:
+                _log.exception("%s raised, and watches no more", type(watcher).__name__)
+                self._watchers.remove(watcher)
+                self.failed.append(watcher)
+
+
+def _in_order_of_flow(logs: list[NodeLog]) -> list[NodeLog]:
+    """Return the logs so that producers come before consumers, except for queues that close a cycle."""
+    waits_for = {
+        log.info: {
+            output.operator for queue in log.info.inputs if not queue.closes_cycle for output in queue.outputs
+        }
+        for log in logs
+    }
+    ordered: list[NodeLog] = []
+    left = list(logs)
+    while left:
+        placed = {log.info for log in ordered}
+        ready = [log for log in left if waits_for[log.info] <= placed]
+        ordered += ready
+        left = [log for log in left if log not in ready]
+    return ordered

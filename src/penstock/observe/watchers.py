@@ -1,0 +1,60 @@
+"""Watcher: one use of what a run's observation sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.core.outcome import Outcome
+    from penstock.observe.observation import Observation
+    from penstock.observe.records import Computes, Flows, OutputInfo, QueueInfo, RunInfo
+
+__all__ = ["Watcher"]
+
+
+class Watcher:
+    """The base of trackers, traces and loggers: override the methods of interest.
+
+    A watcher is attached to a fragment (`penstock.observe.watch`) and may watch several runs, one after the other.
+    An exception raised by a watcher ends the watching, not the run; it is logged.
+    """
+
+    wants_threads = False
+    """Whether the thread of each compute is noted."""
+    wants_data = False
+    """Whether `emitted` and `received` are called with every message; this slows down every message."""
+
+    observation: Observation | None = None
+    """The observation of the run that it watches, or of the last one."""
+
+    def catch_up(self) -> None:
+        """Have everything noted that can be noted now; may be called from any thread."""
+        if self.observation is not None:
+            self.observation.catch_up()
+
+    def begin(self, run: RunInfo) -> None:
+        """Begin to watch a run; called before its operators are started."""
+
+    def computed(self, computes: Computes) -> None:
+        """Note finished computes of one operator, in their order; their work on the device is complete.
+
+        Called on the resolver's thread, as are `flowed` and `resolved`.
+        """
+
+    def flowed(self, flows: list[Flows]) -> None:
+        """Note messages that reached the end of their paths, all at the same operator."""
+
+    def resolved(self) -> None:
+        """Do what remains after a round, in which computes of several operators were noted."""
+
+    def end(self, outcome: Outcome | None) -> None:
+        """End: the run is over, and every compute was noted."""
+
+    def emitted(self, output: OutputInfo, item: Any, time: int) -> None:
+        """Note a message at the moment it is emitted, on the thread that computes.
+
+        `item` is the emitted object or a message with its details; see `penstock.observe.contents`.
+        """
+
+    def received(self, queue: QueueInfo, item: Any, time: int) -> None:
+        """Note a message at the moment it is received, on the thread that computes."""
