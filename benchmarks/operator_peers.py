@@ -142,9 +142,10 @@ class Gpu:
     def ours(self, row: Row) -> str:
         """Measure our operator."""
         from penstock.operators.arrays import Workplace
+        from penstock.resources import UnboundedAllocator
 
         recorder = record(row, on_host=False)
-        place = Workplace("benchmark", None, self.stream)
+        place = Workplace("benchmark", UnboundedAllocator(), self.stream)
         again = Recorder()
         again._original = Workplace.run
         again.calls = [(place, *call[1:]) for call in recorder.calls]
