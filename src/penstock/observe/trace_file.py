@@ -1,0 +1,85 @@
+"""TraceFile: a file of trace events that can be opened however its writing ends.
+
+The format is Chrome's JSON array of events, which Perfetto and other viewers open. The closing bracket may be
+missing. Events are written whole, one a line, many at a time and without a buffer behind: if the process is killed,
+the file ends after an event. A compressed file cannot promise that; it ends with the last complete block.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any, BinaryIO
+
+__all__ = ["TraceFile", "json_text", "micros"]
+
+_AT_ONCE = 1 << 18  # characters that wait at most to be written
+
+
+class TraceFile:
+    """Writes trace events, as text in JSON.
+
+    Parameters
+    ----------
+    path
+        The file, compressed if its name ends with ``.gz``. An existing file is overwritten.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._raw: BinaryIO = open(path, "wb", buffering=0)  # noqa: SIM115 (closed by `close`)
+        self._compressed = (
+            gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=4, mtime=0)
+            if path.name.endswith(".gz")
+            else None
+        )
+        self._waiting: list[str] = []
+        self._length = 0
+        self._separator = "[\n"
+
+    def add(self, event: str) -> None:
+        """Add an event."""
+        self._waiting.append(event)
+        self._length += len(event)
+        if self._length > _AT_ONCE:
+            self.write()
+
+    def write(self) -> None:
+        """Write the events that wait."""
+        if not self._waiting:
+            return
+        text = self._separator + ",\n".join(self._waiting)
+        self._separator = ",\n"
+        self._waiting.clear()
+        self._length = 0
+        self._put(text)
+
+    def close(self) -> None:
+        """Write what waits and close the file."""
+        self.write()
+        self._put("\n]\n")
+        if self._compressed is not None:
+            self._compressed.close()
+        self._raw.close()
+
+    def _put(self, text: str) -> None:
+        data = memoryview(text.encode())
+        if self._compressed is not None:
+            self._compressed.write(data)
+            self._compressed.flush(zlib.Z_SYNC_FLUSH)
+            return
+        while data:
+            data = data[self._raw.write(data) :]
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON on one line."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def micros(nanoseconds: int) -> str:
+    """Return nanoseconds as microseconds, exactly."""
+    sign = "-" if nanoseconds < 0 else ""
+    whole, rest = divmod(abs(nanoseconds), 1000)
+    return f"{sign}{whole}.{rest:03d}"
