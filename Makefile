@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 READY_ALL := $(VENV)/.ready-all
+READY_DEMO := $(VENV)/.ready-demo
 READY_DOCS := $(VENV)/.ready-docs
 C      ?= build/c
 
@@ -29,12 +30,16 @@ $(READY_ALL): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),all-cpu]'
 	@touch $@
 
+$(READY_DEMO): $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),demo]'
+	@touch $@
+
 $(READY_DOCS): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),docs]'
 	@touch $@
 
-demo: $(READY)  ## a critical flow beside a noisy one, with and without partitions: a table and a plot
-	$(BIN)/python examples/noisy_neighbour.py
+demo: $(READY_DEMO)  ## an endoscope with a control loop beside it, on shared and on separate SMs; DEMO=--view
+	$(BIN)/python examples/endoscope.py $(DEMO)
 
 test: $(READY) pure  ## the tests that need no GPU, with the array libraries that are installed
 	$(BIN)/python -m pytest

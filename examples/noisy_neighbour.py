@@ -1,4 +1,4 @@
-"""A critical flow beside a noisy one, with and without its own slice of the GPU: `make demo`.
+"""A critical flow beside a noisy one, with and without its own slice of the GPU.
 
 Each flow has a transmitter and a receiver. The critical transmitter makes a frame every 2.5 ms, with a kernel of
 16 blocks that run for 100 µs. The noisy transmitter makes frames as fast as it can, each with a kernel of more

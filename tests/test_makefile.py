@@ -35,6 +35,8 @@ def test_a_machine_with_a_driver_gets_cuda_core_to_match(tmp_path: Path, module:
         check=True,
     )
     assert f"--editable '.[{extras}]'" in told.stdout
+    assert f"--editable '.[{extras},demo]'" in told.stdout
+    assert told.stdout.rstrip().endswith("/python examples/endoscope.py")
 
 
 @pytest.mark.parametrize("target", ["test-all", "sanitize"])

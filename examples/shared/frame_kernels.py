@@ -1,4 +1,4 @@
-"""The kernels of the demo: one makes a frame, one checks a frame. Both spin for a given time first."""
+"""The kernels of the noisy neighbour: one makes a frame, one checks a frame. Both spin for a given time first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of the demo: its figures, kept in a file, as a table and as a plot."""
+"""The report of the noisy neighbour: its figures, kept in a file, as a table and as a plot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small segmentation network in ONNX, built here: the discs of a simulated scene, by their colour.
+"""A small segmentation network, built here for ONNX or PyTorch: the discs of a simulated scene, by their colour.
 
 The input is a frame (1, rows, columns, 3) of float32 from 0 to 1, the output the scores (1, rows, columns, 2) of
 background and disc. The discs have strong colours and the background is grey, so the spread between the largest and
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["THRESHOLD", "build"]
+__all__ = ["THRESHOLD", "build", "build_torch"]
 
 THRESHOLD = 0.45  # of the spread between the channels: the background's is smaller, a disc's is larger
 
@@ -21,10 +21,8 @@ def build(path: Path, rows: int, columns: int) -> Path:
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
-    mean = np.zeros((3, 3, 3, 3), np.float32)
-    mean[range(3), range(3)] = 1 / 9
     constants: dict[str, np.ndarray] = {
-        "mean": mean,
+        "mean": _mean(),
         "channels": np.array([1], np.int64),
         "threshold": np.array([THRESHOLD], np.float32),
         "zero": np.array([0], np.float32),
@@ -51,3 +49,29 @@ def build(path: Path, rows: int, columns: int) -> Path:
     onnx.checker.check_model(model)
     onnx.save(model, path)
     return path
+
+
+def build_torch(path: Path, rows: int, columns: int) -> Path:
+    """Write the same model as a program of torch.export, and return the path."""
+    import torch
+
+    class Discs(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.from_numpy(_mean()))
+
+        def forward(self, frame: torch.Tensor) -> torch.Tensor:
+            smooth = torch.nn.functional.conv2d(frame.permute(0, 3, 1, 2), self.mean, padding=1)
+            disc = smooth.amax(dim=1, keepdim=True) - smooth.amin(dim=1, keepdim=True)
+            both = torch.cat([disc * 0 + THRESHOLD, disc], dim=1)
+            return both.permute(0, 2, 3, 1).contiguous()
+
+    torch.export.save(torch.export.export(Discs(), (torch.zeros(1, rows, columns, 3),)), str(path))
+    return path
+
+
+def _mean() -> np.ndarray:
+    """Return the weights of a 3x3 mean of each channel."""
+    mean = np.zeros((3, 3, 3, 3), np.float32)
+    mean[range(3), range(3)] = 1 / 9
+    return mean

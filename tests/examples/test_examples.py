@@ -68,7 +68,7 @@ def test_two_sources_are_combined(flags: list[str], kind: str, sms: list[int]) -
     ]
 
 
-def test_the_demo_makes_its_point_and_says_that_it_is_simulated(tmp_path: Path) -> None:
+def test_the_noisy_neighbour_makes_its_point_and_says_that_it_is_simulated(tmp_path: Path) -> None:
     picture = tmp_path / "plots" / "demo.png"
     out = output_of("-W", "error", EXAMPLES / "noisy_neighbour.py", "--frames", "100", "--out", str(picture))
     assert "SIMULATED, not measured, 100 critical frames" in out
@@ -77,7 +77,7 @@ def test_the_demo_makes_its_point_and_says_that_it_is_simulated(tmp_path: Path) 
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_in_the_demo_a_slice_brings_the_critical_flow_back_to_normal() -> None:
+def test_a_slice_brings_the_critical_flow_back_to_normal() -> None:
     with sim.Machine("h200"):
         rows = {(row.case, row.flow): row for row in noisy_neighbour.run(100)}
     alone, beside, apart = (rows[case, "critical"] for case in noisy_neighbour.CASES)
@@ -89,7 +89,7 @@ def test_in_the_demo_a_slice_brings_the_critical_flow_back_to_normal() -> None:
     assert rows["own SMs", "noisy"].rate > 0.85 * rows["shared SMs", "noisy"].rate
 
 
-def test_the_demo_would_see_wrong_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_noisy_neighbour_would_see_wrong_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     def compute(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         frame = op_input.receive("in")  # and is not ordered after it
         stream = context.allocate_cuda_stream("mine").stream
@@ -109,7 +109,7 @@ def test_the_isolation_benchmark_says_that_it_is_simulated(tmp_path: Path) -> No
     assert picture.exists()
 
 
-def test_a_saved_demo_is_reported_again_without_running(tmp_path: Path) -> None:
+def test_a_saved_noisy_neighbour_is_reported_again_without_running(tmp_path: Path) -> None:
     program, saved = str(EXAMPLES / "noisy_neighbour.py"), str(tmp_path / "demo.json")
     first = output_of(program, "--frames", "40", "--out", str(tmp_path / "first.png"), "--save", saved)
     again = output_of(program, "--load", saved, "--out", str(tmp_path / "again.png"))
@@ -119,7 +119,7 @@ def test_a_saved_demo_is_reported_again_without_running(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lacking", ["rich", "matplotlib"])
-def test_the_demo_says_what_it_lacks_before_it_works(lacking: str, tmp_path: Path) -> None:
+def test_the_noisy_neighbour_says_what_it_lacks_before_it_works(lacking: str, tmp_path: Path) -> None:
     program = EXAMPLES / "noisy_neighbour.py"
     code = (
         f"import sys, runpy; sys.modules[{lacking!r}] = None; sys.path.insert(0, {str(EXAMPLES)!r}); "
@@ -137,16 +137,3 @@ def test_the_demo_says_what_it_lacks_before_it_works(lacking: str, tmp_path: Pat
 @pytest.mark.parametrize("heavy", ["cuda", "cupy", "torch", "yaml", "asyncio", "rich", "matplotlib"])
 def test_importing_penstock_imports_nothing_heavy(heavy: str) -> None:
     assert output_of("-c", f"import sys, penstock; print({heavy!r} in sys.modules)").strip() == "False"
-
-
-def test_the_endoscope_finds_what_its_camera_saw(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    pytest.importorskip("PIL")
-    picture = tmp_path / "last.png"
-    out = output_of(
-        EXAMPLES / "endoscope.py", "--size", "480", "320", "--frames", "4", "--out", picture, "--rate", "200"
-    )
-    assert out.startswith("4 frames of 480x320 on the host")
-    assert " 0 wrong; " in out
-    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -334,3 +334,17 @@ def test_the_models_are_released_in_the_end(tmp_path: Path) -> None:
         **one_model(models.scaling(tmp_path)),
     )
     assert all(running._model is None and not running.results for running in outcome.operator._models)
+
+
+def test_it_says_what_runs_each_model(tmp_path: Path) -> None:
+    made: list[InferenceOp] = []
+
+    class Kept(InferenceOp):
+        def start(self) -> None:
+            assert self.runtimes == {}
+            super().start()
+            made.append(self)
+
+    inputs = {"receivers": [[{"x": values(1, 2, 3)}]]}
+    run_operator(Kept, inputs=inputs, backend="onnxrt", **one_model(models.scaling(tmp_path)))
+    assert made[0].runtimes == {"m": "ONNX Runtime (CPUExecutionProvider)"}

@@ -18,9 +18,10 @@ from penstock.core.registry import registry
 from penstock.core.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
+    from penstock.core.clock import Duration
     from penstock.core.config import Settings
     from penstock.core.operator import Operator
     from penstock.core.outcome import Outcome
@@ -264,6 +265,64 @@ class Fragment:
         until `stop_execution` is called.
         """
         return registry.run_async(self, Claim("is running"))
+
+    # Watching.
+
+    def track(
+        self,
+        num_start_messages_to_skip: int = 10,
+        num_last_messages_to_discard: int = 10,
+        latency_threshold: float = 0,
+        is_limited_tracking: bool = False,
+    ) -> Any:
+        """Track the messages of every later run, and return the tracker, which can be used in a ``with`` block.
+
+        It takes the parameters of :class:`penstock.observe.DataFlowTracker` and returns one. A fragment has one
+        tracker: calling this again replaces it.
+        """
+        return registry.track(
+            self,
+            num_start_messages_to_skip=num_start_messages_to_skip,
+            num_last_messages_to_discard=num_last_messages_to_discard,
+            latency_threshold=latency_threshold,
+            is_limited_tracking=is_limited_tracking,
+        )
+
+    def data_flow_tracker(self) -> Any:
+        """Return the tracker that `track` made, or None."""
+        return registry.tracker_of(self)
+
+    def expect(
+        self,
+        path: str,
+        *,
+        mean: Duration | None = None,
+        p50: Duration | None = None,
+        p95: Duration | None = None,
+        p99: Duration | None = None,
+        max: Duration | None = None,  # noqa: A002 (the name of the figure)
+        on_miss: Callable[[Any], object] | None = None,
+    ) -> Any:
+        """Set a goal for how long messages take on a path, in every later run.
+
+        Parameters
+        ----------
+        path
+            Two or more operators with ``->`` between them, as in ``"camera->display"``. Operators in between may be
+            left out. Time begins with the acquisition or the emission of the first, and ends when the work of the
+            last is complete on the device.
+        mean, p50, p95, p99, max
+            The most that each figure may be; at least one.
+        on_miss
+            Called with each :class:`penstock.observe.Miss`, on a thread of its own, shortly after the message.
+
+        Returns
+        -------
+        penstock.observe.Goal
+            Counts the messages and the misses, and tells where the time of recent misses went.
+        """
+        bounds = {"mean": mean, "p50": p50, "p95": p95, "p99": p99, "max": max}
+        return registry.expect(self, path, on_miss, bounds)
 
     @property
     def outcome(self) -> Outcome | None:

@@ -66,8 +66,10 @@ class Registry:
     """Return what watches the next run of a fragment, or None if nothing was asked for."""
     track: Callable[..., Any]
     """Track the runs of a fragment; takes the arguments of `Fragment.track`."""
+    tracker_of: Callable[[Fragment], Any]
+    """Return the tracker of a fragment, or None."""
     expect: Callable[..., Any]
-    """Set a goal for a path of a fragment; takes the arguments of `Fragment.expect`."""
+    """Set a goal for a path of a fragment: its path, what to call at a miss, and its bounds."""
 
     if not TYPE_CHECKING:
 

@@ -51,12 +51,24 @@ def host_array(tensor: Tensor, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return array if array.shape == shape else array.reshape(shape)
 
 
-def to_host(tensors: Sequence[Tensor], stream: StreamHandle) -> list[np.ndarray[Any, Any]]:
+def to_host(
+    tensors: Sequence[Tensor], stream: StreamHandle, staging: dict[int, Any] | None = None
+) -> list[np.ndarray[Any, Any]]:
     """Return tensors of the device as arrays that the host can read; wait for the stream once.
 
     Device memory is copied. Pinned and managed memory is read in place.
+
+    Parameters
+    ----------
+    staging
+        Pinned memory of the last call, which is used again: pinning memory, and releasing it, stops the device.
+        Arrays of that call are overwritten. Without it, each array has memory of its own.
     """
-    copies = [None if tensor.device.is_host else _submit_copy_to_host(tensor, stream) for tensor in tensors]
+    staging = {} if staging is None else staging
+    copies = [
+        None if tensor.device.is_host else _submit_copy_to_host(tensor, stream, staging, place)
+        for place, tensor in enumerate(tensors)
+    ]
     stream.stream.sync()
     return [
         np.asarray(tensor if copy is None else copy) for copy, tensor in zip(copies, tensors, strict=True)
@@ -143,7 +155,9 @@ def _simulate_copy(stream: StreamHandle, target: np.ndarray[Any, Any], source: n
     sim.launch(stream.stream, sim.LaunchConfig(grid=1, block=32), kernel)
 
 
-def _submit_copy_to_host(tensor: Tensor, stream: StreamHandle) -> np.ndarray[Any, Any]:
+def _submit_copy_to_host(
+    tensor: Tensor, stream: StreamHandle, staging: dict[int, Any], place: int
+) -> np.ndarray[Any, Any]:
     """Submit the copy of a tensor to host memory, and return an array of it, which is filled later."""
     if stream.is_simulated:
         copy = np.empty(tensor.shape, tensor.dtype)
@@ -153,7 +167,9 @@ def _submit_copy_to_host(tensor: Tensor, stream: StreamHandle) -> np.ndarray[Any
     if tensor.size:
         steps = zip(tensor.shape, tensor.strides, strict=True)
         span = tensor.itemsize + sum((extent - 1) * stride for extent, stride in steps)
-    pinned: Any = gpu.LegacyPinnedMemoryResource().allocate(max(span, 1))
+    pinned: Any = staging.get(place)
+    if pinned is None or pinned.size < span:
+        pinned = staging[place] = gpu.LegacyPinnedMemoryResource().allocate(max(span, 1))
     if span:
         _buffer(tensor.data, span, tensor).copy_to(
             _buffer(int(pinned.handle), span, pinned), stream=stream.stream

@@ -32,18 +32,18 @@ class _Way:
     """A way to an operator, and the computes that messages reached on it.
 
     `times` has two columns for each operator, the times of receiving and emitting, but only one for the last, which
-    may emit several times.
+    may emit several times. The rows are in the order of the last column of `computes`.
     """
 
     path: Path
     queues: tuple[QueueInfo, ...]
-    compute: Times
+    computes: NDArray[np.int64]
     times: NDArray[np.int64]
     origin: Times
 
-    def rows(self, chosen: Times) -> _Way:
+    def rows(self, chosen: Times | slice) -> _Way:
         """Return the way with some of the rows."""
-        return _Way(self.path, self.queues, self.compute[chosen], self.times[chosen], self.origin[chosen])
+        return _Way(self.path, self.queues, self.computes[chosen], self.times[chosen], self.origin[chosen])
 
 
 class FlowTables:
@@ -59,7 +59,7 @@ class FlowTables:
         self._has_warned = False
 
     def add(self, batch: Computes) -> list[Flows]:
-        """Add the computes of an operator; return the messages that reached the end of their way with them."""
+        """Add the computes of an operator; return the messages that reached the end of their paths with them."""
         operator = batch.operator
         has_received = np.zeros(len(batch.started), np.bool_)
         found: dict[tuple[OperatorInfo, ...], list[_Way]] = {}
@@ -72,16 +72,19 @@ class FlowTables:
             has_received[arrivals.compute - batch.first] = True
             for way in self._extended(arrivals):
                 found.setdefault(way.path.operators, []).append(way)
-        if operator.is_leaf:
+        flows = []
+        if operator.is_leaf or operator.is_probe:
             done = batch.done
-            return [_finished(_joined(ways), done, batch.first) for ways in found.values()]
-        starts = np.flatnonzero(~has_received)
-        if len(starts):
-            started = batch.started[starts]
-            path = Path((operator,))
-            found[path.operators] = [_Way(path, (), starts + batch.first, started[:, None], started)]
-        self._store(operator, found)
-        return []
+            flows = [_finished(_joined(ways), done, batch.first) for ways in found.values()]
+        if not operator.is_leaf:
+            starts = np.flatnonzero(~has_received)
+            if len(starts):
+                started = batch.started[starts, None]
+                path = Path((operator,))
+                computes = starts[:, None] + batch.first
+                found[path.operators] = [_Way(path, (), computes, started, started[:, 0])]
+            self._store(operator, found)
+        return flows
 
     def _store(self, operator: OperatorInfo, found: dict[tuple[OperatorInfo, ...], list[_Way]]) -> None:
         ways = self._ways[operator]
@@ -108,8 +111,8 @@ class FlowTables:
                 continue
             producer = arrivals.producer[chosen]
             for way in self._ways[output.operator].values():
-                first = np.searchsorted(way.compute, producer, "left")
-                counts = np.searchsorted(way.compute, producer, "right") - first
+                first = np.searchsorted(way.computes[:, -1], producer, "left")
+                counts = np.searchsorted(way.computes[:, -1], producer, "right") - first
                 total = int(counts.sum())
                 if not total:
                     continue
@@ -117,18 +120,24 @@ class FlowTables:
                 of = chosen[np.repeat(np.arange(len(chosen)), counts)]
                 rows = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(total)
                 emitted = arrivals.emitted[of]
-                times = np.column_stack((way.times[rows], emitted, arrivals.received[of]))
                 origin = way.origin[rows]
                 if len(way.path.operators) == 1:
                     origin = self._run.origins(arrivals.acq_timestamp[of], emitted)
-                path = Path((*way.path.operators, arrivals.queue.operator))
-                found.append(_Way(path, (*way.queues, arrivals.queue), arrivals.compute[of], times, origin))
+                found.append(
+                    _Way(
+                        Path((*way.path.operators, arrivals.queue.operator)),
+                        (*way.queues, arrivals.queue),
+                        np.column_stack((way.computes[rows], arrivals.compute[of])),
+                        np.column_stack((way.times[rows], emitted, arrivals.received[of])),
+                        origin,
+                    )
+                )
         return found
 
     def close_cycles(self, shown: dict[OperatorInfo, int]) -> list[Flows]:
         """Return the messages that came back to the first operator of a cycle.
 
-        Their time ends when that operator received them again.
+        Their time begins when that operator emitted them, and ends when it received them again.
         """
         found = []
         left = []
@@ -140,16 +149,14 @@ class FlowTables:
             if not is_known.all():
                 left.append(arrivals)
                 continue
-            first = arrivals.queue.operator
             for way in self._extended(arrivals):
-                operators = way.path.operators
-                start = len(operators) - 2 - operators[-2::-1].index(first) if first in operators[:-1] else 0
-                path = Path(operators[start:])
-                times = way.times[:, 2 * start :]
-                times = np.column_stack((times, times[:, -1]))
-                found.append(
-                    Flows(path, way.compute, times, times[:, 0] if start else way.origin, way.queues[start:])
-                )
+                *before, last = way.path.operators
+                if last not in before:
+                    continue
+                start = len(before) - 1 - before[::-1].index(last)
+                times = np.column_stack((way.times, way.times[:, -1]))[:, 2 * start :]
+                path = Path(way.path.operators[start:])
+                found.append(Flows(path, way.queues[start:], way.computes[:, start:], times, times[:, 1]))
         self._closing = left
         return found
 
@@ -158,29 +165,27 @@ class FlowTables:
         for arrivals in self._closing:
             for position, output in enumerate(arrivals.queue.outputs):
                 if output.operator is operator:
-                    rows = arrivals.output == position
-                    needed = min([needed, *arrivals.producer[rows][:1].tolist()])
+                    needed = min([needed, *arrivals.producer[arrivals.output == position][:1].tolist()])
         for key, way in self._ways[operator].items():
-            count = int(np.searchsorted(way.compute, needed))
+            count = int(np.searchsorted(way.computes[:, -1], needed))
             if count:
-                self._ways[operator][key] = way.rows(np.arange(count, len(way.compute)))
+                self._ways[operator][key] = way.rows(slice(count, None))
 
 
 def _joined(parts: list[_Way]) -> _Way:
     """Return the rows of one way in the order of its computes."""
     if len(parts) == 1:
         return parts[0]
-    compute = np.concatenate([part.compute for part in parts])
     way = _Way(
         parts[0].path,
         parts[0].queues,
-        compute,
+        np.concatenate([part.computes for part in parts]),
         np.concatenate([part.times for part in parts]),
         np.concatenate([part.origin for part in parts]),
     )
-    return way.rows(np.argsort(compute, kind="stable"))
+    return way.rows(np.argsort(way.computes[:, -1], kind="stable"))
 
 
 def _finished(way: _Way, done: Times, first: int) -> Flows:
-    times = np.column_stack((way.times, done[way.compute - first]))
-    return Flows(way.path, way.compute, times, way.origin, way.queues)
+    times = np.column_stack((way.times, done[way.computes[:, -1] - first]))
+    return Flows(way.path, way.queues, way.computes, times, way.origin)

@@ -80,6 +80,7 @@ class Observation:
         if any(watcher.wants_data for watcher in self.watchers):
             self._put_data_taps(engine)
         for watcher in self.watchers:
+            watcher.observation = self
             watcher.begin(self.run)
         recorders = [self._recorders[node] for node in engine.nodes]
         self._resolver = Resolver(self.watchers, self.run, recorders, self._times)
@@ -117,6 +118,7 @@ class Observation:
             for timer in reversed(self._timers):
                 timer.close()
             for device_time in self._times.values():
+                self.run.clock_errors[device_time.device_id] = device_time.error
                 device_time.close()
 
     def close(self, outcome: Outcome | None) -> None:

@@ -49,8 +49,15 @@ class OperatorInfo:
     """The name of its slice of the device; empty if it may use all SMs."""
     sm_count: int = 0
     """The number of SMs of its slice; 0 without one."""
+    is_probe: bool = False
+    """Whether paths also end here; a watcher may set it in `begin`."""
     node: Any = field(default=None, repr=False)
     """The operator in the run, for its counts."""
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it has no inputs."""
+        return not self.inputs
 
     @property
     def is_leaf(self) -> bool:
@@ -238,8 +245,8 @@ class Flows:
 
     Attributes
     ----------
-    compute
-        The compute of the last operator that each reached.
+    computes
+        A row for each: its computes, one for each operator of the path.
     times
         A row for each: the times at which each operator of the path received and emitted. The first operator
         receives when its compute begins; the last one emits when its work is complete.
@@ -248,11 +255,16 @@ class Flows:
     """
 
     path: Path
-    compute: Times
-    times: NDArray[np.int64]
-    origin: Times
     queues: tuple[QueueInfo, ...]
     """The queues between the operators."""
+    computes: NDArray[np.int64]
+    times: NDArray[np.int64]
+    origin: Times
+
+    @property
+    def compute(self) -> Times:
+        """The compute of the last operator that each reached."""
+        return self.computes[:, -1]
 
     @property
     def done(self) -> Times:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
@@ -80,8 +81,9 @@ class Resolver:
 
     def catch_up(self) -> None:
         """Resolve what can be resolved now; may be called from any thread."""
-        with self._lock:
-            self._round()
+        if not self._is_over.is_set() and threading.current_thread() is not self._thread:
+            with self._lock:
+                self._round()
 
     def _work(self) -> None:
         while not self._is_over.wait(_PERIOD):
@@ -98,8 +100,12 @@ class Resolver:
 
     def _round(self, is_last: bool = False) -> bool:
         """Resolve what can be resolved, and return whether there was anything."""
-        for device_id in tuple(self._times):
-            gpu.Device(device_id).set_current()
+        with ExitStack() as devices:
+            for device_id in tuple(self._times):
+                devices.enter_context(gpu.on_device(device_id))
+            return self._resolve(is_last)
+
+    def _resolve(self, is_last: bool) -> bool:
         # Consumers first: whatever they have received is then found in the logs of the producers.
         for log in reversed(self._logs):
             log.read()

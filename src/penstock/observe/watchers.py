@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
+    from penstock.observe.observation import Observation
     from penstock.observe.records import Computes, Flows, OperatorInfo, OutputInfo, QueueInfo, RunInfo
 
 __all__ = ["Watcher"]
@@ -27,6 +28,14 @@ class Watcher:
     """Whether work on the device is timed; if no watcher wants it, it is not."""
     wants_data = False
     """Whether `emitted` and `received` are called with every message; this slows down every message."""
+
+    observation: Observation | None = None
+    """The observation of the run that it watches, or of the last one."""
+
+    def catch_up(self) -> None:
+        """Have everything noted that can be noted now; may be called from any thread."""
+        if self.observation is not None:
+            self.observation.catch_up()
 
     def begin(self, run: RunInfo) -> None:
         """Begin to watch a run; called before its operators are started."""

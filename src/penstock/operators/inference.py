@@ -155,6 +155,8 @@ class InferenceOp(Operator):
         self._models: list[RunningModel] = []
         self._threads: Executor | None = None
         self._frame = 0
+        self.runtimes: dict[str, str] = {}
+        """What runs each model in this run, or in the last one: ``"ONNX Runtime (CPUExecutionProvider)"``."""
         super().__init__(fragment, *args, name=name, **kwargs)
         self.in_tensor_names = self.in_tensor_names or []
         self.out_tensor_names = self.out_tensor_names or []
@@ -228,6 +230,7 @@ class InferenceOp(Operator):
     def start(self) -> None:
         """Load the models."""
         self._frame = 0
+        self._staging: dict[int, Any] = {}
         self._memory = DeviceMemory() if self.allocator is None else self.allocator
         self._has_gpu = gpu.backend() == "cuda"
         source = source_of(self)
@@ -239,6 +242,7 @@ class InferenceOp(Operator):
         except BaseException:
             self.stop()
             raise
+        self.runtimes = {running.setting.name: running.model.runtime for running in self._models}
         if self._is_parallel:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -280,6 +284,7 @@ class InferenceOp(Operator):
             threads.shutdown()
         for running in self._models:
             running.close()
+        self._staging = {}
 
     # One frame.
 
@@ -443,7 +448,8 @@ class InferenceOp(Operator):
         local = {name: tensors[name] for running in models for name in running.setting.inputs}
         away = [name for name, tensor in local.items() if tensor.device.is_cuda]
         if away:
-            copies = to_host([local[name] for name in away], own)
+            # The models have read the copies of the last frame, and keep none of them.
+            copies = to_host([local[name] for name in away], own, self._staging)
             local.update((name, as_tensor(copy)) for name, copy in zip(away, copies, strict=True))
         return local
 

@@ -39,7 +39,7 @@ def test_two_sources_are_combined(flags: list[str]) -> None:
     assert ("source1: a stream of its own, 16 SMs" in lines) == (flags == ["--green-context"])
 
 
-def test_the_demo_measures_and_makes_its_point(tmp_path: Path) -> None:
+def test_the_noisy_neighbour_is_measured_and_makes_its_point(tmp_path: Path) -> None:
     pytest.importorskip("rich")
     pytest.importorskip("matplotlib")
     out = run("noisy_neighbour.py", "--out", str(tmp_path / "demo.png"))
@@ -48,3 +48,15 @@ def test_the_demo_measures_and_makes_its_point(tmp_path: Path) -> None:
     assert float(found[2]) < float(found[1]) / 2  # how much depends on the machine; that it helps does not
     assert found[3] == "0"
     assert "These figures are measured, in real time." in out
+
+
+def test_the_endoscope_is_measured_and_scores_every_frame(tmp_path: Path) -> None:
+    for needed in ("rich", "matplotlib", "PIL", "onnx", "onnxruntime"):
+        pytest.importorskip(needed)
+    out = run("endoscope.py", "--seconds", "3", "--out", str(tmp_path / "endoscope.png"))
+    assert "Wrong frames: 0 of 360." in out
+    assert re.search(r"frames lost / late at camera │ +0 / \d+ │ +0 / \d+ │", out), out
+    assert "These figures are measured, in real time." in out
+    found = re.search(r"loop: (\d+) of 1250 on shared SMs, (\d+) of 1250 on its own 8 SMs", out)
+    assert found is not None, out
+    assert int(found[2]) < int(found[1])  # how many depends on the machine
