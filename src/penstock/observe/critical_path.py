@@ -28,14 +28,14 @@ from penstock.observe.recent_rows import RecentRows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from penstock.observe.records import Computes, Flows, OperatorInfo, QueueInfo, RunInfo, Times
+    from penstock.observe.records import Computes, Flows, OperatorInfo, RunInfo, Times
 
 __all__ = ["BEFORE", "COMPUTE", "GPU", "GPU_WAIT", "QUEUE", "CriticalPath", "Division"]
 
 QUEUE = "queue"
-COMPUTE = "compute"
+COMPUTE = "host"
 GPU = "gpu"
-GPU_WAIT = "gpu wait"
+GPU_WAIT = "device"
 BEFORE = "before"
 
 _UNKNOWN = -(1 << 62)
@@ -48,12 +48,10 @@ class Division:
     Attributes
     ----------
     names
-        The parts, as ``"queue display.in"``, ``"compute display"``, ``"gpu display"``, ``"gpu wait display"``, in
-        the order of the path.
+        The parts in the order of the path: ``"queue display.in"``, ``"host display"`` (in `compute`),
+        ``"device display"`` (a wait for the device), ``"gpu display"``.
     parts
         A row for each message: the nanoseconds in each part. Their sum is the latency.
-    computes
-        A row for each message: the number of the compute at each operator, or -1.
     gpu_started, gpu_ended
         A row for each message: when the work on the device began and ended at each operator, or a time long before
         everything if there was none.
@@ -61,7 +59,6 @@ class Division:
 
     names: list[str]
     parts: NDArray[np.int64]
-    computes: NDArray[np.int64]
     gpu_started: NDArray[np.int64]
     gpu_ended: NDArray[np.int64]
 
@@ -79,8 +76,6 @@ class CriticalPath:
         self._computes: dict[OperatorInfo, RecentRows] = {
             operator: RecentRows(5) for operator in run.operators
         }
-        # By queue: the compute that received a message, when it was emitted, and by which compute of which output.
-        self._arrivals: dict[QueueInfo, RecentRows] = {queue: RecentRows(4) for queue in run.queues}
 
     def add(self, batch: Computes) -> None:
         """Note computes."""
@@ -100,18 +95,13 @@ class CriticalPath:
         self._computes[batch.operator].extend(
             np.column_stack((batch.ended, began, ended, batch.gpu_time, last))
         )
-        for arrivals in batch.arrivals:
-            self._arrivals[arrivals.queue].extend(
-                np.column_stack((arrivals.compute, arrivals.emitted, arrivals.producer, arrivals.output))
-            )
 
     def divide(self, flows: Flows) -> Division:
         """Divide the times of messages that reached the end of a path."""
         operators = flows.path.operators
-        computes = self._computes_of(flows)
         tables = []
         for position, operator in enumerate(operators):
-            rows, is_known = self._computes[operator].find(computes[:, position])
+            rows, is_known = self._computes[operator].find(flows.computes[:, position])
             tables.append(np.where(is_known[:, None], rows, _UNKNOWN))
         walk = _Walk(flows, tables)
         names = [f"{BEFORE} {operators[0].name}"]
@@ -125,39 +115,9 @@ class CriticalPath:
         return Division(
             names,
             np.column_stack(parts),
-            computes,
             np.column_stack([table[:, 1] for table in tables]),
             np.column_stack([table[:, 2] for table in tables]),
         )
-
-    def _computes_of(self, flows: Flows) -> NDArray[np.int64]:
-        """Return the number of the compute at each operator, from the last back to the first."""
-        operators = flows.path.operators
-        found = np.full((len(flows.compute), len(operators)), -1, np.int64)
-        found[:, -1] = flows.compute
-        for position in range(len(operators) - 1, 0, -1):
-            emitted = flows.times[:, 2 * position - 1]
-            found[:, position - 1] = self._producers(
-                flows.queues[position - 1], operators[position - 1], found[:, position], emitted
-            )
-        return found
-
-    def _producers(self, queue: QueueInfo, operator: OperatorInfo, compute: Times, emitted: Times) -> Times:
-        """Return which computes of an operator emitted the messages that some computes received."""
-        rows = self._arrivals[queue].rows
-        producers = np.full(len(compute), -1, np.int64)
-        place = np.searchsorted(rows[:, 0], compute, "left")
-        end = np.searchsorted(rows[:, 0], compute, "right")
-        is_mine = np.array([output.operator is operator for output in queue.outputs], np.bool_)
-        # As many rounds as the most messages that one compute received.
-        while True:
-            left = np.flatnonzero((producers < 0) & (place < end))
-            if not len(left):
-                return producers
-            row = rows[place[left]]
-            fits = (row[:, 1] == emitted[left]) & is_mine[row[:, 3]]
-            producers[left[fits]] = row[fits, 2]
-            place[left] += 1
 
 
 class _Walk:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from penstock.observe.watchers import Watcher
 if TYPE_CHECKING:
     from penstock.observe.records import OperatorInfo, RunInfo
 
-__all__ = ["NvtxRanges", "wants_nvtx"]
+__all__ = ["NvtxRanges"]
 
 _log = logging.getLogger("penstock.observe")
 
@@ -61,11 +60,3 @@ class NvtxRanges(Watcher):
                 pop()
 
         return ranged
-
-
-def wants_nvtx(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the environment asks for ranges: by PENSTOCK_NVTX, or by HOLOSCAN_ENABLE_PROFILE."""
-    return any(
-        environment.get(name, "").strip().lower() not in ("", "0", "false", "off", "no")
-        for name in ("PENSTOCK_NVTX", "HOLOSCAN_ENABLE_PROFILE")
-    )

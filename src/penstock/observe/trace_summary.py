@@ -35,7 +35,7 @@ class Part:
     """One part of the time of a path, in milliseconds."""
 
     kind: str
-    """``"queue"``, ``"compute"``, ``"gpu wait"``, ``"gpu"`` or ``"before"``."""
+    """``"queue"``, ``"host"`` (in `compute`), ``"device"`` (a wait for the device), ``"gpu"`` or ``"before"``."""
     where: str
     """The operator, or the queue as in ``"display.in"``."""
     median: float
@@ -55,9 +55,9 @@ class Part:
         """The part in words."""
         words = {
             "queue": "queue of {}",
-            "compute": "compute of {}",
+            "host": "compute of {}",
             "gpu": "GPU work of {}",
-            "gpu wait": "wait of {} for the GPU",
+            "device": "wait of {} for the GPU",
             "before": "before {}",
         }
         return words[self.kind].format(self.where)
@@ -133,7 +133,7 @@ class TraceSummary:
 
 
 def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
-    """Read a trace file and say where the p99 of each path goes.
+    """Return where the p99 of each path in a trace file goes.
 
     Raises
     ------
@@ -238,7 +238,7 @@ class _Sample:
         found = []
         for key, column in self._columns.items():
             kind, where = _split(key)
-            on_device = kind.startswith("gpu")
+            on_device = kind in ("gpu", "device")
             found.append(
                 Part(
                     kind,
@@ -249,7 +249,7 @@ class _Sample:
                 )
             )
         places = {operator: place for place, operator in reversed(list(enumerate(self.operators)))}
-        order = {"before": 0, "queue": 1, "compute": 2, "gpu wait": 3, "gpu": 4}
+        order = {"before": 0, "queue": 1, "host": 2, "device": 3, "gpu": 4}
 
         def place_of(part: Part) -> tuple[int, int]:
             operator = part.where.rpartition(".")[0] if part.kind == "queue" else part.where
@@ -301,7 +301,7 @@ def _interval(
             return hops["emitted"][place - 1], hops["received"][place]
         if kind == "gpu":
             return hops["gpu_started"][place], hops["gpu_ended"][place]
-        if kind == "gpu wait":
+        if kind == "device":
             return hops["received"][place], hops["gpu_started"][place]
         return hops["received"][place], hops["emitted"][place]
     except IndexError:
@@ -335,7 +335,7 @@ def _company(reader: TraceReader, questions: list[_Question]) -> dict[str, dict[
 def _conclude(
     sample: _Sample, parts: list[Part], company: dict[tuple[int, str], float], slices: dict[str, str]
 ) -> str:
-    """Say in a sentence what makes the p99 higher than the median."""
+    """Return a sentence on what makes the p99 higher than the median."""
     grown = max(parts, key=lambda part: part.more, default=None)
     total = sum(part.more for part in parts)
     p50 = sample.percentile(50)
@@ -360,7 +360,7 @@ def _conclude(
                 f"a slice of its own would keep {grown.where} apart."
             )
         return f"{start}{where}."
-    if grown.kind == "gpu wait":
+    if grown.kind == "device":
         return f"{start}: its stream is still busy with earlier messages."
     return f"{start}, on the host."
 
@@ -403,7 +403,7 @@ def _table(path: PathSummary) -> list[str]:
 
 
 def _split(key: str) -> tuple[str, str]:
-    for kind in ("gpu wait", "queue", "compute", "gpu", "before"):
+    for kind in ("queue", "host", "device", "gpu", "before"):
         if key.startswith(kind + " "):
             return kind, key[len(kind) + 1 :]
     raise TraceError(f"a path has a part {key[:100]!r}, which penstock does not write")

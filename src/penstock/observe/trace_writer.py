@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         Times,
     )
 
-__all__ = ["FORMAT", "TraceWriter"]
+__all__ = ["FORMAT", "TraceWriter", "numbered"]
 
 FORMAT = 1
 """The version of what is written into a trace."""
@@ -80,12 +80,8 @@ class TraceWriter(Watcher):
     def begin(self, run: RunInfo) -> None:
         """Open the file, and name what is known of the run."""
         self._runs += 1
-        path = self.path
-        if self._runs > 1:
-            stem, dot, rest = path.name.partition(".")
-            path = path.with_name(f"{stem}-{self._runs}{dot}{rest}")
         activity = CuptiActivity() if self._kernels and not run.is_virtual else None
-        self._trace = _Trace(TraceFile(path), run, activity)
+        self._trace = _Trace(TraceFile(numbered(self.path, self._runs)), run, activity)
 
     def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
         """Note which kernels a compute launches, if kernels are shown."""
@@ -119,6 +115,12 @@ class TraceWriter(Watcher):
         if self._trace is not None:
             metadata = item.metadata if type(item) is Message else None
             self._trace.metadata[queue].append(_described(metadata) if metadata else "")
+
+
+def numbered(path: Path, number: int) -> Path:
+    """Return the file of a run: the first has the name that was asked for, the second has ``-2`` in its name."""
+    stem, dot, rest = path.name.partition(".")
+    return path if number == 1 else path.with_name(f"{stem}-{number}{dot}{rest}")
 
 
 class _Trace:
@@ -388,8 +390,8 @@ class _Trace:
         """Write messages that reached the end of a path."""
         division = self._critical.divide(flows)
         name = json_text(" → ".join(operator.name for operator in flows.path.operators))
-        sources = self._frames[flows.path.operators[0]].find(division.computes[:, 0])[0][:, 0]
-        frames = self._frame_names(np.where(division.computes[:, 0] < 0, -1, sources))
+        sources = self._frames[flows.path.operators[0]].find(flows.computes[:, 0])[0][:, 0]
+        frames = self._frame_names(np.where(flows.computes[:, 0] < 0, -1, sources))
         keys = [json_text(part) for part in division.names]
         for row, origin, done, (frame, source) in zip(
             range(len(flows.compute)), flows.origin.tolist(), flows.done.tolist(), frames, strict=True
