@@ -1,4 +1,4 @@
-"""A strict reader of trace files: it sorts and binds events as Perfetto's importer does, and accepts nothing odd."""
+"""A strict reader of trace files: it sorts and binds events as Perfetto's importer does."""
 
 from __future__ import annotations
 

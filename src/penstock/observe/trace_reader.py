@@ -104,7 +104,7 @@ class TraceReader:
             if event.get("name") != "penstock" or not isinstance(arguments, dict):
                 raise self._error(number, "a trace of penstock says so in its first event")
             if arguments.get("format") != _FORMAT:
-                raise self._error(number, f"the format {arguments.get('format')!r} is unknown")
+                raise self._error(number, f"the format {arguments.get('format')!r:.40} is unknown")
             self.header = arguments
         kind = event.get("ph")
         if not (isinstance(kind, str) and isinstance(event.get("name"), str)):

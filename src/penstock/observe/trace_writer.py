@@ -8,7 +8,7 @@ use.
 
 All times are exact to the nanosecond. The file is written as the run goes on, and opens even if the process is
 killed. In simulated time a compute may take no time at all; the events of one compute are therefore written one
-after the other, so that a viewer that sorts by time keeps them together.
+after the other and in the order of time, so that a viewer that sorts by time keeps them together.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict, deque
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,6 +151,10 @@ class _Trace:
         # The ids of arrows: the number of a message times the ways between operators plus the way's index.
         ways = [(queue, position) for queue in run.queues for position in range(len(queue.outputs))]
         self._ways = {way: index for index, way in enumerate(ways)}
+        # The computes of this round: when they began and ended, and their events.
+        self._computed: list[tuple[int, int, str]] = []
+        # The work of the device in this round.
+        self._worked: list[str] = []
         self._gpu_ended: dict[int, int] = {}
         self._flow_count = 0
         self._newest = run.started
@@ -197,30 +202,44 @@ class _Trace:
         launches = self._launches(batch)
         metadata = self._metadata_of(batch)
         name = json_text(batch.operator.name)
-        zero, add = self._zero, self._file.add
+        zero = self._zero
         for position, (started, ended, thread) in enumerate(
             zip(batch.started.tolist(), batch.ended.tolist(), batch.threads.tolist(), strict=True)
         ):
             place = f'"pid":{HOST},"tid":{self._tracks.thread(thread)}'
             shown = arguments[position] + metadata.get(position, "")
-            add(
-                f'{{"ph":"X","name":{name},"cat":"compute",{place},"ts":{micros(started - zero)},'
+            ts = micros(started - zero)
+            compute = (
+                f'{{"ph":"X","name":{name},"cat":"compute",{place},"ts":{ts},'
                 f'"dur":{micros(ended - started)},"args":{{{shown}}}}}'
             )
-            for launch in launches.get(position, ()):
-                add(
-                    f'{{"ph":"s","name":"launch","cat":"gpu",{place},"id":{launch},"ts":{micros(started - zero)}}}'
-                )
+            lines = [compute]
+            lines += [
+                f'{{"ph":"s","name":"launch","cat":"gpu",{place},"id":{launch},"ts":{ts}}}'
+                for launch in launches.get(position, ())
+            ]
             for kind, id_, time in after.get(position, ()):
                 end = ',"bp":"e"' if kind == "f" else ""
-                add(
+                lines.append(
                     f'{{"ph":"{kind}","name":"message","cat":"message",{place},"id":{id_},'
                     f'"ts":{micros(time - zero)}{end}}}'
                 )
+            self._computed.append((started, ended, ",\n".join(lines)))
         for work in batch.gpu:
             self._add_gpu_work(batch, work, name, arguments)
         self._newest = max(self._newest, int(batch.ended[-1]))
         self._note_levels(batch)
+
+    def _add_computed(self) -> None:
+        """Write the computes of a round in the order in which they began."""
+        # Of those that began at the same time, the shorter one came first: another one follows it.
+        self._computed.sort(key=itemgetter(0, 1))
+        for _, _, text in self._computed:
+            self._file.add(text)
+        for text in self._worked:
+            self._file.add(text)
+        self._computed.clear()
+        self._worked.clear()
 
     def _find_frames(self, batch: Computes) -> Times:
         """Return the frame of each compute: the compute of the source that its first message follows from."""
@@ -289,7 +308,7 @@ class _Trace:
 
     def _add_gpu_work(self, batch: Computes, work: GpuWork, name: str, arguments: list[str]) -> None:
         group, track = self._tracks.stream(work.stream)
-        zero, add = self._zero, self._file.add
+        zero, add = self._zero, self._worked.append
         # The times of events are rounded: two pieces of work might overlap by some nanoseconds.
         last = self._gpu_ended.get(track, -(1 << 62))
         launched = -1
@@ -449,6 +468,7 @@ class _Trace:
 
     def write(self, is_last: bool = False) -> None:
         """Write what is known by now."""
+        self._add_computed()
         self._add_queues(is_last)
         self._add_held()
         if self.activity is not None:
