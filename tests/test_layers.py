@@ -26,7 +26,7 @@ LAYERS = {
     "resources": {"lazy", "gpu", "tensor", "core", "_runtime", "conditions"},
     "video": {"lazy"},
     "inference": {"gpu", "tensor", "core"},
-    "viewer": {"lazy", "gpu", "tensor"},
+    "viewer": {"lazy"},
     "operators": {
         *("lazy", "gpu", "tensor", "core", "_runtime", "conditions"),
         *("resources", "video", "inference", "viewer"),

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from penstock import Application, CountCondition, Operator
-from penstock.operators.arrays import Workplace, read_on_host
 from penstock.resources import CudaStreamPool
+from penstock.tensor.copies import read_on_host, upload
 from tests.harness import App, run
 from tests.operators.cases import Array, Case
 
@@ -29,7 +29,7 @@ class DeviceSource(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         stream = context.allocate_cuda_stream("source")
         op_output.set_cuda_stream(stream, "out")
-        frame = Workplace(self.name, None, stream).upload(self.frames[self.number])
+        frame = upload(self.frames[self.number], stream)
         self.number += 1
         op_output.emit({self.entry: frame}, "out")
 
@@ -48,7 +48,7 @@ class Sink(Operator):
         (tensor,) = op_input.receive("in").values()
         stream = op_input.receive_cuda_stream("in") if tensor.device.is_cuda else None
         self.devices.append(str(tensor.device))
-        self.arrays.append(np.array(read_on_host(tensor, stream)))
+        self.arrays.append(np.array(*read_on_host([tensor], stream)))
 
 
 def run_on_device(case: Case, frames: list[Array] | None = None, **settings: Any) -> Sink:

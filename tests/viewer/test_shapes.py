@@ -169,6 +169,16 @@ def test_text_outside_of_the_picture_is_hidden_and_empty_text_draws_nothing() ->
     assert not draw_one(points((0.1, 0.1)), type="text", text=[""]).any()
 
 
+def test_text_has_the_alpha_of_its_colour() -> None:
+    half = draw_one(points((0, 0, 1)), (40, 40), type="text", text=["I"], color=[1, 1, 1, 0.5])
+    assert half.max() in (127, 128)
+
+
+def test_text_much_larger_than_the_picture_is_not_drawn() -> None:
+    sizes = {size: draw_one(points((0, -1, size)), type="text", text=["HHHH"]).any() for size in (3.9, 4.2)}
+    assert sizes == {3.9: True, 4.2: False}
+
+
 def test_text_is_drawn_in_a_view_and_with_a_matrix() -> None:
     plain = draw_one(points((0, 0, 0.5)), (100, 100), type="text", text=["Mm"])
     matrix = [2, 0, 0, -1, 0, 2, 0, -1, 0, 0, 1, 0, 0, 0, 0, 1]  # what shapes have without one

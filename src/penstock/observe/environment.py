@@ -21,8 +21,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core.booleans import boolean
-
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
     from penstock.observe.watchers import Watcher
@@ -59,7 +57,7 @@ def watchers_from_environment() -> list[Watcher]:
     trace_file = os.environ.get("PENSTOCK_TRACE")
     if trace_file:
         found.append(_trace_to(trace_file))
-    if any(boolean(os.environ.get(name) or False, name) for name in _NVTX):
+    if any(map(_flag, _NVTX)):
         from penstock.observe.nvtx_ranges import NvtxRanges
 
         found.append(NvtxRanges())
@@ -72,10 +70,8 @@ def _statistics_target() -> str | None:
     if given.endswith((".json", ".prom", ".txt")):
         return given
     if given:
-        return "" if boolean(given, "PENSTOCK_TRACK") else None
-    if boolean(
-        os.environ.get("HOLOSCAN_ENABLE_GXF_JOB_STATISTICS") or False, "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"
-    ):
+        return "" if _flag("PENSTOCK_TRACK") else None
+    if _flag("HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"):
         return os.environ.get("HOLOSCAN_GXF_JOB_STATISTICS_PATH", "")
     return None
 
@@ -121,5 +117,14 @@ def _trace_to(filename: str) -> Watcher:
 
     # A program may run several applications, even at the same time.
     path = numbered(Path(filename), next(_traces))
-    name = "PENSTOCK_TRACE_METADATA"
-    return TraceWriter(path, metadata=boolean(os.environ.get(name) or False, name))
+    return TraceWriter(path, metadata=_flag("PENSTOCK_TRACE_METADATA"))
+
+
+def _flag(name: str) -> bool:
+    """Return whether a variable is set to something that means yes."""
+    given = os.environ.get(name, "").strip().lower()
+    if given in ("1", "true", "on", "yes"):
+        return True
+    if given in ("", "0", "false", "off", "no"):
+        return False
+    raise ValueError(f"{name} must be 1 or 0, not {given!r}")

@@ -22,6 +22,7 @@ from penstock.observe.recorder import (
 from penstock.observe.records import Arrivals, Computes, Emissions, GpuWork
 
 if TYPE_CHECKING:
+    from penstock.observe.gpu_timing import StreamTimer
     from penstock.observe.recorder import NodeRecorder
     from penstock.observe.records import OperatorInfo, QueueInfo, Times
 
@@ -67,6 +68,9 @@ class NodeLog:
         self._base = 0
         # Of the computes that were not shown yet.
         self._started = self._ended = self._threads = _NONE
+        self._is_timed = np.zeros(0, np.bool_)
+        # Whether the operator uses a stream.
+        self._has_stream = False
         # Work on the device that is not complete, as (compute, position of the timer, number of segments), and work
         # that is, as (compute, position of the timer, start, end).
         self._submitted: list[tuple[int, int, int]] = []
@@ -79,6 +83,11 @@ class NodeLog:
                 _Source(logs[tap.output.operator], logs[tap.output.operator]._emissions[tap])
                 for tap in takes.queue.taps
             ]
+
+    @property
+    def length(self) -> int:
+        """The length of what was not read yet."""
+        return len(self._recorder.log)
 
     def read(self) -> None:
         """Read the log as far as it has been written."""
@@ -115,8 +124,19 @@ class NodeLog:
                     self._emitted[position].add(
                         compute[rows], entries[rows, 2], compute[rejected], entries[rejected, 2]
                     )
-        for row in np.flatnonzero(kinds == GPU):
-            self._submitted.append((int(compute[row]), int(entries[row, 1]), int(entries[row, 2])))
+        self._read_gpu(entries[kinds == GPU], compute[kinds == GPU], first, len(ends))
+
+    def _read_gpu(self, entries: Times, compute: Times, first: int, count: int) -> None:
+        """Note which computes were timed, and what they submitted."""
+        is_timed = np.full(count, not self._has_stream)
+        if len(compute):
+            self._has_stream = True
+            is_timed[int(compute[0]) - first :] = False
+            is_timed[compute - first] = True
+            self._submitted += zip(
+                compute.tolist(), entries[:, 1].tolist(), entries[:, 2].tolist(), strict=True
+            )
+        self._is_timed = np.concatenate((self._is_timed, is_timed))
 
     def _read_threads(self, entries: Times, position: Times, count: int) -> Times:
         """Return the thread of each compute."""
@@ -139,10 +159,11 @@ class NodeLog:
     def resolve_gpu(self, is_last: bool) -> None:
         """Read the times of work that the device has completed; `is_last` if the device is idle or has failed."""
         resolved = 0
+        complete = [_is_complete(timer) for timer in self._recorder.timers]
         for compute, position, count in self._submitted:
             timer = self._recorder.timers[position]
             try:
-                if count and not timer.segments[count - 1][1].is_done:
+                if count and not complete[position] and not timer.segments[count - 1][1].is_done:
                     break
                 for _ in range(count):
                     began, ended = timer.segments.popleft()
@@ -171,12 +192,13 @@ class NodeLog:
             self._started[:count],
             self._ended[:count],
             self._threads[:count],
+            self._is_timed[:count],
             [takes.before(end) for takes in self._takes],
             self._gpu_before(end),
             [emitted.before(end) for emitted in self._emitted.values()],
         )
         self._started, self._ended = self._started[count:], self._ended[count:]
-        self._threads = self._threads[count:]
+        self._threads, self._is_timed = self._threads[count:], self._is_timed[count:]
         self.shown = end
         return batch
 
@@ -200,6 +222,14 @@ class NodeLog:
             if len(emissions.producer):
                 needed = min(needed, int(emissions.producer[0]))
         return needed
+
+
+def _is_complete(timer: StreamTimer) -> bool:
+    """Return whether the device has completed everything that was timed: one question for many segments."""
+    try:
+        return bool(timer.segments[-1][1].is_done)
+    except Exception:  # there are none, or the device has failed, which shows again
+        return False
 
 
 class _Emissions:

@@ -3,13 +3,15 @@
 In each round it takes what the logs hold by now, and finds for every received message when it was emitted. A
 compute is shown to the watchers when the device has completed its work, which is asked for and never waited for,
 and when the computes whose messages it received were shown. A round costs about as much for thousands of computes
-as for one, so there are only a few rounds a second.
+as for one, so there are only a few rounds a second, and they take a small part of the time: in a run that computes
+without a pause, most is resolved at the end, unless too much would wait.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Resolver"]
 
-_PERIOD = 0.1  # seconds between two rounds
+_PERIOD = 0.1  # seconds between two rounds, or more,
+_PART = 0.05  # so that they take at most this part of the time
+_MOST = 4_000_000  # ints in a log from which on rounds follow each other
 _log = logging.getLogger("penstock.observe")
 
 
@@ -86,17 +90,24 @@ class Resolver:
                 self._round()
 
     def _work(self) -> None:
-        while not self._is_over.wait(_PERIOD):
+        pause = _PERIOD
+        while not self._is_over.wait(pause):
+            began = time.perf_counter()
             try:
                 with self._lock:
                     self._round()
-                    for time in tuple(self._times.values()):
-                        time.refresh()
+                    for device_time in tuple(self._times.values()):
+                        device_time.refresh()
             except (
                 Exception
             ):  # the device has failed, which the run itself raises; the rest is resolved at its end
                 _log.debug("resolving was interrupted", exc_info=True)
                 return
+            pause = max(_PERIOD, (time.perf_counter() - began) / _PART)
+            if any(log.length > _MOST for log in self._logs):
+                pause = 0.001
+            elif pause > 1.0:
+                pause = 1.0
 
     def _round(self, is_last: bool = False) -> bool:
         """Resolve what can be resolved, and return whether there was anything."""

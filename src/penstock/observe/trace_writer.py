@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict, deque
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -406,7 +407,9 @@ class _Trace:
     # Paths.
 
     def add_flows(self, flows: Flows) -> None:
-        """Write messages that reached the end of a path."""
+        """Write messages that reached the end of a path, if it is known when they did."""
+        if not flows.is_timed.all():  # of a very fast operator, only some computes are timed on the device
+            flows = _rows(flows, np.flatnonzero(flows.is_timed))
         division = self._critical.divide(flows)
         name = json_text(" → ".join(operator.name for operator in flows.path.operators))
         sources = self._frames[flows.path.operators[0]].find(flows.computes[:, 0])[0][:, 0]
@@ -495,6 +498,17 @@ class _Trace:
             if self.activity is not None:
                 self.activity.stop()
             self._file.close()
+
+
+def _rows(flows: Flows, chosen: Times) -> Flows:
+    """Return some of the messages."""
+    return replace(
+        flows,
+        computes=flows.computes[chosen],
+        times=flows.times[chosen],
+        origin=flows.origin[chosen],
+        is_timed=flows.is_timed[chosen],
+    )
 
 
 def _described(metadata: dict[str, Any]) -> str:
