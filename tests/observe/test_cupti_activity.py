@@ -26,6 +26,8 @@ class Kind(enum.IntEnum):
     MEMCPY = 1
     MEMSET = 2
     EXTERNAL_CORRELATION = 39
+    DRIVER = 4
+    RUNTIME = 5
 
 
 class Cupti(ModuleType):
@@ -68,7 +70,10 @@ class Cupti(ModuleType):
     def launch(self, kind: Kind, started: int, ended: int, **fields: Any) -> None:
         """Record work on the device, by times of the host."""
         self.calls += 1
-        if self.ids:
+        call = [kind for kind in (Kind.DRIVER, Kind.RUNTIME) if kind in self.enabled]
+        if call:
+            self.records.append(SimpleNamespace(kind=call[0], correlation_id=self.calls))
+        if self.ids and call and Kind.EXTERNAL_CORRELATION in self.enabled:
             self.records.append(
                 SimpleNamespace(
                     kind=Kind.EXTERNAL_CORRELATION, correlation_id=self.calls, external_id=self.ids[-1]

@@ -1,8 +1,9 @@
 """CuptiActivity: the kernels and copies of a run, from CUPTI, where its package (``cupti-python``) is installed.
 
 CUPTI records every kernel and every copy with its times. Which compute launched one is known because each compute
-pushes an id of its own (an external correlation id) for as long as it runs. CUPTI has its own clock; both clocks
-are read at the same moment, again every few seconds.
+pushes an id of its own (an external correlation id) for as long as it runs. CUPTI connects such an id only with
+records of API calls, which are therefore collected too, and thrown away. CUPTI has its own clock; both clocks are
+read at the same moment, again every few seconds.
 
 One tool at a time can use CUPTI in a process. If another one does, or if the driver refuses, there are no kernels
 in the trace, and the trace says why.
@@ -79,7 +80,14 @@ class CuptiActivity:
         kind = cupti.ActivityKind
         try:
             cupti.activity_register_callbacks(_request, self._deliver)
-            for name in ("CONCURRENT_KERNEL", "MEMCPY", "MEMSET", "EXTERNAL_CORRELATION"):
+            for name in (
+                "DRIVER",
+                "RUNTIME",
+                "EXTERNAL_CORRELATION",
+                "CONCURRENT_KERNEL",
+                "MEMCPY",
+                "MEMSET",
+            ):
                 cupti.activity_enable(getattr(kind, name))
                 self._kinds.append(getattr(kind, name))
             self._align()
@@ -170,6 +178,9 @@ class CuptiActivity:
         return activity
 
     def _deliver(self, records: list[Any]) -> None:
+        kinds = self._cupti.ActivityKind
+        calls = (kinds.DRIVER, kinds.RUNTIME)
+        records = [record for record in records if record.kind not in calls]
         with self._lock:
             self._delivered.extend(records)
             if len(self._delivered) > _MOST:
