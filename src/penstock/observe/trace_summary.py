@@ -393,6 +393,8 @@ def _table(path: PathSummary) -> list[str]:
     lines = [f"{path.name}: {count}, p50 {_ms(path.p50)}, p99 {_ms(path.p99)}"]
     rows = [("", "median", "p99", "more")]
     for part in path.parts:
+        if max(part.median, part.late) < _SHOWN:
+            continue
         where = f", {part.slice}" if part.slice else ""
         rows.append((part.name + where, _ms(part.median), _ms(part.late), _ms(part.more)))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
@@ -414,4 +416,5 @@ def _ms(value: float) -> str:
 
 
 _MUCH = 1.05
+_SHOWN = 0.005  # milliseconds that are shown as more than 0.00
 _NOTABLE = 0.25  # a share of the time that is worth a word
