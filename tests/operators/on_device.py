@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock import Application, CountCondition, Operator
+from penstock.operators import InferenceOp
 from penstock.resources import CudaStreamPool
 from penstock.tensor.copies import read_on_host, upload
 from tests.harness import App, run
@@ -65,4 +66,26 @@ def run_on_device(case: Case, frames: list[Array] | None = None, **settings: Any
         app.add_flow(operator, app.sink)  # type: ignore[attr-defined]
 
     app: Any = run(compose, **settings)
+    return app.sink
+
+
+def run_model_on_device(path: str, batch: Array) -> Sink:
+    """Run an InferenceOp with one model, x to y, on a batch in device memory; return the sink behind it."""
+
+    def compose(app: App) -> None:
+        pool = CudaStreamPool(app, stream_flags=1)
+        operator = InferenceOp(
+            app,
+            name="operator",
+            cuda_stream_pool=pool,
+            backend="onnxrt",
+            model_path_map={"m": path},
+            pre_processor_map={"m": ["x"]},
+            inference_map={"m": ["y"]},
+        )
+        app.sink = Sink(app, pool, name="sink")  # type: ignore[attr-defined]
+        app.add_flow(DeviceSource(app, [batch], pool, entry="x"), operator, {("out", "receivers")})
+        app.add_flow(operator, app.sink)  # type: ignore[attr-defined]
+
+    app: Any = run(compose)
     return app.sink

@@ -77,8 +77,8 @@ class StreamTimer:
         managed.wait = self.wait
 
     def begin_compute(self, now: int) -> None:
-        """Begin to time a compute, unless others were timed just before."""
-        if now < self._next:
+        """Begin to time a compute, unless others were timed just before or events are short."""
+        if now < self._next or len(self._events) < _FEW:
             return
         self._next = max(self._next, now - _BURST) + _INTERVAL
         self.is_timing = True
@@ -174,7 +174,9 @@ class DeviceTime:
         self.error = 0
         self._reference: Any = None
         self._reference_at = 0
-        self.events: deque[Any] = deque(self.create_event() for _ in range(_SPARE))
+        self.events: deque[Any] = deque()
+        self._created = 0
+        self.add_events()
         with gpu.on_device(device_id):
             self._stream = gpu.Device(device_id).create_stream()
         self.synchronize()
@@ -183,6 +185,12 @@ class DeviceTime:
         """Create a timed event."""
         with gpu.on_device(self.device_id):
             return gpu.Device(self.device_id).create_event(gpu.EventOptions(timing_enabled=True))
+
+    def add_events(self) -> None:
+        """Create more events if few are free: here, not in a compute, where it would take its time."""
+        while len(self.events) < _SPARE and self._created < _MOST:
+            self.events.extend(self.create_event() for _ in range(_SPARE))
+            self._created += _SPARE
 
     def synchronize(self) -> None:
         """Make a new reference: read both clocks at the same moment."""
@@ -206,7 +214,8 @@ class DeviceTime:
         return at, at + round((ended - began) * 1e6)
 
     def refresh(self) -> None:
-        """Make a new reference if the last one is old."""
+        """Create events if few are free, and make a new reference if the last one is old."""
+        self.add_events()
         if self._now() - self._reference_at > _REFRESH:
             self.synchronize()
 
@@ -228,11 +237,14 @@ class SimulatedTime(DeviceTime):
         return began.reached_at, ended.reached_at
 
     def refresh(self) -> None:
-        """Do nothing: it is one clock."""
+        """Create events if few are free."""
+        self.add_events()
 
 
 _INTERVAL = 500_000  # nanoseconds between two computes that are timed, in the long run
 _BURST = 20_000_000  # but in so many nanoseconds, as many as there would be room for
-_SPARE = 64  # events created in advance
+_SPARE = 256  # events that are created at once, when fewer are free
+_MOST = 16_384  # events in all
+_FEW = 16  # free events with which no compute begins to be timed
 _TRIES = 8
 _REFRESH = 2_000_000_000  # nanoseconds: 24 bits resolve 2 s to 0.1 µs

@@ -89,10 +89,10 @@ class NodeLog:
         """The length of what was not read yet."""
         return len(self._recorder.log)
 
-    def read(self) -> None:
-        """Read the log as far as it has been written."""
+    def read(self, most: int) -> None:
+        """Read the log as far as it has been written, but at most this many ints of it."""
         log = self._recorder.log
-        count = len(log)
+        count = min(len(log), most)
         if not count:
             return
         entries = np.fromiter(log[:count], np.int64, count).reshape(-1, 3)
