@@ -273,7 +273,7 @@ def path_with(**arguments: Any) -> dict[str, Any]:
         (lines(HEADER, {**HEADER, "ts": True}), "line 3: an event has numbers"),
         (b"[\n" + json.dumps(HEADER).encode() + b',\n{"ph":"X","ts":NaN},\n]\n', "line 3: .*NaN"),
         (
-            b"[\n" + json.dumps(HEADER).encode() + b',\n{"ph":"C","name":"","ts":1e999,"pid":1,"tid":1},\n',
+            b"[\n" + json.dumps(HEADER).encode() + b',\n{"ph":"i","name":"","ts":1e999,"pid":1,"tid":1},\n',
             "line 3",
         ),
         (b"[\n" + json.dumps(HEADER).encode() + b',\n{"ts":' + b"9" * 5000 + b"},\n", "line 3"),

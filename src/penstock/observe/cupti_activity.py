@@ -76,6 +76,9 @@ class CuptiActivity:
         except ImportError:
             self.state = "not shown: the package cupti-python is not installed"
             return False
+        except Exception as error:  # it is installed, and cannot find the library
+            self.state = f"not shown: cupti-python cannot be imported: {error}"
+            return False
         self._cupti = cupti
         kind = cupti.ActivityKind
         try:

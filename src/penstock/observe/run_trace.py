@@ -144,10 +144,8 @@ class RunTrace:
         """Write the computes of a round in the order in which they began."""
         # Of those that began at the same time, the shorter one came first: another one follows it.
         self._computed.sort(key=itemgetter(0, 1))
-        for _, _, text in self._computed:
-            self._file.add(text)
-        for text in self._worked:
-            self._file.add(text)
+        self._file.extend([text for _, _, text in self._computed])
+        self._file.extend(self._worked)
         self._computed.clear()
         self._worked.clear()
 
@@ -285,12 +283,11 @@ class RunTrace:
         self._add_counter(IN_FLIGHT, batch.operator.name, level.tell(ended))
 
     def _add_counter(self, group: int, name: str, values: list[tuple[int, int]]) -> None:
-        text = json_text(name)
-        for time, value in values:
-            self._file.add(
-                f'{{"ph":"C","name":{text},"pid":{group},"tid":{group},"ts":{micros(time - self._zero)},'
-                f'"args":{{"messages":{value}}}}}'
-            )
+        begin = f'{{"ph":"C","name":{json_text(name)},"pid":{group},"tid":{group},"ts":'
+        zero = self._zero
+        self._file.extend(
+            [f'{begin}{(time - zero) / 1000!r},"args":{{"messages":{value}}}}}' for time, value in values]
+        )
 
     def _add_queues(self, is_last: bool = False) -> None:
         for queue, history in self._histories.items():

@@ -48,6 +48,13 @@ class TraceFile:
         if self._length > _WAITING:
             self.write()
 
+    def extend(self, events: list[str]) -> None:
+        """Add several events."""
+        self._waiting += events
+        self._length += sum(map(len, events))
+        if self._length > _WAITING:
+            self.write()
+
     def write(self) -> None:
         """Write the events that wait."""
         if not self._waiting:
@@ -94,7 +101,5 @@ def json_text(value: Any) -> str:
 
 
 def micros(nanoseconds: int) -> str:
-    """Return nanoseconds as microseconds, exactly."""
-    sign = "-" if nanoseconds < 0 else ""
-    whole, rest = divmod(abs(nanoseconds), 1000)
-    return f"{sign}{whole}.{rest:03d}"
+    """Return nanoseconds as microseconds, exactly: a float has digits enough for a hundred days."""
+    return repr(nanoseconds / 1000)

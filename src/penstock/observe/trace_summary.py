@@ -146,7 +146,7 @@ def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
     used: dict[str, int] = {}
     dropped: dict[str, int] = defaultdict(int)
     last = 0.0
-    for event in reader.events():
+    for event in reader.events(without="sfeC"):
         kind, name, arguments = event["ph"], event["name"], event["args"]
         if kind == "b" and event.get("cat") == "path":
             if name not in samples:
@@ -316,7 +316,7 @@ def _company(reader: TraceReader, questions: list[_Question]) -> dict[str, dict[
     asked = [question for question in questions if len(question.began)]
     if not asked:
         return answers
-    for event in reader.events():
+    for event in reader.events(without="sfeCbiM"):
         if event["ph"] != "X" or event.get("cat") not in ("compute", "gpu"):
             continue
         began, ended = event["ts"], event["ts"] + event["dur"]
