@@ -8,17 +8,26 @@ import sys
 
 __all__ = ["add_arguments", "main"]
 
+DESCRIPTION = """\
+Read a trace file. The summary compares, for each path, the messages around the p99 with
+those around the median, and names the part of their time that grows.
+"""
+EPILOG = """\
+examples:
+  penstock run app.py --trace out.json
+  penstock trace summary out.json
+  penstock trace summary --json out.json.gz
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command to a parser."""
+    """Add the arguments of the command."""
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     summary = actions.add_parser(
-        "summary",
-        help="show where the p99 of each path goes",
-        description="Read a trace file and show, for each path, where the messages around the p99 spend the time "
-        "that those around the median do not.",
+        "summary", help="show where the p99 of each path goes", description=DESCRIPTION
     )
-    summary.add_argument("file", help="the trace, as written with PENSTOCK_TRACE=out.json")
+    summary.add_argument("file", help="the trace, compressed or not")
     summary.add_argument("--json", action="store_true", help="print JSON")
 
 

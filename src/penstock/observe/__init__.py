@@ -155,7 +155,19 @@ def _expect(fragment: Fragment, path: str, on_miss: Any, bounds: dict[str, Any])
     return goal
 
 
+def _latency(fragment: Fragment) -> float | None:
+    """Return the mean latency of the slowest path so far, if the run is tracked."""
+    from penstock.observe.statistics import StatisticsWatcher
+
+    watchers = getattr(getattr(fragment._engine, "observer", None), "watchers", ())
+    tracked = next((watcher for watcher in watchers if isinstance(watcher, StatisticsWatcher)), None)
+    if tracked is None:
+        return None
+    return max((path.latency.mean / 1e9 for path in tracked.snapshot().paths), default=None)
+
+
 registry.observe = _observe
+registry.latency = _latency
 registry.track = _track
 registry.tracker_of = _tracker_of
 registry.expect = _expect

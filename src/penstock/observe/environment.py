@@ -21,6 +21,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.core.booleans import flag
+
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
     from penstock.observe.watchers import Watcher
@@ -76,6 +78,14 @@ def _statistics_target() -> str | None:
     return None
 
 
+def _flag(variable: str) -> bool:
+    text = os.environ.get(variable, "")
+    try:
+        return bool(text.strip()) and flag(text)
+    except ValueError as error:
+        raise ValueError(f"{variable}={text}: {error}") from None
+
+
 def _report_to(target: str) -> Watcher:
     from penstock.observe.statistics import StatisticsWatcher
 
@@ -118,13 +128,3 @@ def _trace_to(filename: str) -> Watcher:
     # A program may run several applications, even at the same time.
     path = numbered(Path(filename), next(_traces))
     return TraceWriter(path, metadata=_flag("PENSTOCK_TRACE_METADATA"))
-
-
-def _flag(name: str) -> bool:
-    """Return whether a variable is set to something that means yes."""
-    given = os.environ.get(name, "").strip().lower()
-    if given in ("1", "true", "on", "yes"):
-        return True
-    if given in ("", "0", "false", "off", "no"):
-        return False
-    raise ValueError(f"{name} must be 1 or 0, not {given!r}")
