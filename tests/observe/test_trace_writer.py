@@ -14,8 +14,20 @@ from penstock.core import IOSpec
 from penstock.gpu import sim
 from penstock.observe import TraceWriter, Watcher, recent_rows, watch
 from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, RealtimeClock
-from penstock.schedulers import GreedyScheduler
-from tests.harness import App, Consumer, Doubler, MakeScheduler, Producer, Step, run, sink, source, through
+from penstock.schedulers import EventBasedScheduler, GreedyScheduler
+from tests.harness import (
+    App,
+    Consumer,
+    Doubler,
+    MakeScheduler,
+    Producer,
+    Step,
+    run,
+    sink,
+    source,
+    switching_often,
+    through,
+)
 from tests.observe.traces import load, traced
 
 LAUNCH = 7.5  # microseconds until an idle simulated H200 begins with a kernel
@@ -322,3 +334,41 @@ def test_the_header_is_there_before_the_first_round(tmp_path: Path) -> None:
 def test_nothing_is_written_without_a_watcher(tmp_path: Path) -> None:
     run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("policy", [IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT])
+def test_workers_that_share_a_queue_leave_exact_counts(policy: Any, tmp_path: Path) -> None:
+    """In real time, with four threads: every message has its arrow, or was dropped."""
+
+    def compose(app: Any) -> None:
+        port = ("in", {"size": 1, "policy": policy})
+        join = Step(app, inputs=[port], body=lambda self, i, o: i.receive("in"), name="join")
+        for number in range(3):
+            first = source(app, range(200), name=f"source{number}")
+            app.add_flow(first, join, {("out", "in")})
+            app.add_flow(first, sink(app, [], name=f"sink{number}"))
+
+    def four_threads(app: Any) -> Any:
+        return EventBasedScheduler(app, worker_thread_number=4, clock=RealtimeClock(app))
+
+    with switching_often():
+        trace = traced(compose, tmp_path / "out.json", four_threads)
+    dropped = trace.of("M", name="end")[0]["args"]["dropped"].get("join.in", 0)
+    received = len(trace.of("X", name="join"))
+    assert len(trace.of("i", name="dropped: join.in")) == dropped
+    assert len(trace.arrows) == 600 + received
+    levels = trace.levels("join.in")
+    assert levels == sorted(levels, key=lambda level: level[0])
+    assert levels[-1][1] == 600 - received - dropped
+
+
+def test_a_message_that_nobody_receives_waits_until_the_end(tmp_path: Path) -> None:
+    """The scheduler ends the run: its consumer never computes."""
+
+    def compose(app: Any) -> None:
+        never = CountCondition(app, 0)
+        app.add_flow(source(app, [1]), sink(app, [], never))
+
+    trace = traced(compose, tmp_path / "out.json")
+    assert trace.levels("sink.in") == [(0, 1)]
+    assert trace.arrows == []

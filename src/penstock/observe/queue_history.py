@@ -85,6 +85,20 @@ class QueueHistory:
         self.dropped += count
         return self._depth.tell(horizon), drops
 
+    def _lost_at_the_end(self) -> set[int]:
+        """Return the places of messages that were dropped after the last one was received; the others wait."""
+        known = self.dropped + len(self._drops)
+        left = []
+        for place, (_, output, number) in enumerate(self._waiting):
+            if (output, number) in self._received:
+                continue
+            if number < self._newest[output]:
+                known += 1
+            else:
+                left.append(place)
+        count = min(max(self.queue.dropped - known, 0), len(left))
+        return set(left[:count] if self._pops else left[len(left) - count :])
+
     def _settle(self, is_last: bool, horizon: int) -> None:
         """Find out which of the oldest messages were received and which were dropped."""
         if len(self.queue.outputs) > 1:
@@ -92,6 +106,7 @@ class QueueHistory:
             self._waiting = deque(sorted(self._waiting))
         waiting, limit = self._waiting, self.queue.limit
         emitted_at = [message[0] for message in waiting]
+        lost = self._lost_at_the_end() if is_last else set()
         settled = 0
         entered, left = [], []
         for place, (emitted, output, number) in enumerate(waiting):
@@ -100,11 +115,7 @@ class QueueHistory:
             received = self._received.pop((output, number), None)
             if received is not None:
                 left.append(received)
-            elif (
-                number < self._newest[output]
-                or (is_last and place < len(waiting) - limit)
-                or len(waiting) - place > _MOST + limit
-            ):
+            elif number < self._newest[output] or place in lost or len(waiting) - place > _MOST + limit:
                 dropped = emitted
                 if self._pops and place + limit < len(waiting):
                     dropped = emitted_at[place + limit]
