@@ -117,6 +117,21 @@ def test_a_stream_that_is_busy_with_earlier_frames_is_a_wait_for_the_device(
     ]
 
 
+def test_a_source_whose_stream_is_busy_waits_for_the_device_too(machine: sim.Machine, tmp_path: Path) -> None:
+    class Slow(Producer):
+        seconds = 5e-3
+
+    def compose(app: Any) -> None:
+        period = PeriodicCondition(app, 2e-3)
+        app.add_flow(Slow(app, CountCondition(app, 2), period, name="slow"), Consumer(app, name="consumer"))
+
+    paths = traced(compose, tmp_path / "out.json").of("b", cat="path")
+    assert [path["args"]["parts_us"] for path in paths] == [
+        {"gpu slow": 5000 + LAUNCH, "gpu consumer": 1000},
+        {"device slow": 3000 + LAUNCH, "gpu slow": 5000, "gpu consumer": 1000},
+    ]
+
+
 def test_messages_in_use_are_those_that_the_device_still_works_on(
     machine: sim.Machine, tmp_path: Path
 ) -> None:
@@ -151,6 +166,23 @@ def test_a_branch_and_a_join_have_an_arrow_for_each_message(tmp_path: Path) -> N
     ways = [("source", "left"), ("source", "right"), ("left", "join"), ("right", "join")]
     assert arrows == {(begin, number, end, number) for begin, end in ways for number in range(4)}
     assert len(trace.arrows) == 16
+
+
+def test_a_compute_of_no_time_comes_before_a_longer_one_at_the_same_time(tmp_path: Path) -> None:
+    """In simulated time; a viewer would show it inside of the longer one, and bind arrows wrongly."""
+
+    def compose(app: Any) -> None:
+        def encode(self: Step, i: Any, o: Any) -> None:
+            i.receive("in")
+            app.scheduler().clock.sleep_for(1e-3)
+
+        first = source(app, range(3), PeriodicCondition(app, 5e-3))
+        app.add_flow(first, Step(app, inputs=["in"], body=encode, name="encode"))
+        app.add_flow(first, sink(app, [], name="display"))
+
+    trace = traced(compose, tmp_path / "out.json")
+    assert [event["ts"] for event in trace.of("X", name="encode")] == [0, 5000, 10_000]
+    assert [event["ts"] for event in trace.of("X", name="display")] == [0, 5000, 10_000]
 
 
 def test_workers_have_a_track_each(scheduler: MakeScheduler, tmp_path: Path) -> None:
