@@ -194,9 +194,13 @@ class DeviceTime:
 
     def add_events(self) -> None:
         """Create more events if few are free: here, not in a compute, where it would take its time."""
-        while len(self.events) < _SPARE and self._created < _MOST:
-            self.events.extend(self.create_event() for _ in range(_SPARE))
-            self._created += _SPARE
+        if len(self.events) >= _SPARE or self._created >= _MOST:
+            return
+        options = gpu.EventOptions(timing_enabled=True)
+        with gpu.on_device(self.device_id):
+            create = gpu.Device(self.device_id).create_event
+            self.events.extend([create(options) for _ in range(_SPARE)])
+        self._created += _SPARE
 
     def synchronize(self) -> None:
         """Make a new reference: read both clocks at the same moment."""
@@ -252,7 +256,7 @@ class SimulatedTime(DeviceTime):
         self.add_events()
 
 
-_INTERVAL = 500_000  # nanoseconds between two computes that are timed, in the long run
+_INTERVAL = 1_000_000  # nanoseconds between two computes that are timed, in the long run
 _BURST = 20_000_000  # but in so many nanoseconds, as many as there would be room for
 _SPARE = 256  # events that are created at once, when fewer are free
 _MOST = 16_384  # events in all

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Resolver"]
 
 _PERIOD = 0.1  # seconds between two rounds, or more,
-_PART = 0.05  # so that they take at most this part of the time
-_AT_ONCE = 18_000  # ints of a log that are read in a round: some 2000 computes
+_PART = 0.02  # so that they take at most this part of the time
+_AT_ONCE = 6_000  # ints of a log that are read in a round: some 700 computes
 _MOST = 4_000_000  # ints in a log from which on all are read
 _log = logging.getLogger("penstock.observe")
 
