@@ -15,7 +15,7 @@ from penstock.observe import cupti_activity
 from penstock.observe.cupti_activity import CuptiActivity
 from penstock.resources import RealtimeClock
 from penstock.schedulers import GreedyScheduler
-from tests.harness import MakeScheduler, Step, source
+from tests.harness import Step, source
 from tests.observe.traces import traced
 
 BEHIND = 1_000_000_000  # nanoseconds that CUPTI's clock is behind the host's
@@ -171,10 +171,21 @@ def test_a_refusal_is_told_in_the_trace(
     assert "MULTIPLE_SUBSCRIBERS" in caplog.text
 
 
-@pytest.mark.parametrize("scheduler", [real_time])
 def test_without_the_package_there_are_none(
-    cupti: Cupti, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
+    cupti: Cupti, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cupti.cupti", None)
-    trace = traced(lambda app: app.add_operator(source(app, [1])), tmp_path / "out.json", scheduler)
+    trace = traced(lambda app: app.add_operator(source(app, [1])), tmp_path / "out.json", real_time)
     assert trace.header["kernels"] == "not shown: the package cupti-python is not installed"
+
+
+def test_a_package_that_cannot_be_imported_is_told_apart(
+    cupti: Cupti, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'elftools'", name="elftools")
+
+    monkeypatch.setattr(cupti_activity, "import_module", fail)
+    activity = CuptiActivity()
+    assert not activity.start()
+    assert activity.state == "not shown: cupti-python cannot be imported: No module named 'elftools'"

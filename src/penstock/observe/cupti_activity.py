@@ -73,10 +73,11 @@ class CuptiActivity:
             return False
         try:
             cupti = import_module("cupti.cupti")
-        except ImportError:
-            self.state = "not shown: the package cupti-python is not installed"
-            return False
-        except Exception as error:  # it is installed, and cannot find the library
+        except Exception as error:
+            if isinstance(error, ModuleNotFoundError) and error.name in ("cupti", "cupti.cupti"):
+                self.state = "not shown: the package cupti-python is not installed"
+                return False
+            # It is installed, and misses a library or a package.
             self.state = f"not shown: cupti-python cannot be imported: {error}"
             return False
         self._cupti = cupti
