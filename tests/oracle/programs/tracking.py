@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -160,7 +161,7 @@ def log_file(sdk: SimpleNamespace, log: list, compose: Any) -> None:
         file = Path(folder) / "flow.log"
         with sdk.Tracker(app, filename=str(file), num_buffered_messages=2):
             app.run()
-        text = re.sub(r"\d{9,}", "T", file.read_text())
+        text = re.sub(r"\d+(?=[,)])", "T", file.read_text())
         # The order of ways within a group says nothing: the SDK's depends on the operators' hashes.
         log.append([text[-2:], [sorted(group.split("\n")) for group in text.split("\n\n")]])
 
@@ -195,8 +196,9 @@ def what_a_tracker_prints(sdk: SimpleNamespace, log: list) -> None:
             kept = os.dup(1)
             os.dup2(file.fileno(), 1)
             try:
-                tracker.print()
-                sys.stdout.flush()
+                with redirect_stdout(file):
+                    tracker.print()
+                file.flush()
             finally:
                 os.dup2(kept, 1)
                 os.close(kept)
