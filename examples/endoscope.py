@@ -134,9 +134,9 @@ class Endoscope(Application):
 
     def compose(self) -> None:
         settings, measured = self.settings, gpu.backend() == "cuda"
-        # One thread makes a simulated run the same every time. On a GPU the control loop has a thread of its own,
-        # so that no operator delays it. One thread is enough for the others, which only submit work; with more,
-        # the interpreter's lock would delay the control loop.
+        # One thread makes a simulated run the same every time. On a GPU the control loop has its own thread, so
+        # that no operator delays it. One thread is enough for the others, which only submit work; with more, the
+        # interpreter's lock would delay the control loop.
         if measured:
             self.scheduler(EventBasedScheduler(self, worker_thread_number=1))
         else:

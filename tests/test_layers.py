@@ -33,7 +33,7 @@ LAYERS = {
     },
     "observe": {"lazy", "gpu", "core", "_runtime"},
     "testing": {"gpu", "core", "_runtime", "schedulers", "resources"},
-    "cli": {"version", "gpu", "core", "_runtime", "conditions", "schedulers", "resources"},
+    "cli": {"version", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
     "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
 }
 

@@ -22,6 +22,7 @@ MODULES = {
     "testing": "penstock.testing",
     "video": "penstock.video",
     "viewer": "penstock.viewer",
+    "observe": "penstock.observe",
 }
 # Shown on the page of another module, which the page says.
 ELSEWHERE = {

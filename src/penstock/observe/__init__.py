@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from penstock.observe.data_flow_tracker import DataFlowMetric, DataFlowTracker, Tracker
     from penstock.observe.distribution import Summary
     from penstock.observe.goals import Goal, Miss
+    from penstock.observe.nvtx_ranges import NvtxRanges
     from penstock.observe.records import (
         Arrivals,
         Computes,
+        Emissions,
         Flows,
         GpuWork,
         OperatorInfo,
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
         StreamInfo,
     )
     from penstock.observe.statistics import OperatorStatistics, PathStatistics, QueueStatistics, Statistics
+    from penstock.observe.trace_reader import TraceError
+    from penstock.observe.trace_summary import PathSummary, TraceSummary, summarize_trace
+    from penstock.observe.trace_writer import TraceWriter
     from penstock.observe.watchers import Watcher
 
 __all__ = [
@@ -39,24 +44,31 @@ __all__ = [
     "Computes",
     "DataFlowMetric",
     "DataFlowTracker",
+    "Emissions",
     "Flows",
     "Goal",
     "GpuWork",
     "Miss",
+    "NvtxRanges",
     "OperatorInfo",
     "OperatorStatistics",
     "OutputInfo",
     "Part",
     "Path",
     "PathStatistics",
+    "PathSummary",
     "QueueInfo",
     "QueueStatistics",
     "RunInfo",
     "Statistics",
     "StreamInfo",
     "Summary",
+    "TraceError",
+    "TraceSummary",
+    "TraceWriter",
     "Tracker",
     "Watcher",
+    "summarize_trace",
     "watch",
 ]
 
@@ -66,24 +78,31 @@ _MODULES = {
     "Computes": "records",
     "DataFlowMetric": "data_flow_tracker",
     "DataFlowTracker": "data_flow_tracker",
+    "Emissions": "records",
     "Flows": "records",
     "Goal": "goals",
     "GpuWork": "records",
     "Miss": "goals",
+    "NvtxRanges": "nvtx_ranges",
     "OperatorInfo": "records",
     "OperatorStatistics": "statistics",
     "OutputInfo": "records",
     "Part": "breakdown",
     "Path": "records",
     "PathStatistics": "statistics",
+    "PathSummary": "trace_summary",
     "QueueInfo": "records",
     "QueueStatistics": "statistics",
     "RunInfo": "records",
     "Statistics": "statistics",
     "StreamInfo": "records",
     "Summary": "distribution",
+    "TraceError": "trace_reader",
+    "TraceSummary": "trace_summary",
+    "TraceWriter": "trace_writer",
     "Tracker": "data_flow_tracker",
     "Watcher": "watchers",
+    "summarize_trace": "trace_summary",
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
