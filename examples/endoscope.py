@@ -73,7 +73,7 @@ LAYERS = [
     {"name": "picture", "type": "color", "priority": 0},
     {"name": "out_tensor", "type": "color_lut", "opacity": 0.7, "priority": 1},
 ]
-COLORS = [[0, 0, 0, 0], [0.0, 1.0, 0.6, 1.0]]  # nothing over the background, green over a disc
+COLORS = [[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.6, 1.0]]  # nothing over the background, green over a disc
 DISCS = 3
 ENOUGH = 0.8  # the part that mask and truth must have in common, of what either covers
 CONTROL_SMS = 8
@@ -210,8 +210,8 @@ class Endoscope(Application):
             name="viewer",
         )
         self.last = Last(self, streams, name="last")
-        for operator in (self.viewer, self.last):  # both of their inputs carry the number of the frame
-            operator.metadata_policy = MetadataPolicy.UPDATE
+        for joins in (self.viewer, self.last):  # both of their inputs carry the number of the frame
+            joins.metadata_policy = MetadataPolicy.UPDATE
         self.add_flow(self.camera, demosaic, {("output", "receiver")})
         self.add_flow(demosaic, self.denoise, {("transmitter", "in")})
         self.add_flow(self.denoise, convert, {("out", "source_video")})
@@ -277,7 +277,7 @@ class Denoise(Operator):
         )
         config = gpu.LaunchConfig(grid=-(-width // TILE) * -(-height // TILE), block=TILE * TILE)
         begin, end = stream.device.create_event(self.timed), stream.device.create_event(self.timed)
-        sizes = (np.int32(value) for value in (rows, columns, radius, self.settings.radius))
+        sizes: list[Any] = [np.int32(value) for value in (rows, columns, radius, self.settings.radius)]
         stream.record(begin)
         gpu.launch(stream, config, self.kernel, pointer(out), pointer(image), *sizes)
         stream.record(end)
@@ -532,7 +532,7 @@ def choose_network(folder: Path, which: str = "auto") -> Network:
 
 
 def _onnx_has_cuda() -> bool:
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
 
     return "CUDAExecutionProvider" in onnxruntime.get_available_providers()
 
