@@ -71,6 +71,9 @@ class Registry:
     expect: Callable[..., Any]
     """Set a goal for a path of a fragment: its path, what to call at a miss, and its bounds."""
 
+    check_data_logger: Callable[[Fragment, Any], None]
+    """Raise if an object is not a data logger."""
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, role: str) -> Any:

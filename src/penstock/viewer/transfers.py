@@ -18,7 +18,7 @@ import numpy as np
 from penstock import gpu
 from penstock.tensor import Tensor
 
-__all__ = ["HostMemory", "copy_to_device"]
+__all__ = ["HostMemory", "copy_bytes", "copy_to_device"]
 
 _SIMULATED_BANDWIDTH = 50e9  # bytes a second
 
@@ -40,7 +40,7 @@ class HostMemory:
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """Return an array in pinned memory."""
         size = int(np.prod(shape)) * dtype.itemsize
-        return self._block(size)[:size].view(dtype).reshape(shape)
+        return self.block(size)[:size].view(dtype).reshape(shape)
 
     def copy(self, tensor: Tensor, stream: gpu.StreamHandle) -> np.ndarray:
         """Copy a tensor on a stream; the array may be read, or let go, when the stream has passed this point."""
@@ -49,11 +49,11 @@ class HostMemory:
             return np.empty(tensor.shape, tensor.dtype)
         before = -sum(step for step in steps if step < 0)
         size = before + sum(step for step in steps if step > 0) + tensor.itemsize
-        block = self._block(size)
-        _copy(int(block.ctypes.data), tensor.data - before, size, stream)
+        block = self.block(size)
+        copy_bytes(int(block.ctypes.data), tensor.data - before, size, stream)
         return np.ndarray(tensor.shape, tensor.dtype, block, before, tensor.strides)
 
-    def _block(self, size: int) -> np.ndarray:
+    def block(self, size: int) -> np.ndarray:
         """Return bytes of pinned memory, which come back when the last view of them is gone."""
         with self._lock:
             fitting = [buffer for buffer in self._unused if size <= buffer.size <= 2 * size]
@@ -94,11 +94,12 @@ def copy_to_device(tensor: Tensor, source: np.ndarray, stream: gpu.StreamHandle)
     """
     if not tensor.is_contiguous():
         raise ValueError(f"a buffer to be filled must be contiguous, and {tensor!r} is not")
-    _copy(tensor.data, int(source.ctypes.data), source.nbytes, stream)
+    copy_bytes(tensor.data, int(source.ctypes.data), source.nbytes, stream)
     gpu.when_done(stream, lambda error: _let_go(source))
 
 
-def _copy(target: int, source: int, size: int, stream: gpu.StreamHandle) -> None:
+def copy_bytes(target: int, source: int, size: int, stream: gpu.StreamHandle) -> None:
+    """Copy bytes between addresses of a device or pinned memory, on a stream."""
     if stream.is_simulated:
         from penstock.gpu import sim
 
