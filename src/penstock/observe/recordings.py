@@ -10,8 +10,8 @@ record is a head of 13 bytes and a body. All integers are little-endian.
 | 1 byte | the kind: ``H`` header, ``T`` times, ``M`` message, ``E`` end |
 
 The first record is the header: JSON with the application, the recorded ports, and the flows that begin at recorded
-outputs. The second has two integers of 8 bytes: the beginning of the run on its time line, and what to add to a time
-for the time since the epoch. The body of a message is:
+outputs. The second has two integers of 8 bytes: the beginning of the run on its time line, and what to add to a
+time for the time since the epoch. The body of a message is:
 
 | body | |
 | --- | --- |
