@@ -49,7 +49,7 @@ class Collections:
     def _note(self, phase: str, _: dict[str, int]) -> None:
         if phase == "start":
             self._began = time.perf_counter()
-        elif gc.get_freeze_count() or gpu.backend() != "cuda":
+        elif not gc.isenabled() or gpu.backend() != "cuda":
             self.pauses.append(1e3 * (time.perf_counter() - self._began))
 
 

@@ -22,6 +22,7 @@ from penstock import gpu
 from penstock.gpu import StreamHandle
 from penstock.operators import BayerDemosaicOp, FormatConverterOp, SegmentationPostprocessorOp
 from penstock.operators.arrays import Workplace
+from penstock.resources import UnboundedAllocator
 from penstock.testing import run_operator
 
 ROWS, COLUMNS = 1080, 1920
@@ -165,7 +166,7 @@ def gpu_ms(row: Row) -> float:
     device = gpu.Device(0)
     device.set_current()
     stream = StreamHandle(device.create_stream())
-    place = Workplace("benchmark", None, stream)
+    place = Workplace("benchmark", UnboundedAllocator(), stream)
     recorder.calls = [(place, *call[1:]) for call in recorder.calls]
     begin, end = (device.create_event(gpu.EventOptions(timing_enabled=True)) for _ in range(2))
     recorder.again()

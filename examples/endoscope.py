@@ -3,7 +3,7 @@
 The camera is simulated: discs that move over a still background, as a Bayer mosaic with noise. Each frame is
 demosaicked, freed of noise, resized and segmented by a small network that this program builds; the mask is drawn
 over the picture, and scored on the GPU against the truth, which the camera knows. Beside it a control loop computes
-a step every 2 ms, which must be done before the next one begins. The program runs twice: with all work on the same
+a step every 9 ms, which must be done before the next one begins. The program runs twice: with all work on the same
 SMs, and with the control loop on 8 SMs of its own.
 
 It runs on a GPU, or on a simulated H200 where there is none, and says which. Simulated figures are in virtual time.
@@ -105,7 +105,7 @@ class Settings:
     @property
     def radius(self) -> int:
         """The radius of the noise reduction: what is one speck at 4K is less than a pixel of a small frame."""
-        return min(max(round(self.height / 216), 1), MOST_RADIUS)
+        return min(max(round(self.height / 108), 1), MOST_RADIUS)
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,11 @@ class Endoscope(Application):
 
     def compose(self) -> None:
         settings, measured = self.settings, gpu.backend() == "cuda"
-        # One thread makes a simulated run the same every time. On a GPU, no operator delays the control loop.
+        # One thread makes a simulated run the same every time. On a GPU the control loop has a thread of its own, so
+        # that no operator delays it. One thread is enough for the others, which only submit work; with more, the
+        # interpreter's lock would delay the control loop.
         if measured:
-            self.scheduler(EventBasedScheduler(self, worker_thread_number=4))
+            self.scheduler(EventBasedScheduler(self, worker_thread_number=1))
         else:
             self.scheduler(GreedyScheduler(self))
         self.enable_metadata(True)  # the number of a frame travels with it
@@ -596,7 +598,7 @@ def measure(
 
 
 def warm_up(settings: Settings, network: Network) -> None:
-    """Compile the kernels and load the libraries, and keep the garbage collector from what is there by then."""
+    """Compile the kernels and load the libraries."""
     logging.disable(logging.WARNING)  # the camera of this run is late
     try:
         for name in CASES:
@@ -604,19 +606,19 @@ def warm_up(settings: Settings, network: Network) -> None:
     finally:
         logging.disable(logging.NOTSET)
     gc.collect()
-    gc.freeze()
 
 
 @contextmanager
 def steady() -> Iterator[None]:
-    """Let no thread keep the others waiting for long, as programs with deadlines do."""
+    """Let no thread and no garbage collection keep the others waiting, as programs with deadlines do."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
+    gc.disable()
     try:
         yield
     finally:
+        gc.enable()
         sys.setswitchinterval(before)
-        gc.unfreeze()
 
 
 def keep_address() -> None:

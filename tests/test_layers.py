@@ -26,14 +26,14 @@ LAYERS = {
     "resources": {"lazy", "gpu", "tensor", "core", "_runtime", "conditions"},
     "video": {"lazy"},
     "inference": {"gpu", "tensor", "core"},
-    "viewer": {"lazy", "gpu", "tensor"},
+    "viewer": {"lazy"},
     "operators": {
         *("lazy", "gpu", "tensor", "core", "_runtime", "conditions"),
         *("resources", "video", "inference", "viewer"),
     },
     "observe": {"lazy", "gpu", "tensor", "core", "_runtime", "resources", "viewer"},
     "testing": {"gpu", "core", "_runtime", "schedulers", "resources", "observe"},
-    "cli": {"version", "gpu", "_runtime", "observe"},
+    "cli": {"version", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
     "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
 }
 

@@ -12,7 +12,7 @@ from penstock import gpu
 TILE = 16  # of a block of the noise reduction, in pixels on each side
 MOST_RADIUS = 20
 SHADES = 64  # two colours that differ by this much, summed over the channels, are not mixed
-TAP_SECONDS = 0.3e-6  # that a block takes for each pixel of the window, with 8 blocks on an SM
+TAP_SECONDS = 0.225e-6  # that a block takes for each pixel of the window, with 8 blocks on an SM
 
 
 def _denoise(
@@ -140,7 +140,7 @@ extern "C" __global__ void score(
 
 CANDIDATES = 2048
 HORIZON = 32
-STEP = 2e-3  # seconds
+STEP = 9e-3  # seconds
 
 
 def _force(index: np.ndarray) -> np.ndarray:

@@ -405,7 +405,7 @@ def test_what_is_changed_after_it_was_emitted_is_recorded_as_it_was(tmp_path: Pa
             Step(app, CountCondition(app, 2), outputs=["out", "other"], body=body, name="source")
         )
 
-    record(compose, tmp_path / "a.rec")
+    record(compose, tmp_path / "a.rec", ["source"])
     recording = Recording(tmp_path / "a.rec")
     assert [one.data.tolist() for one in recording.messages("source.out")] == [[0, 0, 0], [1, 1, 1]]
     assert [one.data for one in recording.messages("source.other")] == [({"list": [1]},), ({"list": [1, 2]},)]

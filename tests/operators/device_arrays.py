@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock import as_tensor, gpu
+from penstock import gpu
 from penstock.core import Operator
+from penstock.gpu import sim
+from penstock.tensor.copies import simulated_memory
 from tests.harness import MS, launch
 
 
@@ -25,6 +27,9 @@ class DeviceArray:
             "strides": strides,
             "version": 3,
         }
+
+    def __simulated_memory__(self) -> np.ndarray:
+        return sim.host_view(self.buffer)
 
 
 def device_array(stream: Any, values: np.ndarray) -> DeviceArray:
@@ -56,23 +61,6 @@ class DeviceSource(Operator):
         self.number += 1
 
 
-class DeviceAllocator:
-    """Allocates tensors on the device and on the host, as the catalogue's allocators do."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[Any, ...]] = []
-
-    def allocate_tensor(
-        self, shape: Any, dtype: Any, storage_type: int, *, stream: Any = None, operator: str = ""
-    ) -> Any:
-        self.asked.append((tuple(shape), np.dtype(dtype), storage_type, operator))
-        if storage_type != 1:
-            return as_tensor(np.empty(shape, dtype))
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        buffer = gpu.Device(0).allocate(size, stream=stream.stream)
-        return as_tensor(DeviceArray(buffer, tuple(shape), np.dtype(dtype)), stream=stream)
-
-
 class DeviceReader(Operator):
     """Reads what it receives on its own stream, a millisecond later."""
 
@@ -83,14 +71,10 @@ class DeviceReader(Operator):
         self.seen: list[np.ndarray] = []
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        ((_, tensor),) = op_input.receive("in").items()
+        (tensor,) = op_input.receive("in").values()
         stream = op_input.receive_cuda_stream("in")
-        buffer = tensor.owner.buffer
-
-        def read(data: np.ndarray) -> None:
-            self.seen.append(data.view(tensor.dtype).reshape(tensor.shape).copy())
-
-        launch(stream, MS, read, buffer)
+        memory = simulated_memory(tensor)
+        launch(stream, MS, lambda: self.seen.append(memory.copy()))
 
 
-__all__ = ["DeviceAllocator", "DeviceArray", "DeviceReader", "DeviceSource", "device_array"]
+__all__ = ["DeviceArray", "DeviceReader", "DeviceSource", "device_array"]

@@ -1,4 +1,4 @@
-"""A camera and a reader of tensors on a simulated device, and an allocator that records what it is asked for."""
+"""A camera and a reader of tensors on a simulated device."""
 
 from __future__ import annotations
 
@@ -7,34 +7,22 @@ from typing import Any
 import numpy as np
 
 from penstock import CountCondition
-from penstock.inference.placement import DeviceMemory, simulated_view
+from penstock.resources import UnboundedAllocator
+from penstock.tensor.copies import simulated_memory
 from tests.harness import MS, Step, launch
 
 SHAPE = (4, 3)
 
 
-class Allocator(DeviceMemory):
-    """Device memory, with a record of what was allocated."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[Any, ...]] = []
-
-    def allocate_tensor(
-        self, shape: Any, dtype: Any, storage_type: int = 1, *, stream: Any = None, operator: str = ""
-    ) -> Any:
-        self.asked.append((shape, np.dtype(dtype).name, operator))
-        return super().allocate_tensor(shape, dtype, storage_type, stream=stream, operator=operator)
-
-
 def camera(app: Any, frames: int, name: str = "x") -> Step:
     """Return a source whose frames are written on its stream, a millisecond after they are sent."""
-    memory = DeviceMemory()
+    memory = UnboundedAllocator()
 
     def body(self: Any, i: Any, o: Any, context: Any) -> None:
         stream = context.allocate_cuda_stream("camera")
         o.set_cuda_stream(stream, "out")
         tensor = memory.allocate_tensor(SHAPE, np.float32, stream=stream)
-        view, number = simulated_view(tensor), self.ticks
+        view, number = simulated_memory(tensor), self.ticks
         launch(stream, MS, lambda: view.fill(number))
         o.emit({name: tensor}, "out")
 
@@ -47,7 +35,7 @@ def reader(app: Any, seen: list[dict[str, float]], hold: list[Any] | None = None
     def body(self: Any, i: Any, o: Any) -> None:
         message = i.receive("in")
         stream = i.receive_cuda_stream("in")
-        views = {name: simulated_view(tensor) for name, tensor in message.items()}
+        views = {name: simulated_memory(tensor) for name, tensor in message.items()}
         launch(stream, 3 * MS, lambda: seen.append({name: float(view[0, 0]) for name, view in views.items()}))
         if hold is not None:
             hold.append(message)

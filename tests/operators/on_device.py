@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from penstock import Application, CountCondition, Operator
-from penstock.operators.arrays import Workplace, read_on_host
+from penstock.operators import InferenceOp
 from penstock.resources import CudaStreamPool
+from penstock.tensor.copies import read_on_host, upload
 from tests.harness import App, run
 from tests.operators.cases import Array, Case
 
@@ -29,7 +30,7 @@ class DeviceSource(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         stream = context.allocate_cuda_stream("source")
         op_output.set_cuda_stream(stream, "out")
-        frame = Workplace(self.name, None, stream).upload(self.frames[self.number])
+        frame = upload(self.frames[self.number], stream)
         self.number += 1
         op_output.emit({self.entry: frame}, "out")
 
@@ -48,7 +49,7 @@ class Sink(Operator):
         (tensor,) = op_input.receive("in").values()
         stream = op_input.receive_cuda_stream("in") if tensor.device.is_cuda else None
         self.devices.append(str(tensor.device))
-        self.arrays.append(np.array(read_on_host(tensor, stream)))
+        self.arrays.append(np.array(*read_on_host([tensor], stream)))
 
 
 def run_on_device(case: Case, frames: list[Array] | None = None, **settings: Any) -> Sink:
@@ -65,4 +66,26 @@ def run_on_device(case: Case, frames: list[Array] | None = None, **settings: Any
         app.add_flow(operator, app.sink)  # type: ignore[attr-defined]
 
     app: Any = run(compose, **settings)
+    return app.sink
+
+
+def run_model_on_device(path: str, batch: Array) -> Sink:
+    """Run an InferenceOp with one model, x to y, on a batch in device memory; return the sink behind it."""
+
+    def compose(app: App) -> None:
+        pool = CudaStreamPool(app, stream_flags=1)
+        operator = InferenceOp(
+            app,
+            name="operator",
+            cuda_stream_pool=pool,
+            backend="onnxrt",
+            model_path_map={"m": path},
+            pre_processor_map={"m": ["x"]},
+            inference_map={"m": ["y"]},
+        )
+        app.sink = Sink(app, pool, name="sink")  # type: ignore[attr-defined]
+        app.add_flow(DeviceSource(app, [batch], pool, entry="x"), operator, {("out", "receivers")})
+        app.add_flow(operator, app.sink)  # type: ignore[attr-defined]
+
+    app: Any = run(compose)
     return app.sink

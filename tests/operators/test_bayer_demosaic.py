@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators import BayerDemosaicOp
+from penstock.operators._routines import demosaic as routine
 from penstock.testing import run_operator
 from tests.operators.cases import Array, random
 
@@ -148,3 +149,41 @@ def test_a_wrong_parameter_is_refused(params: dict[str, Any], text: str) -> None
 def test_something_else_than_an_allocator_is_refused() -> None:
     with pytest.raises(TypeError, match="pool must be an allocator, such as UnboundedAllocator"):
         run_operator(BayerDemosaicOp, inputs=[np.zeros((4, 4), np.uint8)], pool="big")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("alpha", [False, True])
+@pytest.mark.parametrize("grid", PATTERNS)
+def test_opencv_and_numpy_give_the_same_bits(
+    grid: int, alpha: bool, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cv2")
+    mosaic = random(dtype, 96, 130)  # more than one band of NumPy, and no multiple of a vector of OpenCV
+    params = {"bayer_grid_pos": grid, "generate_alpha": alpha, "alpha_value": 77}
+    assert routine._opencv() is not None, "OpenCV gives other bits here"
+    fast = demosaic(mosaic, **params)
+    monkeypatch.setattr(routine, "_opencv", lambda: None)
+    np.testing.assert_array_equal(demosaic(mosaic, **params), fast)
+
+
+@pytest.mark.parametrize("fault", ["other means", "an error"])
+def test_an_opencv_that_computes_something_else_is_not_used(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cv2 = pytest.importorskip("cv2")
+    original = cv2.cvtColor
+
+    def changed(mosaic: Array, code: int, dst: Array) -> None:
+        if fault == "an error":
+            raise cv2.error("not built for this type")
+        original(mosaic, code, dst=dst)
+        dst[5, 70, 1] ^= 1
+
+    monkeypatch.setattr(cv2, "cvtColor", changed)
+    routine._opencv.cache_clear()
+    try:
+        mosaic = random(np.uint8, 12, 10)
+        np.testing.assert_array_equal(demosaic(mosaic), slow(mosaic, "GBRG"))
+        assert routine._opencv() is None
+    finally:
+        routine._opencv.cache_clear()

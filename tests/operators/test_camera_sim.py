@@ -9,9 +9,10 @@ import pytest
 
 from penstock.core import ParameterError
 from penstock.operators import CameraSimOp
+from penstock.tensor.copies import simulated_memory
 from penstock.testing import run_operator
-from tests.harness import MakeScheduler, Step, run
-from tests.operators.allocators import CountingAllocator, peek
+from tests.harness import MS, MakeScheduler, Step, launch, run
+from tests.operators.allocators import CountingAllocator
 
 SMALL = {"width": 64, "height": 48, "count": 4}
 
@@ -83,9 +84,8 @@ def test_on_a_device_the_frames_are_the_same(scheduler: MakeScheduler, dtype: st
     def look(self: Any, op_input: Any, op_output: Any) -> None:
         tensor = op_input.receive("in")[""]
         stream = op_input.receive_cuda_stream("in")
-        from penstock.operators.frame_memory import simulate
-
-        simulate("look", 1e-3, stream, lambda: frames.append(peek(tensor)), tensor)
+        memory = simulated_memory(tensor)
+        launch(stream, MS, lambda: frames.append(memory.copy()))
 
     def compose(app: Any) -> None:
         app.allocator = CountingAllocator(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from penstock.conditions import BooleanCondition
 from penstock.core import Arg, IOSpec
 from penstock.operators import HolovizOp
 from penstock.viewer import Camera, InputSpec, LayerError, Pose3D, Renderer
+from penstock.viewer.events import read_event
 from tests.harness import App, source
 from tests.harness.processes import output_of
+from tests.operators.allocators import CountingAllocator
 from tests.operators.viewing import pictures, view
 
 RNG = np.random.default_rng(3)
@@ -241,22 +244,49 @@ def test_a_buffer_that_does_not_fit_is_an_error(buffer: Any, what: str) -> None:
 def test_a_read_only_buffer_is_an_error() -> None:
     buffer = np.zeros((10, 20, 4), np.uint8)
     buffer.flags.writeable = False
-    with pytest.raises(ValueError, match="read-only"):
+    with pytest.raises(ValueError, match="read-only; send one that can be drawn to"):
         view([IMAGE], {"render_buffer_input": [buffer]}, headless=True, enable_render_buffer_input=True)
 
 
 def test_buffers_come_from_the_allocator() -> None:
-    asked: list[Any] = []
+    allocator = CountingAllocator()
+    pictures([IMAGE], allocator=allocator)
+    assert allocator.requests == [((10, 20, 4), "uint8", 2, "holoviz_op")]
 
-    class Allocator:
-        def allocate_tensor(self, shape: Any, dtype: Any, storage: int, *, stream: Any, operator: str) -> Any:
-            from penstock import as_tensor
 
-            asked.append((shape, np.dtype(dtype), storage, stream, operator))
-            return as_tensor(np.empty(shape, dtype))
+def test_a_layer_that_a_message_adds_needs_its_tensor_in_that_frame() -> None:
+    with pytest.raises(LayerError, match="'absent'"):
+        pictures([{"image": IMAGE}], {"input_specs": [[InputSpec("absent", "points")]]})
 
-    pictures([IMAGE], allocator=Allocator())
-    assert asked == [((10, 20, 4), np.dtype("u1"), 2, None, "holoviz_op")]
+
+def test_a_page_that_was_asked_for_needs_its_library(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp.web", None)
+    monkeypatch.setenv("DISPLAY", ":0")
+    view([IMAGE])
+    assert "shows nothing: aiohttp is needed" in caplog.text
+    monkeypatch.setenv("PENSTOCK_VIEW", "page")
+    with pytest.raises(ImportError, match=r"aiohttp is needed .* pip install 'penstock\[view\]'"):
+        view([IMAGE])
+
+
+def test_a_page_is_closed_if_another_outlet_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aiohttp")
+    monkeypatch.setitem(sys.modules, "rerun", None)
+    monkeypatch.setenv("PENSTOCK_VIEW", "page,rerun")
+    with pytest.raises(ImportError, match="rerun"):
+        view([IMAGE])
+    assert not [thread.name for thread in threading.enumerate() if "penstock-page" in thread.name]
+
+
+@pytest.mark.parametrize(("message", "moves"), [({"it": IMAGE}, False), ({"it": POINT}, True)])
+def test_the_mouse_moves_the_camera_of_scenes_in_3d_alone(message: Any, moves: bool) -> None:
+    kind = "points_3d" if moves else "color"
+    viewer, _ = view([message], headless=True, tensors=[{"name": "it", "type": kind}])
+    before = viewer._control.camera
+    viewer._on_event(read_event('{"type": "scroll", "x": 0, "y": 1}'))
+    assert (viewer._control.camera != before) == moves
 
 
 # Parameters that are refused.

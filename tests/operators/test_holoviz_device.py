@@ -11,16 +11,11 @@ import pytest
 from penstock import CountCondition, as_tensor
 from penstock.gpu import StreamHandle, sim
 from penstock.operators import HolovizOp
+from penstock.tensor.copies import HostMemory
 from penstock.viewer import Renderer
-from penstock.viewer.transfers import HostMemory, copy_to_device
-from tests.harness import MS, MakeScheduler, launch, run
-from tests.operators.device_arrays import (
-    DeviceAllocator,
-    DeviceArray,
-    DeviceReader,
-    DeviceSource,
-    device_array,
-)
+from tests.harness import MakeScheduler, Step, run
+from tests.operators.allocators import CountingAllocator
+from tests.operators.device_arrays import DeviceReader, DeviceSource, device_array
 
 RNG = np.random.default_rng(8)
 TENSORS: list[Any] = [
@@ -37,14 +32,10 @@ def frames(count: int) -> list[dict[str, np.ndarray]]:
     ]
 
 
-def stream_of(machine: sim.Machine) -> StreamHandle:
-    return StreamHandle(sim.Device(0).create_stream())
-
-
 def test_a_picture_of_tensors_on_the_device_is_emitted_there_in_order(
     machine: sim.Machine, scheduler: MakeScheduler
 ) -> None:
-    given, allocator = frames(6), DeviceAllocator()
+    given, allocator = frames(6), CountingAllocator()
 
     def compose(app: Any) -> None:
         source = DeviceSource(app, CountCondition(app, len(given)), values=given, name="source")
@@ -66,7 +57,7 @@ def test_a_picture_of_tensors_on_the_device_is_emitted_there_in_order(
     assert len(seen) == len(given)
     for picture, tensors in zip(seen, given, strict=True):
         assert (picture == renderer.render(tensors)).all()
-    assert allocator.asked[0] == ((10, 20, 4), np.dtype("u1"), 1, "holoviz_op")
+    assert allocator.requests[0] == ((10, 20, 4), "uint8", 1, "holoviz_op")
 
 
 def test_what_is_shown_of_the_device_is_complete(
@@ -133,7 +124,7 @@ def test_the_host_never_waits_in_compute(machine: sim.Machine) -> None:
             height=10,
             headless=True,
             enable_render_buffer_output=True,
-            allocator=DeviceAllocator(),
+            allocator=CountingAllocator(),
             name="it",
         )
         app.add_flow(source, viewer, {("out", "receivers")})
@@ -142,64 +133,46 @@ def test_the_host_never_waits_in_compute(machine: sim.Machine) -> None:
     assert times == [0, 0, 0]
 
 
-# Transfers.
+def test_at_most_two_frames_are_on_their_way_to_the_host(
+    machine: sim.Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_VIEW", str(tmp_path / "it.png"))
+    given, under_way = frames(12), []
+
+    class Watched(HolovizOp):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            super().compute(op_input, op_output, context)
+            under_way.append(len(self._in_flight))
+
+    def compose(app: Any) -> None:
+        source = DeviceSource(app, CountCondition(app, len(given)), values=given, name="source")
+        app.viewer = Watched(app, tensors=TENSORS, width=20, height=10)
+        app.add_flow(source, app.viewer, {("out", "receivers")})
+
+    viewer = run(compose).viewer
+    assert max(under_way) <= 2
+    assert viewer.frames_received == 12
 
 
-def test_a_copy_holds_what_was_written_before_it_in_the_order_of_the_stream(machine: sim.Machine) -> None:
-    stream, memory = stream_of(machine), HostMemory()
-    values = RNG.integers(0, 256, (6, 8, 3), dtype=np.uint8)
-    array = device_array(stream, values)
-    copy = memory.copy(as_tensor(array), stream)
-    launch(stream, MS, lambda out: out.fill(0), array.buffer)  # later work does not change it
-    stream.stream.sync()
-    assert (copy == values).all()
+def test_a_frame_is_copied_after_work_on_a_stream_that_the_message_does_not_carry(
+    machine: sim.Machine,
+) -> None:
+    (given,) = frames(1)
 
+    def send(self: Any, op_input: Any, op_output: Any) -> None:
+        stream = StreamHandle(sim.Device(0).create_stream())  # which penstock does not manage
+        sent = {name: as_tensor(device_array(stream, array), stream=stream) for name, array in given.items()}
+        op_output.emit(sent, "out")
 
-@pytest.mark.parametrize(
-    "view", ["[::2]", "[:, ::3]", "[::-1]", "[:, :, 1]", "[1:5, 2:3, ::-1]", "[..., None]"]
-)
-def test_a_copy_of_a_tensor_with_gaps_has_its_values(machine: sim.Machine, view: str) -> None:
-    stream = stream_of(machine)
-    values = RNG.integers(0, 256, (6, 8, 3), dtype=np.uint16)
-    array = device_array(stream, values)
-    part = eval(f"values{view}")
-    offset = part.__array_interface__["data"][0] - values.__array_interface__["data"][0]
-    gaps = DeviceArray(array.buffer, part.shape, part.dtype, part.strides, offset)
-    copy = HostMemory().copy(as_tensor(gaps), stream)
-    stream.stream.sync()
-    assert (copy == part).all()
+    def compose(app: Any) -> None:
+        viewer = HolovizOp(
+            app, tensors=TENSORS, width=20, height=10, headless=True, enable_render_buffer_output=True
+        )
+        app.reader = DeviceReader(app, name="reader")
+        app.add_flow(
+            Step(app, CountCondition(app, 1), outputs=["out"], body=send), viewer, {("out", "receivers")}
+        )
+        app.add_flow(viewer, app.reader, {("render_buffer_output", "in")})
 
-
-def test_an_empty_tensor_is_copied(machine: sim.Machine) -> None:
-    stream = stream_of(machine)
-    array = device_array(stream, np.zeros((4, 2), np.float32))
-    empty = DeviceArray(array.buffer, (0, 2), np.dtype("f4"))
-    assert HostMemory().copy(as_tensor(empty), stream).shape == (0, 2)
-
-
-def test_memory_is_used_again_once_nobody_refers_to_it(machine: sim.Machine) -> None:
-    memory = HostMemory()
-    one, two = memory.array((10,), np.dtype("u1")), memory.array((10,), np.dtype("u1"))
-    first, second = one.ctypes.data, two.ctypes.data
-    assert first != second
-    view = one[2:]
-    del one
-    third = memory.array((10,), np.dtype("u1"))
-    assert third.ctypes.data not in (first, second)
-    del view
-    assert memory.array((8,), np.dtype("u1")).ctypes.data == first
-
-
-def test_a_buffer_on_the_device_is_filled_in_order(machine: sim.Machine) -> None:
-    stream, memory = stream_of(machine), HostMemory()
-    target = as_tensor(device_array(stream, np.zeros((4, 4), np.uint8)))
-    source = memory.array((4, 4), np.dtype("u1"))
-    source[...] = RNG.integers(0, 256, (4, 4), dtype=np.uint8)
-    expected = source.copy()
-    copy_to_device(target, source, stream)
-    back = memory.copy(target, stream)
-    stream.stream.sync()
-    assert (back == expected).all()
-    gaps = as_tensor(DeviceArray(target.owner.buffer, (4, 2), np.dtype("u1"), (4, 2)))
-    with pytest.raises(ValueError, match="must be contiguous"):
-        copy_to_device(gaps, source, stream)
+    (picture,) = run(compose).reader.seen
+    assert (picture == Renderer(20, 10, TENSORS).render(given)).all()

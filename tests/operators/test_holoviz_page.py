@@ -128,7 +128,6 @@ def expected(number: int) -> np.ndarray:
     return Renderer(WIDTH, HEIGHT, TENSORS).render(frame(number))[..., :3]
 
 
-@pytest.mark.xfail(strict=False, reason="on a busy computer the page may miss that the run has ended")
 def test_the_page_shows_the_picture_exactly_once_it_stands_still(browser: Any, running: Any) -> None:
     one = running(changes=7)
     page = open_page(browser, one.viewer)

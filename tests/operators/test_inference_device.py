@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from penstock import CountCondition, gpu
+from penstock.core.errors import AllocationError
 from penstock.gpu import sim
-from penstock.inference.placement import DeviceMemory, simulated_view
 from penstock.operators import InferenceOp
-from penstock.resources import CudaStreamPool
+from penstock.resources import BlockMemoryPool, CudaStreamPool, UnboundedAllocator
+from penstock.tensor.copies import simulated_memory
 from tests.harness import MS, MakeScheduler, Step, launch, run
 from tests.inference import models
-from tests.operators.device_frames import SHAPE, Allocator, camera, reader
+from tests.operators.allocators import CountingAllocator
+from tests.operators.device_frames import SHAPE, camera, reader
 from tests.operators.inference_runs import inference, one_model, values
 
 pytest.importorskip("onnxruntime")
@@ -97,7 +99,7 @@ def test_later_frames_do_not_overwrite_device_memory_that_is_held(tmp_path: Path
         pipeline(app, InferenceOp(app, backend="onnxrt", **one_model(path)), 8, seen, hold)
 
     run(compose)
-    assert [float(simulated_view(message["y"])[0, 0]) for message in hold] == [2.0 * n for n in range(1, 9)]
+    assert [float(simulated_memory(message["y"])[0, 0]) for message in hold] == [2.0 * n for n in range(1, 9)]
     assert len({message["y"].data for message in hold}) == 8
 
 
@@ -160,7 +162,7 @@ def test_host_and_device_tensors_may_meet_in_one_model(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_device_memory_comes_from_the_allocator_a_block_for_each_output(tmp_path: Path) -> None:
-    allocator = Allocator()
+    allocator = CountingAllocator()
     path = models.scaling(tmp_path)
 
     def compose(app: Any) -> None:
@@ -168,22 +170,21 @@ def test_device_memory_comes_from_the_allocator_a_block_for_each_output(tmp_path
         pipeline(app, operator, 3, [])
 
     run(compose)
-    assert allocator.asked == [(SHAPE, "float32", "net")] * 3
+    assert allocator.requests == [(SHAPE, "float32", 1, "net")] * 3
 
 
 @pytest.mark.usefixtures("machine")
 def test_an_allocator_that_has_no_memory_left_is_an_error_of_this_operator(tmp_path: Path) -> None:
-    class Empty(DeviceMemory):
-        def allocate_tensor(self, *args: Any, **kwargs: Any) -> Any:
-            raise MemoryError(f"no block left for {kwargs['operator']}")
-
     def compose(app: Any) -> None:
+        pool = BlockMemoryPool(app, "device", block_size=48, num_blocks=1, name="pool")
         operator = InferenceOp(
-            app, name="net", backend="onnxrt", allocator=Empty(), **one_model(models.scaling(tmp_path))
+            app, name="net", backend="onnxrt", allocator=pool, **one_model(models.scaling(tmp_path))
         )
-        pipeline(app, operator, 3, [])
+        pipeline(app, operator, 3, [], hold=[])
 
-    with pytest.raises(MemoryError, match="no block left for net"):
+    with pytest.raises(
+        AllocationError, match=r"operator 'net': 'pool' has too little DEVICE memory for 48 B: 0 of 1 "
+    ):
         run(compose)
 
 
@@ -197,8 +198,8 @@ def test_a_failure_in_a_simulated_run_ends_the_application(tmp_path: Path) -> No
         def body(self: Any, i: Any, o: Any, context: Any) -> None:
             stream = context.allocate_cuda_stream("camera")
             o.set_cuda_stream(stream, "out")
-            tensor = DeviceMemory().allocate_tensor((4,), np.float32, stream=stream)
-            view = simulated_view(tensor)
+            tensor = UnboundedAllocator().allocate_tensor((4,), np.float32, stream=stream)
+            view = simulated_memory(tensor)
             launch(stream, MS, lambda: view.fill(1))
             o.emit({"x": tensor}, "out")
 

@@ -18,11 +18,12 @@ import pytest
 from penstock.core.errors import ParameterError
 from penstock.gpu import sim
 from penstock.inference import InferenceError, Model, ModelOptions, TensorSpec
-from penstock.inference.placement import DeviceMemory, simulated_view
 from penstock.operators import InferenceOp
-from penstock.resources import CudaStreamPool
+from penstock.resources import CudaStreamPool, UnboundedAllocator
+from penstock.tensor.copies import simulated_memory
 from tests.harness import MS, MakeScheduler, launch, run
-from tests.operators.device_frames import Allocator, camera, reader
+from tests.operators.allocators import CountingAllocator
+from tests.operators.device_frames import camera, reader
 
 FLOAT = np.dtype("float32")
 
@@ -51,10 +52,10 @@ class Times(Model):
         self.threads.add(threading.get_ident())
         target = outputs[0]
         if target is None:
-            target = DeviceMemory().allocate_tensor(inputs[0].shape, FLOAT, stream=stream)
+            target = UnboundedAllocator().allocate_tensor(inputs[0].shape, FLOAT, stream=stream)
         if "failing" in self.name:
             raise ValueError("out of\n   order")
-        source, result = simulated_view(inputs[0]), simulated_view(target)
+        source, result = simulated_memory(inputs[0]), simulated_memory(target)
         launch(stream, 2 * MS, lambda: np.multiply(source, self.factor, out=result))
         return [target]
 
@@ -133,9 +134,9 @@ def test_models_at_the_same_time_are_submitted_by_several_threads() -> None:
 
 
 def test_outputs_come_from_the_allocator_unless_the_runtime_has_its_own() -> None:
-    allocator = Allocator()
+    allocator = CountingAllocator()
     run_models("by_2", "own_3", frames=2, allocator=allocator)
-    assert allocator.asked == [((4, 3), "float32", "net")] * 2
+    assert allocator.requests == [((4, 3), "float32", 1, "net")] * 2
 
 
 def test_results_are_sent_in_host_memory_where_that_is_asked_for() -> None:

@@ -14,7 +14,7 @@ import pytest
 from penstock import CountCondition, Operator, as_tensor
 from penstock.gpu import StreamHandle, sim
 from penstock.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
-from penstock.operators.arrays import Workplace
+from penstock.resources import UnboundedAllocator
 from tests.harness import MakeScheduler, launch, run, sink, source
 from tests.operators.cases import CASES, Case, random
 from tests.operators.on_device import DeviceSource, Sink, run_on_device
@@ -64,15 +64,6 @@ def test_an_operator_does_not_wait_for_the_device(machine: sim.Machine) -> None:
 
     run(compose)
     assert waited == [0] * 5
-
-
-def test_memory_of_another_device_than_the_simulated_one_is_refused(machine: sim.Machine) -> None:
-    from penstock.operators.arrays import _simulated_memory
-    from penstock.tensor import as_tensor
-    from tests.harness.producers import Library
-
-    with pytest.raises(ValueError, match="not memory of the simulated device.*PENSTOCK_DEVICE=cuda"):
-        _simulated_memory(as_tensor(Library()))
 
 
 def test_custom_kernels_run_where_the_device_has_them(machine: sim.Machine) -> None:
@@ -132,7 +123,7 @@ def test_a_frame_is_read_after_work_on_a_stream_that_the_message_does_not_carry(
 
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             self.stream = StreamHandle(sim.Device(0).create_stream())
-            tensor = Workplace(self.name, None, self.stream).empty(frame.shape, frame.dtype)
+            tensor = UnboundedAllocator().allocate_tensor(frame.shape, frame.dtype, stream=self.stream)
             launch(self.stream, 1e-3, lambda out: np.copyto(out.reshape(frame.shape), frame), tensor.owner)
             op_output.emit({"": as_tensor(tensor, stream=self.stream)}, "out")
 

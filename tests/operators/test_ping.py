@@ -83,7 +83,13 @@ def test_an_element_type_is_named_as_in_c_or_numpy(dtype: Any, expected: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("storage", "device"), [("system", "cpu"), ("host", "cuda_host:0"), ("device", "cuda:0")]
+    ("storage", "device"),
+    [
+        ("system", "cpu"),
+        ("host", "cuda_host:0"),
+        ("device", "cuda:0"),
+        ("cuda_managed", "cuda_managed:0"),
+    ],
 )
 def test_memory_is_of_the_kind_that_was_asked_for(storage: str, device: str, machine: sim.Machine) -> None:
     (message,) = run_operator(PingTensorTxOp, steps=1, storage_type=storage)["out"]
@@ -130,7 +136,6 @@ def test_memory_allocated_in_stream_order_carries_the_stream(machine: sim.Machin
         ({"rows": 0}, "rows must be at least 1, not 0"),
         ({"channels": -1}, "channels must not be negative, got -1"),
         ({"async_device_allocation": True}, "needs storage_type='device', not 'system'"),
-        ({"storage_type": "cuda_managed"}, "managed memory needs an allocator"),
     ],
 )
 def test_a_wrong_parameter_is_refused(params: dict[str, Any], text: str) -> None:
@@ -159,6 +164,32 @@ def test_received_tensors_are_logged_and_counted(caplog: pytest.LogCaptureFixtur
         "rx received message 3: Tensor key: '', shape: (1,)",
     ]
     assert outcome.operator.count == 3
+
+
+@pytest.mark.parametrize(
+    ("is_asynchronous", "as_map", "kind"),
+    [(True, True, "non-default"), (False, True, "default"), (True, False, "non-default")],
+)
+@pytest.mark.usefixtures("machine")
+def test_the_stream_of_tensors_on_a_device_is_logged(
+    caplog: pytest.LogCaptureFixture, is_asynchronous: bool, as_map: bool, kind: str
+) -> None:
+    def compose(app: App) -> None:
+        sender = PingTensorTxOp(
+            app,
+            CountCondition(app, 1),
+            storage_type="device",
+            async_device_allocation=is_asynchronous,
+            name="tx",
+        )
+        app.add_flow(sender, PingTensorRxOp(app, receive_as_tensormap=as_map, name="rx"))
+
+    with caplog.at_level(logging.INFO):
+        run(compose)
+    assert [text for text in messages(caplog) if text.startswith("rx")] == [
+        f"rx received {kind} CUDA stream from port 'in'",
+        "rx received message 1: Tensor " + ("key: 'tensor', " if as_map else "") + "shape: (32, 64)",
+    ]
 
 
 def test_a_single_tensor_is_logged_without_a_name(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,92 +2,67 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
 
+from penstock import gpu
+from penstock.core.errors import AllocationError, ParameterError
 from penstock.gpu import sim
-from penstock.operators import BayerDemosaicOp, FormatConverterOp
-from penstock.operators.arrays import Workplace, allocate_as
-from penstock.tensor import Tensor
+from penstock.operators import (
+    BayerDemosaicOp,
+    CameraSimOp,
+    FormatConverterOp,
+    HolovizOp,
+    InferenceProcessorOp,
+    PingTensorTxOp,
+    SegmentationPostprocessorOp,
+    V4L2VideoCaptureOp,
+)
+from penstock.operators.arrays import Workplace
+from penstock.resources import BlockMemoryPool, MemoryStorageType, StreamOrderedAllocator, UnboundedAllocator
+from penstock.tensor import DLDeviceType
 from penstock.testing import run_operator
+from tests.harness import App, Step, run, source
+from tests.operators.allocators import CountingAllocator
 from tests.operators.cases import Case, random
-from tests.operators.on_device import run_on_device
-
-
-class Pool:
-    """An allocator that notes what it was asked for, and has only so many blocks."""
-
-    def __init__(self, blocks: int = 1000) -> None:
-        self.blocks = blocks
-        self.asked: list[tuple[Any, ...]] = []
-
-    def allocate_tensor(
-        self,
-        shape: tuple[int, ...],
-        dtype: Any,
-        storage_type: int = 1,
-        *,
-        stream: Any = None,
-        operator: str = "",
-    ) -> Tensor:
-        if self.blocks == 0:
-            raise MemoryError(f"operator {operator!r}: no block left")
-        self.blocks -= 1
-        self.asked.append((shape, np.dtype(dtype).name, int(storage_type), stream is not None, operator))
-        return allocate_as(None, shape, np.dtype(dtype), storage_type, stream, operator)
-
-
-class SystemPool(Pool):
-    storage_type = 2
-    name = "frames"
-
-
-class DevicePool(Pool):
-    storage_type = 1
-
-
-class PinnedPool(Pool):
-    storage_type = 0
-
-
-class StreamPool(Pool):
-    served = (1,)
-
+from tests.operators.on_device import DeviceSource, Sink, run_on_device
 
 FRAME = random(np.uint8, 8, 6, 3)
 RESIZED = {"out_dtype": "float32", "resize_height": 4, "resize_width": 5}
 
 
 def test_the_blocks_are_those_that_the_docstring_names() -> None:
-    pool = Pool()
+    pool = CountingAllocator()
     run_operator(FormatConverterOp, inputs=[FRAME], pool=pool, name="format", **RESIZED)
-    assert pool.asked == [
-        ((4, 5, 3), "uint8", 2, False, "format"),
-        ((4, 5, 3), "float32", 2, False, "format"),
+    assert pool.requests == [
+        ((4, 5, 3), "uint8", 2, "format"),
+        ((4, 5, 3), "float32", 2, "format"),
     ]
 
 
 def test_on_a_device_the_blocks_are_of_its_memory_and_for_the_operators_stream(machine: sim.Machine) -> None:
-    pool = Pool()
+    pool = CountingAllocator()
     case = Case(BayerDemosaicOp, random(np.uint8, 4, 6), {"pool": pool})
     run_on_device(case)
-    assert pool.asked == [((4, 6, 3), "uint8", 1, True, "operator")]
+    assert pool.requests == [((4, 6, 3), "uint8", 1, "operator")]
 
 
-@pytest.mark.parametrize("kind", [DevicePool, StreamPool])
-def test_a_pool_of_device_memory_is_left_alone_on_the_host(kind: Any) -> None:
-    pool = kind()
+@pytest.mark.parametrize(
+    "pool", [BlockMemoryPool(None, "device", 8, 1, name="pool"), StreamOrderedAllocator(None)]
+)
+def test_a_pool_of_device_memory_is_left_alone_on_the_host(pool: Any, machine: sim.Machine) -> None:
     outcome = run_operator(FormatConverterOp, inputs=[FRAME], pool=pool, **RESIZED)
     assert str(outcome["tensor"][0].get().device) == "cpu"
-    assert pool.asked == []
 
 
 def test_a_pool_of_pinned_memory_is_used_on_the_host(machine: sim.Machine) -> None:
-    pool = PinnedPool()
+    pool = BlockMemoryPool(None, "host", block_size=4 * 6 * 3, num_blocks=1)
     outcome = run_operator(BayerDemosaicOp, inputs=[random(np.uint8, 4, 6)], pool=pool)
-    assert [asked[2] for asked in pool.asked] == [0]
+    assert outcome["transmitter"][0].get().device.device_type == DLDeviceType.CUDA_HOST
     np.testing.assert_array_equal(
         np.asarray(outcome["transmitter"][0].get()),
         Case(BayerDemosaicOp, random(np.uint8, 4, 6)).on_host(),
@@ -95,7 +70,11 @@ def test_a_pool_of_pinned_memory_is_used_on_the_host(machine: sim.Machine) -> No
 
 
 def test_a_pool_of_system_memory_is_refused_on_a_device(machine: sim.Machine) -> None:
-    case = Case(BayerDemosaicOp, random(np.uint8, 4, 6), {"pool": SystemPool()})
+    case = Case(
+        BayerDemosaicOp,
+        random(np.uint8, 4, 6),
+        {"pool": BlockMemoryPool(None, "system", 72, 1, name="frames")},
+    )
     with pytest.raises(
         ValueError, match="'operator' works on a device, and its pool 'frames' has only system"
     ):
@@ -103,14 +82,61 @@ def test_a_pool_of_system_memory_is_refused_on_a_device(machine: sim.Machine) ->
 
 
 def test_an_exhausted_pool_names_the_operator() -> None:
-    with pytest.raises(MemoryError, match="operator 'eye': no block left"):
-        run_operator(BayerDemosaicOp, inputs=[random(np.uint8, 4, 6)] * 3, pool=Pool(2), name="eye")
+    pool = BlockMemoryPool(None, "system", block_size=72, num_blocks=2, name="pool")
+    with pytest.raises(
+        AllocationError, match="operator 'eye': 'pool' has too little SYSTEM memory for 72 B: 0 of 2"
+    ):
+        run_operator(BayerDemosaicOp, inputs=[random(np.uint8, 4, 6)] * 3, pool=pool, name="eye")
 
 
 def test_a_message_without_a_device_can_only_be_system_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.gpu.backend", lambda: "none")
-    with pytest.raises(ValueError, match="there is no device, so it can send only system memory"):
-        allocate_as(None, (2,), np.dtype(np.uint8), 1, None, "tx")
+    with pytest.raises(gpu.DeviceUnavailable, match="'tx_allocator': there is no DEVICE memory.*use SYSTEM"):
+        run_operator(PingTensorTxOp, storage_type="device", name="tx", steps=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameter"),
+    [
+        (BayerDemosaicOp, "pool"),
+        (FormatConverterOp, "pool"),
+        (SegmentationPostprocessorOp, "allocator"),
+        (InferenceProcessorOp, "allocator"),
+        (PingTensorTxOp, "allocator"),
+        (CameraSimOp, "allocator"),
+        (V4L2VideoCaptureOp, "allocator"),
+        (HolovizOp, "allocator"),
+    ],
+)
+def test_an_allocator_that_is_left_out_is_unbounded_and_lives_with_the_run(kind: Any, parameter: str) -> None:
+    def compose(app: Any) -> None:
+        for given in ({}, {parameter: None}):
+            operator = kind(app, name=f"it_{len(given)}", **given)
+            allocator = getattr(operator, parameter)
+            assert type(allocator) is UnboundedAllocator
+            assert allocator.name == f"it_{len(given)}_allocator"
+        wrong = kind(app, name="wrong", **{parameter: 3})
+        with pytest.raises(ParameterError, match=f"operator 'wrong': {parameter} must be an allocator"):
+            (wrong.start if kind is HolovizOp else wrong.initialize)()
+
+    App(compose).compose()
+
+
+def test_the_default_allocator_gives_its_memory_back_when_the_run_has_ended(machine: sim.Machine) -> None:
+    sizes: list[int] = []
+
+    class Watched(BayerDemosaicOp):
+        def stop(self) -> None:
+            sizes.append(self.pool._store(MemoryStorageType.DEVICE).size)
+
+    def compose(app: Any) -> None:
+        app.demosaic = Watched(app, name="demosaic")
+        app.add_flow(DeviceSource(app, [random(np.uint8, 4, 6)] * 4), app.demosaic)
+        app.add_flow(app.demosaic, Sink(app, name="sink"))
+
+    app: Any = run(compose)
+    assert sizes[0] >= 512
+    assert app.demosaic.pool._store(MemoryStorageType.DEVICE).size == 0
 
 
 def test_nothing_runs_for_an_empty_result() -> None:
@@ -119,3 +145,19 @@ def test_nothing_runs_for_an_empty_result() -> None:
 
     Workplace("x", None, None).run(Routine("f", "", lambda: ran.append(1)), 0)
     assert ran == []
+
+
+def test_an_application_that_keeps_frames_of_default_allocators_is_collected() -> None:
+    def keep(self: Any, op_input: Any, op_output: Any) -> None:
+        self.kept = np.asarray(
+            op_input.receive("in")[""]
+        )  # the collector does not see what an array refers to
+
+    def compose(app: Any) -> None:
+        demosaic = BayerDemosaicOp(app, name="demosaic")
+        app.add_flow(source(app, [random(np.uint8, 4, 6)]), demosaic)
+        app.add_flow(demosaic, Step(app, inputs=["in"], body=keep, name="keep"))
+
+    app = ref(run(compose))
+    gc.collect()
+    assert app() is None

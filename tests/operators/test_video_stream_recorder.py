@@ -11,11 +11,13 @@ import pytest
 from penstock import PeriodicCondition
 from penstock.gpu import sim
 from penstock.operators import VideoStreamRecorderOp, VideoStreamReplayerOp
+from penstock.tensor.copies import copy
 from penstock.testing import Message, run_operator
 from penstock.video import EntityReader, VideoFileError
-from tests.harness import App, MakeScheduler, Step, run, source
+from tests.harness import App, MakeScheduler, Step, launch, run, source
 from tests.harness.processes import run_python
 from tests.operators.allocators import CountingAllocator
+from tests.operators.device_arrays import DeviceArray
 
 MS = 1_000_000
 FRAMES = [np.full((4, 6), number, np.uint16) for number in range(4)]
@@ -212,20 +214,12 @@ def test_an_application_without_a_device_is_told_what_to_do(tmp_path: Path) -> N
 def test_a_strided_tensor_on_the_device_is_recorded_in_order(tmp_path: Path, machine: sim.Machine) -> None:
     array = np.arange(24, dtype=np.float32).reshape(4, 6)
 
-    class Strided:
-        def __init__(self, tensor: Any) -> None:
-            self.tensor = tensor  # kept alive
-            interface = dict(tensor.__cuda_array_interface__, stream=None)
-            self.__cuda_array_interface__ = {**interface, "shape": (2, 6), "strides": (48, 4)}
-
     def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        from penstock.operators.frame_memory import copy_to_device
-
         stream = context.allocate_cuda_stream("own")
         op_output.set_cuda_stream(stream, "out")
         tensor = CountingAllocator().allocate_tensor((4, 6), np.float32, 1, stream=stream)
-        copy_to_device(array, tensor, stream)
-        op_output.emit({"x": Strided(tensor)}, "out")
+        copy(tensor, array, stream)
+        op_output.emit({"x": DeviceArray(tensor.owner.buffer, (2, 6), array.dtype, (48, 4))}, "out")
         self.stop_execution()
 
     def compose(app: App) -> None:
@@ -252,13 +246,11 @@ def test_a_recorder_does_not_wait_for_the_device_and_holds_little(
             waiting.append(len(self._pending))
 
     def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        from penstock.operators.frame_memory import copy_to_device, simulate
-
         stream = context.allocate_cuda_stream("own")
         op_output.set_cuda_stream(stream, "out")
         tensor = CountingAllocator().allocate_tensor((4, 6), np.uint16, 1, stream=stream)
-        simulate("slow", 10e-3, stream, lambda: None, tensor)
-        copy_to_device(np.full((4, 6), self.ticks, np.uint16), tensor, stream)
+        launch(stream, 10 * MS, lambda: None)
+        copy(tensor, np.full((4, 6), self.ticks, np.uint16), stream)
         op_output.emit(tensor, "out")
         if self.ticks == 8:
             self.stop_execution()

@@ -24,7 +24,10 @@ def load(package: str) -> SimpleNamespace:
     modules.append(importlib.import_module(f"{package}.resources"))
     names: dict[str, Any] = {}
     for module in modules:
-        names.update({name: getattr(module, name) for name in dir(module) if not name.startswith("_")})
+        known = {*dir(module), *getattr(module, "__all__", ())}
+        names.update({name: getattr(module, name) for name in known if not name.startswith("_")})
+    # Its names are imported when they are used: some of the SDK's operators cannot be imported without a GPU.
+    names["operators"] = importlib.import_module(f"{package}.operators")
     return SimpleNamespace(**names)
 
 

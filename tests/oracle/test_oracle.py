@@ -29,6 +29,24 @@ DIFFERENT: dict[str, tuple[Any, str]] = {
         [[30, [1, 2]], [90, [3, 4]], [150, [5, 6]], [250, [7]]],
         "the timeout also comes when nothing else happens",
     ),
+    "a_tensor_ping_without_columns_has_channels": (
+        [[["tensor", "float64", [7, 2]]]] * 2,
+        "None leaves the dimension out, as the SDK's documentation says, and does not mean the default",
+    ),
+    "a_tensor_ping_larger_than_a_block": (["refused"], "an error that names operator and sizes, not a crash"),
+    "a_pool_offers_what_is_larger_than_a_block": (
+        [[False, False]],
+        "is_available agrees with allocate, which never gives more than one block",
+    ),
+    "an_exhausted_pool_is_asked_again": (
+        [[0, True], [1, True], [2, True], "refused"],
+        "an exception, not None",
+    ),
+    "a_block_larger_than_the_pools": (["refused"], "an exception, not None"),
+    "a_freed_block_is_there_again": (
+        [True],
+        "allocate returns an address that free takes; the SDK returns the byte that is stored there",
+    ),
 }
 
 

@@ -187,8 +187,25 @@ class TestTooMuch:
         assert memory.allocate_tensor(2 << 20, "u1").nbytes == memory.pool_size() == 2 << 20
 
     def test_a_device_with_too_little_memory(self) -> None:
-        with pytest.raises(AllocationError, match=r"'unbounded_allocator': 1 TB is more DEVICE memory than"):
-            UnboundedAllocator().allocate_tensor(1 << 40, "u1")
+        memory = UnboundedAllocator()
+        held = memory.allocate_tensor(1 << 30, "u1")
+        with pytest.raises(
+            AllocationError,
+            match=r"operator 'net': 'unbounded_allocator': 1 TB is more DEVICE memory than there is left on this "
+            r"machine, which is \d+ GB .*; 1 GB in 1 blocks in use; make tensors smaller or keep fewer",
+        ):
+            memory.allocate_tensor(1 << 40, "u1", operator="net")
+        del held
+
+    def test_a_host_with_too_little_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*args: Any) -> Any:
+            raise MemoryError("Unable to allocate")
+
+        monkeypatch.setattr("penstock.resources.memory_sources.PlainBuffer", refuse)
+        with pytest.raises(
+            AllocationError, match=r"4 KB is more SYSTEM memory than .*, which is .* \(Unable"
+        ):
+            UnboundedAllocator().allocate_tensor(4096, "u1", "system")
 
     def test_a_pool_that_the_device_has_no_room_for_fails_when_the_run_starts(self) -> None:
         memory = pool(2, "device", "200GB")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
 import sys
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
@@ -13,7 +15,14 @@ from penstock import gpu
 from penstock._runtime.streams.owners import add_owners
 from penstock.gpu import sim
 from penstock.gpu.allocation import Allocation
-from penstock.resources import BlockMemoryPool, RMMAllocator, StreamOrderedAllocator, UnboundedAllocator
+from penstock.resources import (
+    BlockMemoryPool,
+    RMMAllocator,
+    StreamOrderedAllocator,
+    UnboundedAllocator,
+    torch_allocator,
+)
+from penstock.resources.memory_sources import DeviceMemory
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -93,11 +102,131 @@ def test_cupy_is_told_what_a_pool_does_not_serve(cupy: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [UnboundedAllocator, RMMAllocator, StreamOrderedAllocator])
-def test_pytorch_is_refused_with_what_works_instead(make: Any) -> None:
-    with pytest.raises(
-        NotImplementedError, match=r"compiled allocators\. Use an RMMAllocator .*torch\.from_dlpack"
-    ):
+def test_pytorch_is_refused_on_a_simulated_device_with_what_works_instead(make: Any) -> None:
+    with pytest.raises(NotImplementedError, match=r"there is no GPU.*torch\.from_dlpack"):
         make().for_torch()
+
+
+class FakeDriver:
+    """The functions of the driver that the compiled allocator calls; addresses are made up."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.result = 0
+        sizes = (ctypes.POINTER(ctypes.c_ulonglong), ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)
+        self.cuMemAllocFromPoolAsync = ctypes.CFUNCTYPE(ctypes.c_int, *sizes)(self._allocate)
+        self.cuCtxSynchronize = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: self._note("synchronize"))
+        self.cuMemFree_v2 = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_ulonglong)(
+            lambda address: self._note("free", address)
+        )
+
+    def _allocate(self, address: Any, size: int, pool: int, stream: int) -> int:
+        self._note("allocate", size, pool, stream)
+        address[0] = 0x10000 * len(self.calls)
+        return self.result
+
+    def _note(self, *call: Any) -> int:
+        self.calls.append(call)
+        return 0
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    if not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")):
+        pytest.skip("needs a C compiler")
+    fake = FakeDriver()
+    load = ctypes.CDLL
+    monkeypatch.setattr(ctypes, "CDLL", lambda path: fake if "libcuda" in path else load(path))
+    return fake
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """PyTorch as far as it matters here: it finds the functions of an allocator, and has pools of them."""
+
+    class Plugged:
+        def __init__(self, path: str, allocate: str, free: str) -> None:
+            library = ctypes.CDLL(path)
+            self.allocate, self.free = getattr(library, allocate), getattr(library, free)
+            self.allocate.restype = ctypes.c_void_p
+            self.allocate.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+            self.free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+
+        def allocator(self) -> Any:
+            return self
+
+    @contextmanager
+    def use_mem_pool(pool: Any, device: int) -> Any:
+        yield pool
+
+    module: Any = ModuleType("torch")
+    module.cuda = SimpleNamespace(
+        memory=SimpleNamespace(CUDAPluggableAllocator=Plugged),
+        MemPool=lambda allocator: SimpleNamespace(allocate=allocator.allocate, free=allocator.free),
+        use_mem_pool=use_mem_pool,
+    )
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module
+
+
+@pytest.fixture
+def with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.gpu.backend", lambda: "cuda")
+    monkeypatch.setattr(
+        "penstock.resources.stream_ordered_allocator.DeviceMemory", type("Pool", (DeviceMemory,), POOL)
+    )
+
+
+POOL = {"__init__": lambda self, device_id, keep=None: None, "pool_handle": 77}
+
+
+@pytest.mark.usefixtures("with_a_gpu", "torch")
+def test_pytorch_allocates_from_a_pool_up_to_its_limit(driver: FakeDriver) -> None:
+    memory, other = StreamOrderedAllocator(None, 0, 4096), StreamOrderedAllocator(None, 0, 8192)
+    with memory.for_torch() as pool:
+        address = pool.allocate(4000, 0, 5)
+        assert address == 0x10000
+        assert pool.allocate(97, 0, 5) is None, "PyTorch reports that as out of memory"
+        assert driver.calls == [("allocate", 4000, 77, 5)]
+    with other.for_torch() as second:
+        assert second.allocate(8000, 0, None) is not None, "each has a count of its own"
+        with other.for_torch() as third:
+            assert third is not second, "PyTorch uses a pool for one context at a time"
+    with memory.for_torch() as again:
+        assert again is pool
+        driver.calls.clear()
+        again.free(address, 4000, 0, 5)
+        assert driver.calls == [("synchronize",), ("free", address)], "kernels may still use the memory"
+        driver.result = 2  # CUDA_ERROR_OUT_OF_MEMORY
+        assert again.allocate(10, 0, 5) is None
+        driver.result = 0
+        assert again.allocate(4096, 0, 5) is not None, "what failed is not counted"
+
+
+@pytest.mark.usefixtures("torch")
+def test_pytorch_is_refused_where_it_cannot_work(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = BlockMemoryPool(None, "device", 1024, 2, name="blocks")
+    blocks.allocate_tensor(4, "u1")
+    memory = UnboundedAllocator()
+    memory.allocate_tensor(4, "u1")
+    monkeypatch.setattr("penstock.gpu.backend", lambda: "cuda")
+    with pytest.raises(
+        NotImplementedError, match=r"'blocks': PyTorch asks for sizes of its own.*from_dlpack"
+    ):
+        blocks.for_torch()
+    with pytest.raises(ValueError, match="serves 'HOST' memory, not 'DEVICE'"):
+        BlockMemoryPool(None, "host", 1024, 1).for_torch()
+    torch_allocator._compiled.cache_clear()
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    with pytest.raises(NotImplementedError, match=r"only compiled.*'/nowhere/cc' did not start"):
+        memory.for_torch()
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(NotImplementedError, match="C compiler 'false' failed"):
+        memory.for_torch()
+    monkeypatch.delenv("CC")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(NotImplementedError, match="there is no C compiler"):
+        memory.for_torch()
 
 
 def test_rmm_provides_the_device_memory_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.video import EntityReader, EntityWriter, VideoFileError
 from tests.harness.processes import run_python
+from tests.oracle.programs.operators import BY_PENSTOCK, BY_PENSTOCK_INDEX, RECORDED
 from tests.video import recorded_by_sdk
 
 TYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
@@ -155,6 +156,10 @@ def test_the_writer_writes_the_bytes_of_the_sdk(tmp_path: Path) -> None:
     for number in (0, 3):
         _, size, offset = lines[number]
         assert entities[offset : offset + size] == recorded_by_sdk.ENTITIES[offset : offset + size]
+
+
+def test_the_writer_still_writes_the_recording_that_the_sdk_has_read(tmp_path: Path) -> None:
+    assert record(tmp_path, RECORDED) == (BY_PENSTOCK_INDEX, BY_PENSTOCK)
 
 
 def test_a_scalar_is_written_as_one_element_that_the_sdk_can_read(tmp_path: Path) -> None:

@@ -215,6 +215,15 @@ def test_colours_are_looked_up_and_their_alpha_counts(dtype: str) -> None:
     assert picture[0].tolist() == [[0, 0, 0], [255, 0, 0], [0, 128, 0], [0, 128, 0]]
 
 
+def test_colours_that_are_looked_up_are_given_the_curve_of_the_picture() -> None:
+    index, table = np.zeros((10, 20), np.uint8), [[0.5, 0, 1, 1]]
+    plain, curved = (
+        draw_one(index, type="color_lut", color_lut=table, framebuffer_srgb=srgb) for srgb in (False, True)
+    )
+    assert plain[0, 0].tolist() == [128, 0, 255]
+    assert curved[0, 0].tolist() == [188, 0, 255]
+
+
 def test_what_lies_below_a_table_takes_its_first_colour() -> None:
     assert draw_one(np.array([[-5, 1]], "i2"), (2, 1), type="color_lut", color_lut=LUT)[0, 0].tolist() == [
         0,
@@ -287,6 +296,9 @@ def test_a_negative_height_flips_an_image() -> None:
     data = image(10, 20, 3)
     view = {"offset_y": 1.0, "height": -1.0}
     assert (draw_one(data, type="color", views=[view]) == data[::-1]).all()
+    transparent = image(10, 20, 4)  # its alpha is flipped with it
+    upright = draw_one(transparent, type="color")
+    assert (draw_one(transparent, type="color", views=[view]) == upright[::-1]).all()
 
 
 def test_a_view_may_reach_beyond_the_window() -> None:

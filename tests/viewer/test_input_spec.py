@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from penstock.viewer import ImageFormat, InputSpec, InputType, View, YuvRange
+from penstock.viewer import (
+    ChromaLocation,
+    DepthMapRenderMode,
+    ImageFormat,
+    InputSpec,
+    InputType,
+    View,
+    YuvModelConversion,
+    YuvRange,
+)
 from penstock.viewer.input_spec import input_specs
 
 
@@ -18,6 +27,9 @@ def test_a_dict_becomes_a_specification_with_the_defaults_of_the_rest() -> None:
     assert (spec.color, spec.priority) == ((1.0, 0.0, 0.0, 0.5), 3)
     assert (spec.opacity, spec.line_width, spec.point_size, spec.text, spec.views) == (1.0, 1.0, 1.0, [], [])
     assert spec.image_format is ImageFormat.AUTO_DETECT
+    assert (spec.yuv_model_conversion, spec.yuv_range) == (YuvModelConversion.YUV_601, YuvRange.ITU_FULL)
+    assert (spec.x_chroma_location, spec.y_chroma_location) == (ChromaLocation.COSITED_EVEN,) * 2
+    assert spec.depth_map_render_mode is DepthMapRenderMode.POINTS
 
 
 def test_names_and_members_mean_the_same() -> None:
@@ -118,5 +130,6 @@ def test_a_list_of_specifications_holds_copies() -> None:
     spec = InputSpec("it", "color")
     (copy,) = input_specs([spec], "tensors")
     copy.views.append(View())
+    copy.text.append("more")
     copy.opacity = 0.5
-    assert (spec.views, spec.opacity) == ([], 1.0)
+    assert (spec.views, spec.text, spec.opacity) == ([], [], 1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -13,10 +14,11 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from penstock.viewer import Camera
+from penstock.viewer import Camera, page_server
 from penstock.viewer.display import Picture, Scene
 from penstock.viewer.events import KeyEvent
 from penstock.viewer.page_server import PageServer
+from penstock.viewer.pictures import encode_png
 
 aiohttp = pytest.importorskip("aiohttp")
 
@@ -63,6 +65,16 @@ def connect(session: Any, base: str, server: PageServer, **kwargs: Any) -> Any:
     return session.ws_connect(f"{base}/ws?{token(server)}", origin=base, **kwargs)
 
 
+async def until_the_end(socket: Any) -> list[str | bytes]:
+    """Return what a client is sent before the end of the run."""
+    received: list[str | bytes] = []
+    async for message in socket:
+        if message.data == '{"type": "ended"}':
+            return received
+        received.append(message.data)
+    raise AssertionError(f"closed with {socket.close_code} before the end was told")
+
+
 def picture(value: int = 200) -> Picture:
     return Picture(1, np.full((4, 8, 4), value, np.uint8), Scene([], {}, Camera()))
 
@@ -72,9 +84,14 @@ def test_the_page_needs_the_token_and_loads_nothing_from_elsewhere(server: PageS
     assert status == 200
     assert "Title \\u003c/script>\\u003cb>" in text, "a title cannot end the script"
     policy = headers["Content-Security-Policy"]
-    assert "default-src 'none'" in policy
-    assert "unsafe" not in policy
-    assert "frame-ancestors 'none'" in policy
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    nonce = directives.pop("script-src")
+    assert re.fullmatch(r"'nonce-[\w-]{16}'", nonce)
+    assert directives.pop("style-src") == nonce
+    assert directives.pop("connect-src") == "'self'"
+    assert directives.pop("img-src") == "blob: data:", "pictures come through the WebSocket"
+    assert set(directives) == {"default-src", "base-uri", "form-action", "frame-ancestors"}
+    assert set(directives.values()) == {"'none'"}
     assert headers["Referrer-Policy"] == "no-referrer"
     assert "://" not in text.replace("}://${location.host}", ""), "an address of something else"
 
@@ -120,17 +137,90 @@ def test_a_client_gets_the_state_pictures_and_the_end(server: PageServer) -> Non
             server.show(picture(), False)
             server.show(picture(), True)
             kinds = [(await socket.receive()).data[:4] for _ in range(2)]
-            loop = asyncio.get_running_loop()
-            closing = loop.run_in_executor(None, server.close)
-            rest = [message.data async for message in socket]
+            closing = asyncio.get_running_loop().run_in_executor(None, server.close)
+            rest = await until_the_end(socket)
+            await socket.close()
             await closing
-            return status, kinds, rest, socket.close_code
+            return status, kinds, rest
 
-    status, kinds, rest, code = ask(server, action)
+    status, kinds, rest = ask(server, action)
     assert status == {"type": "status", "clients": 1, "dropped": 3}
     assert kinds == [b"\xff\xd8\xff\xe0", b"\x89PNG"]
-    assert json.loads(rest[-1]) == {"type": "ended"}
-    assert code == 1001
+    assert not [data for data in rest if isinstance(data, bytes)], "the last picture is sent once"
+
+
+def test_the_server_listens_until_a_client_has_read_everything(
+    server: PageServer, events: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "_END_TIMEOUT", 3600.0)
+
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as socket:
+            for value in range(20):  # more than wait for one client
+                server.show(picture(value), True)
+            closing = asyncio.get_running_loop().run_in_executor(None, server.close)
+            data = await until_the_end(socket)
+            # Confirmations that come late must not meet a closed connection: the browser would read nothing more.
+            for _ in range(20):
+                await socket.send_str('{"type": "shown"}')
+            await socket.send_str('{"type": "key", "code": "KeyA", "action": "press", "modifiers": 0}')
+            await socket.close()
+            await closing
+            return data, socket.close_code
+
+    data, code = ask(server, action)
+    assert code == 1000, "the client closed, and the server answered"
+    assert len(events) == 1
+    assert [one for one in data if isinstance(one, bytes)][-1] == encode_png(picture(19).pixels)
+
+
+def test_a_client_that_connects_while_the_others_are_told_the_end_is_told_too(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "_END_TIMEOUT", 3600.0)
+
+    async def action(session: Any, base: str) -> Any:
+        server.show(picture(), True)
+        # A connection that the server has accepted, with a request that it has not read in full.
+        host = urlsplit(base)
+        reader, writer = await asyncio.open_connection(host.hostname, host.port)
+        writer.write(b"GET /ws?" + token(server).encode() + b" HTTP/1.1\r\n")
+        async with connect(session, base, server) as socket:
+            closing = asyncio.get_running_loop().run_in_executor(None, server.close)
+            await until_the_end(socket)
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await connect(session, base, server)
+            lines = [f"Host: {host.netloc}", f"Origin: {base}", "Upgrade: websocket", "Connection: Upgrade"]
+            lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", ""]
+            writer.write("\r\n".join(lines).encode())
+            received = await reader.readuntil(b"ended")
+            writer.close()
+            await socket.close()
+            await closing
+            return received
+
+    received = ask(server, action)
+    assert b"\x89PNG" in received
+
+
+def test_a_client_that_reads_nothing_does_not_keep_the_run_from_ending(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "_END_TIMEOUT", 0.05)
+    noise = np.random.default_rng(1).integers(0, 256, (1500, 1500, 4), np.uint8)
+
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as socket:
+            await socket.receive()
+            for _ in range(4):  # far more than the buffers of the connection hold
+                server.show(Picture(1, noise, Scene([], {}, Camera())), True)
+            transport = socket._response.connection.transport
+            transport.pause_reading()
+            await asyncio.get_running_loop().run_in_executor(None, server.close)
+            transport.abort()
+            return server._clients
+
+    assert ask(server, action) == set()
 
 
 def test_a_client_that_does_not_confirm_gets_no_more(server: PageServer) -> None:
@@ -149,6 +239,100 @@ def test_a_client_that_does_not_confirm_gets_no_more(server: PageServer) -> None
             return waited, False
 
     assert ask(server, action) == (False, True)
+
+
+def test_confirmations_of_nothing_earn_a_client_no_pictures(server: PageServer, events: list[Any]) -> None:
+    key = '{"type": "key", "code": "KeyA", "action": "press", "modifiers": 0}'
+
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as socket:
+            for _ in range(10):
+                await socket.send_str('{"type": "shown"}')
+            wanted = []
+            for number in range(2):
+                await socket.send_str(key)
+                while len(events) <= number:  # it has read all that was sent
+                    await asyncio.sleep(0.01)
+                wanted.append(server.wants_picture())
+                server.show(picture(), False)
+                server.show(picture(), False)
+            return wanted
+
+    assert ask(server, action) == [True, False]
+
+
+def test_the_display_is_told_whenever_a_client_can_take_a_picture() -> None:
+    watched: list[int] = []
+    server = PageServer("it", (8, 4), on_watch=lambda: watched.append(1))
+
+    async def action(session: Any, base: str) -> Any:
+        counts = []
+        async with connect(session, base, server) as socket:
+            for _ in range(3):
+                before = len(counts)
+                while len(watched) <= before:
+                    await asyncio.sleep(0.01)
+                counts.append(len(watched))
+                await socket.send_str('{"type": "shown"}')
+        return counts
+
+    try:
+        assert ask(server, action) == [1, 2, 3]
+    finally:
+        server.close()
+
+
+class Stuck:
+    """The connection of a client that reads nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.may_go = asyncio.Event()
+
+    async def send_bytes(self, data: bytes) -> None:
+        self.sent.append(data)
+        await self.may_go.wait()
+
+    send_str = send_bytes
+
+
+def test_few_pictures_wait_for_a_slow_client_and_at_the_end_only_the_last() -> None:
+    async def run() -> tuple[int, list[Any]]:
+        socket = Stuck()
+        client = page_server._Client(socket, None)
+        client.start()
+        client.send(b"first", True)
+        while not socket.sent:
+            await asyncio.sleep(0)
+        for number in range(20):
+            client.send(b"%d" % number, is_needed=number % 2 == 0)
+            client.say("status")
+        waiting = client._queue.qsize()
+        client.finish(b"last")
+        client.finish(b"again")
+        client.say("status")
+        client.send(b"late", True)
+        socket.may_go.set()
+        while len(socket.sent) < 3:
+            await asyncio.sleep(0)
+        await client.stop()
+        return waiting, socket.sent
+
+    waiting, sent = asyncio.run(asyncio.wait_for(run(), 20))
+    assert waiting <= 8
+    assert sent == [b"first", b"last", '{"type": "ended"}']
+
+
+def test_an_address_of_ipv6_is_written_in_brackets() -> None:
+    try:
+        server = PageServer("it", (8, 4), host="::1")
+    except RuntimeError as error:
+        pytest.skip(f"needs IPv6: {error}")
+    try:
+        assert server.url.startswith("http://[::1]:")
+        assert get(server, f"/?{token(server)}")[0] == 200
+    finally:
+        server.close()
 
 
 def test_a_client_that_comes_later_sees_the_last_picture(server: PageServer) -> None:

@@ -117,6 +117,37 @@ def test_a_depth_map_is_drawn_with_points_lines_or_triangles() -> None:
     assert 64 < count["lines"] < count["triangles"]
 
 
+COLORS = np.array(
+    [[[60 * (n + 1) % 256, 20 * n, 255 - 40 * n, 255] for n in range(3)] for _ in "ab"], np.uint8
+)
+COLORS[1, :, :3] = 9
+
+
+def colored_map(depth: np.ndarray, mode: str) -> np.ndarray:
+    return draw(
+        {"depth": depth, "colors": COLORS},
+        [
+            {"name": "depth", "type": "depth_map", "depth_map_render_mode": mode},
+            {"name": "colors", "type": "depth_map_color"},
+        ],
+        SIZE,
+    )
+
+
+def test_a_triangle_of_a_depth_map_has_the_colour_of_its_first_point() -> None:
+    picture = colored_map(np.zeros((2, 3), np.float32), "triangles")
+    seen = {tuple(color) for color in picture.reshape(-1, 3).tolist()} - {(0, 0, 0)}
+    assert seen == {tuple(color[:3]) for color in COLORS[0].tolist()}, "none begins in the last row"
+
+
+def test_triangles_keep_their_colours_where_others_are_cut_off() -> None:
+    flat, cut = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    cut[0, 0] = 1.5  # behind the camera
+    whole, part = colored_map(flat, "triangles"), colored_map(cut, "triangles")
+    assert whole[:, 55:].any()
+    assert (whole[:, 55:] == part[:, 55:]).all()
+
+
 def test_the_depth_buffer_holds_the_nearest_depth_and_1_elsewhere() -> None:
     renderer = Renderer(*SIZE, [{"name": "it", "type": "points_3d"}])
     data = points((0, 0, 0), (0, 0, 0.5))

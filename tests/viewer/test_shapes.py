@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.viewer import LayerError
+from penstock.viewer import LayerError, raster
 from tests.viewer.drawing import BLACK, WHITE, draw, draw_one, lit, points
 
 SIZE = (20, 10)
@@ -169,6 +170,16 @@ def test_text_outside_of_the_picture_is_hidden_and_empty_text_draws_nothing() ->
     assert not draw_one(points((0.1, 0.1)), type="text", text=[""]).any()
 
 
+def test_text_has_the_alpha_of_its_colour() -> None:
+    half = draw_one(points((0, 0, 1)), (40, 40), type="text", text=["I"], color=[1, 1, 1, 0.5])
+    assert half.max() in (127, 128)
+
+
+def test_text_much_larger_than_the_picture_is_not_drawn() -> None:
+    sizes = {size: draw_one(points((0, -1, size)), type="text", text=["HHHH"]).any() for size in (3.9, 4.2)}
+    assert sizes == {3.9: True, 4.2: False}
+
+
 def test_text_is_drawn_in_a_view_and_with_a_matrix() -> None:
     plain = draw_one(points((0, 0, 0.5)), (100, 100), type="text", text=["Mm"])
     matrix = [2, 0, 0, -1, 0, 2, 0, -1, 0, 0, 1, 0, 0, 0, 0, 1]  # what shapes have without one
@@ -257,3 +268,61 @@ def test_a_layer_is_drawn_in_full_over_the_shapes_of_another() -> None:
     both = draw({"below": below, "above": above}, specs, (60, 60))
     alone = draw({"above": above}, specs[1:], (60, 60))
     assert (both[..., 0] == alone[..., 0]).all()
+
+
+@pytest.mark.parametrize("kind", ["points", "lines", "points_3d", "lines_3d"])
+def test_shapes_that_are_drawn_in_parts_look_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = np.random.default_rng(3)
+    data = source.uniform(-0.4, 1.2, (40, 3 if kind.endswith("3d") else 2)).astype(np.float32)
+    spec = {"type": kind, "point_size": 5, "line_width": 4, "opacity": 0.5}
+    whole = draw_one(data, (40, 30), **spec)
+    assert len(lit(whole)) > 50
+    monkeypatch.setattr(raster, "_MOST", 60)
+    np.testing.assert_array_equal(draw_one(data, (40, 30), **spec), whole)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"type": "lines", "line_width": 1e9},
+        {"type": "points", "point_size": 1e9},
+        {"type": "color", "views": [{"width": 1e9, "height": 1e9}]},
+        {"type": "color", "views": [{"offset_x": 1e30}]},
+        {"type": "crosses"},
+        {"type": "ovals"},
+    ],
+    ids=str,
+)
+def test_sizes_beyond_measure_cost_no_memory(spec: dict[str, Any]) -> None:
+    if spec["type"] == "color":
+        data = np.full((4, 4, 3), 200, np.uint8)
+    else:
+        data = np.array([[0.1, 0.1], [0.9, 0.8], [1e30, -1e30], [np.nan, np.inf]], np.float32)
+    tracemalloc.start()
+    try:
+        draw_one(data, (64, 48), **spec)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_thousands_of_large_points_cost_no_more_memory_than_a_part_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(raster, "_MOST", 100_000)
+    data = np.random.default_rng(0).random((3000, 2)).astype(np.float32)
+    tracemalloc.start()
+    try:
+        picture = draw_one(data, (64, 48), type="points", point_size=40)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (picture == 255).mean() > 0.99
+    assert peak < 15_000_000  # all at once: more than 60 MB
+
+
+def test_a_view_far_larger_than_the_window_shows_its_part() -> None:
+    """The first pixel of the image is 16 by 12 windows large."""
+    data = np.random.default_rng(1).integers(0, 256, (4, 4, 3), np.uint8)
+    picture = draw_one(data, (64, 48), type="color", views=[{"width": 64.0, "height": 48.0}])
+    assert np.abs(picture.astype(int) - data[0, 0]).max() <= 1

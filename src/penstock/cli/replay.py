@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from penstock.cli.run import add_program_arguments, run_program
 
 if TYPE_CHECKING:
     from penstock.observe import Recording
@@ -14,19 +15,33 @@ __all__ = ["TAKES_ARGUMENTS", "add_arguments", "main"]
 
 TAKES_ARGUMENTS = True  # those of the program, after --
 
+EPILOG = """\
+examples:
+  penstock replay app.py recording.rec         at the recorded times
+  penstock replay app.py recording.rec --fast
+  penstock replay recording.rec --list         what a recording holds
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.usage = (
-        "penstock replay PROGRAM FILE [--fast] [options] [-- arguments of the program]\n"
+        "penstock replay PROGRAM FILE [--ports PORTS] [--fast] [options] [-- arguments of the program]\n"
         "       penstock replay FILE --list"
     )
     parser.description = (
         "Run a program in which the recorded operators are replaced by the messages that they emitted,\n"
         "or show what a recording holds."
     )
-    import_module("penstock.cli.run").add_program_arguments(parser)
+    parser.epilog = EPILOG
+    add_program_arguments(parser)
     parser.add_argument("recording", nargs="?", metavar="FILE", help="the recording")
+    parser.add_argument(
+        "--ports",
+        action="append",
+        metavar="OPERATOR.PORT",
+        help="the ports to play; patterns and commas allowed; every recorded output unless given",
+    )
     parser.add_argument("--fast", action="store_true", help="play as fast as possible, not at recorded times")
     parser.add_argument("--list", action="store_true", help="show what the recording holds, and run nothing")
 
@@ -48,9 +63,12 @@ def main(options: argparse.Namespace) -> int:
     except (RecordingError, OSError) as error:
         print(f"penstock replay: {error}", file=sys.stderr)
         return 1
-    variables = {"PENSTOCK_REPLAY": path, "PENSTOCK_REPLAY_PACE": "fast" if options.fast else "recorded"}
-    status: int = import_module("penstock.cli.run").run_program(options, variables)
-    return status
+    variables = {
+        "PENSTOCK_REPLAY": path,
+        "PENSTOCK_REPLAY_PACE": "fast" if options.fast else "recorded",
+        "PENSTOCK_REPLAY_PORTS": ",".join(options.ports or ()),
+    }
+    return run_program(options, variables)
 
 
 def _listed(recording: Recording) -> str:

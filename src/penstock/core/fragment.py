@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.core.operator import Operator
     from penstock.core.outcome import Outcome
     from penstock.core.ports import IOSpec
+    from penstock.core.progress import Progress
     from penstock.core.protocols import Engine, GreenContextPool
     from penstock.core.scheduler import Scheduler
 
@@ -262,7 +263,11 @@ class Fragment:
         return self._graph
 
     def draw(self, style: str = "text") -> str:
-        """Return the graph drawn as ``"text"``, ``"mermaid"`` or ``"dot"``; compose it first if necessary."""
+        """Return the graph drawn in a style, composed first if necessary.
+
+        The styles are ``"text"``, a list; ``"boxes"``, boxes and lines for a terminal; ``"svg"``, a picture with
+        ports, queue sizes and slices of the GPU; ``"mermaid"`` and ``"dot"``.
+        """
         if not len(self._graph):
             self.compose_graph()
         return draw(self._graph, style)
@@ -377,6 +382,16 @@ class Fragment:
         """End the use of this fragment by `claim`, if `claim` is the current use."""
         if self._claims.get("run") is claim:
             del self._claims["run"]
+
+    def progress(self) -> Progress:
+        """Return what the run in progress, or else the last run, has done so far.
+
+        Any thread may call it at any time. It takes no lock, so a run is not slowed down by it. The result is plain
+        data.
+        """
+        from penstock.core.progress import progress_of
+
+        return progress_of(self._graph, self.name, self._engine is not None)
 
     def dropped(self) -> dict[str, int]:
         """Return the number of messages that each port dropped in the last run, by ``"operator.port"``.

@@ -132,13 +132,19 @@ class OnnxModel(Model):
     def _spec(self, node: Any, kind: str) -> TensorSpec:
         import numpy as np
 
+        try:
+            name, extents = node.name, tuple(map(_extent, node.shape))
+        except UnicodeDecodeError as error:
+            raise InferenceError(
+                f"model {self.name!r}: the name of an {kind} of {self.path}, or of one of its extents, is not UTF-8"
+            ) from error
         element = node.type.removeprefix("tensor(").removesuffix(")")
         if not node.type.startswith("tensor(") or element not in _DTYPES:
             raise InferenceError(
-                f"model {self.name!r}: its {kind} {node.name!r} is a {node.type}; a message holds tensors of "
+                f"model {self.name!r}: its {kind} {name!r} is a {node.type}; a message holds tensors of "
                 "numbers or booleans"
             )
-        return TensorSpec(node.name, np.dtype(_DTYPES[element]), tuple(map(_extent, node.shape)))
+        return TensorSpec(name, np.dtype(_DTYPES[element]), extents)
 
     # Running.
 

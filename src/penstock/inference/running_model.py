@@ -11,10 +11,11 @@ import numpy as np
 from penstock.inference.errors import InferenceError
 from penstock.inference.loading import load_model
 from penstock.inference.model import Model, ModelOptions
-from penstock.inference.placement import host_array, in_shape, simulated_view
+from penstock.inference.placement import host_array, in_shape
 from penstock.inference.settings import ModelSetting, Profile, read_profile
 from penstock.inference.tensor_spec import TensorSpec, shape_text
 from penstock.tensor import DLDataType, Tensor, as_tensor
+from penstock.tensor.copies import simulated_memory
 
 if TYPE_CHECKING:
     from penstock.gpu import StreamHandle
@@ -235,8 +236,8 @@ class RunningModel:
         from penstock.gpu import sim
 
         pairs = zip(self.setting.inputs, self._shapes, strict=True)
-        inputs = [simulated_view(tensors[name]).reshape(shape) for name, shape in pairs]
-        targets = [simulated_view(output) for output in outputs]
+        inputs = [simulated_memory(tensors[name]).reshape(shape) for name, shape in pairs]
+        targets = [simulated_memory(output) for output in outputs]
         model, guarded = self.model, self._guarded
         kernel = sim.Kernel(
             f"model {self.setting.name}",

@@ -209,7 +209,19 @@ def _check_data_logger(fragment: Fragment, logger: Any) -> None:
     check_data_logger(fragment, logger)
 
 
+def _latency(fragment: Fragment) -> float | None:
+    """Return the mean latency of the slowest path so far, if the run is tracked."""
+    from penstock.observe.statistics import StatisticsWatcher
+
+    watchers = getattr(getattr(fragment._engine, "observer", None), "watchers", ())
+    tracked = next((watcher for watcher in watchers if isinstance(watcher, StatisticsWatcher)), None)
+    if tracked is None:
+        return None
+    return max((path.latency.mean / 1e9 for path in tracked.snapshot().paths), default=None)
+
+
 registry.observe = _observe
+registry.latency = _latency
 registry.check_data_logger = _check_data_logger
 registry.track = _track
 registry.tracker_of = _tracker_of

@@ -105,7 +105,8 @@ class DataFlowTracker(StatisticsWatcher):
                     counts = self._counts[self._name(each.path)] = _PathCounts(
                         self._skip, self._discard, self._threshold
                     )
-                counts.add((each.done - each.times[:, 0]) / 1e6)
+                latencies = (each.done - each.times[:, 0]) / 1e6
+                counts.add(np.where(each.is_timed, latencies, np.nan))
         if self._flow_log is not None:
             self._flow_log.add(flows, self._is_limited)
 
@@ -260,6 +261,7 @@ class _PathCounts:
         "max_id",
         "min",
         "min_id",
+        "timed",
         "total",
     )
 
@@ -268,6 +270,8 @@ class _PathCounts:
         # The latencies that would be discarded if no more came.
         self._last: deque[float] = deque()
         self.count = 0
+        # Those whose end was timed.
+        self.timed = 0
         self.total = 0.0
         self.min = self.max = 0.0
         self.min_id = self.max_id = -1
@@ -279,20 +283,21 @@ class _PathCounts:
         kept = max(len(latencies) - self._discard, 0)
         self._last = deque(latencies[kept:].tolist())
         latencies = latencies[:kept]
-        latencies = latencies[latencies >= self._threshold]
-        if not len(latencies):
-            return
-        least, most = int(latencies.argmin()), int(latencies.argmax())
-        if not self.count or latencies[least] < self.min:
-            self.min, self.min_id = float(latencies[least]), self.count + least + 1
-        if not self.count or latencies[most] > self.max:
-            self.max, self.max_id = float(latencies[most]), self.count + most + 1
+        latencies = latencies[~(latencies < self._threshold)]
+        is_timed = ~np.isnan(latencies)
+        if is_timed.any():
+            least, most = int(np.nanargmin(latencies)), int(np.nanargmax(latencies))
+            if not self.timed or latencies[least] < self.min:
+                self.min, self.min_id = float(latencies[least]), self.count + least + 1
+            if not self.timed or latencies[most] > self.max:
+                self.max, self.max_id = float(latencies[most]), self.count + most + 1
+            self.timed += int(is_timed.sum())
+            self.total += float(np.nansum(latencies))
         self.count += len(latencies)
-        self.total += float(latencies.sum())
 
     @property
     def mean(self) -> float:
-        return self.total / self.count if self.count else 0.0
+        return self.total / self.timed if self.timed else 0.0
 
     def metric(self, metric: DataFlowMetric) -> float:
         return {

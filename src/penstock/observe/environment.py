@@ -4,10 +4,11 @@
 ``PENSTOCK_TRACK=1``                           track every run, and print its tables at the end
 ``PENSTOCK_TRACK=file.json`` or ``file.prom``  the same, into a file: JSON, or the text format of Prometheus
 ``PENSTOCK_LOG=camera.out,blur``               print the messages of ports
-``PENSTOCK_RECORD=file``                       record the messages of every output to a file
+``PENSTOCK_RECORD=file``                       record the messages of every connected output to a file
 ``PENSTOCK_RECORD_PORTS=camera.out``           the ports to record, in place of every output
 ``PENSTOCK_REPLAY=file``                       play a recording in place of the operators it was made of
 ``PENSTOCK_REPLAY_PACE=fast``                  play it as fast as possible
+``PENSTOCK_REPLAY_PORTS=camera.out``           the ports to play, in place of every recorded output
 ``HOLOSCAN_FLOW_TRACKING_LOG_FILE=file``       write the times of every message, in the format of the Holoscan SDK
 ``HOLOSCAN_ENABLE_GXF_JOB_STATISTICS=1``       as ``PENSTOCK_TRACK=1``
 ``HOLOSCAN_GXF_JOB_STATISTICS_PATH=file``      where the statistics go, as JSON
@@ -21,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core.booleans import boolean
+from penstock.core.booleans import flag
 
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
@@ -67,9 +68,12 @@ def replay_from_environment() -> Replay | None:
     path = os.environ.get("PENSTOCK_REPLAY")
     if not path:
         return None
+    from penstock.observe.port_patterns import parse_patterns
     from penstock.observe.replaying import Replay
 
-    return Replay(path, os.environ.get("PENSTOCK_REPLAY_PACE") or "recorded")
+    ports = os.environ.get("PENSTOCK_REPLAY_PORTS")
+    pace = os.environ.get("PENSTOCK_REPLAY_PACE") or "recorded"
+    return Replay(path, pace, parse_patterns(ports) if ports else None)
 
 
 def _print_ports(patterns: str) -> Watcher:
@@ -100,12 +104,18 @@ def _statistics_target() -> str | None:
     if given.endswith((".json", ".prom", ".txt")):
         return given
     if given:
-        return "" if boolean(given, "PENSTOCK_TRACK") else None
-    if boolean(
-        os.environ.get("HOLOSCAN_ENABLE_GXF_JOB_STATISTICS") or False, "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"
-    ):
+        return "" if _flag("PENSTOCK_TRACK") else None
+    if _flag("HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"):
         return os.environ.get("HOLOSCAN_GXF_JOB_STATISTICS_PATH", "")
     return None
+
+
+def _flag(variable: str) -> bool:
+    text = os.environ.get(variable, "")
+    try:
+        return bool(text.strip()) and flag(text)
+    except ValueError as error:
+        raise ValueError(f"{variable}={text}: {error}") from None
 
 
 def _report_to(target: str) -> Watcher:

@@ -75,7 +75,7 @@ class FlowTables:
         flows = []
         if operator.is_leaf or operator.is_probe:
             done = batch.done
-            flows = [_finished(_joined(ways), done, batch.first) for ways in found.values()]
+            flows = [_finished(_joined(ways), batch, done) for ways in found.values()]
         if not operator.is_leaf:
             starts = np.flatnonzero(~has_received)
             if len(starts):
@@ -156,7 +156,10 @@ class FlowTables:
                 start = len(before) - 1 - before[::-1].index(last)
                 times = np.column_stack((way.times, way.times[:, -1]))[:, 2 * start :]
                 path = Path(way.path.operators[start:])
-                found.append(Flows(path, way.queues[start:], way.computes[:, start:], times, times[:, 1]))
+                is_timed = np.ones(len(times), np.bool_)
+                found.append(
+                    Flows(path, way.queues[start:], way.computes[:, start:], times, times[:, 1], is_timed)
+                )
         self._closing = left
         return found
 
@@ -186,6 +189,7 @@ def _joined(parts: list[_Way]) -> _Way:
     return way.rows(np.argsort(way.computes[:, -1], kind="stable"))
 
 
-def _finished(way: _Way, done: Times, first: int) -> Flows:
-    times = np.column_stack((way.times, done[way.computes[:, -1] - first]))
-    return Flows(way.path, way.queues, way.computes, times, way.origin)
+def _finished(way: _Way, batch: Computes, done: Times) -> Flows:
+    places = way.computes[:, -1] - batch.first
+    times = np.column_stack((way.times, done[places]))
+    return Flows(way.path, way.queues, way.computes, times, way.origin, batch.is_timed[places])

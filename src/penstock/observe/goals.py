@@ -151,9 +151,10 @@ class Goal:
     def add(self, flows: Flows, start: int, work: RecentWork) -> None:
         """Count messages; `start` is where the path begins in theirs."""
         origin = flows.origin if not start else flows.times[:, 2 * start + 1]
-        latency = flows.done - origin
+        # A message whose end was not timed counts as one that did not miss.
+        latency = np.where(flows.is_timed, flows.done - origin, 0)
         with self._lock:
-            self._latency.add(latency)
+            self._latency.add(latency[flows.is_timed])
         missed = np.flatnonzero(latency > self.bound)
         first = self.count
         self.count += len(latency)

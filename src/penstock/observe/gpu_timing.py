@@ -10,7 +10,8 @@ Between the first event and the first kernel lies the time in which the host pre
 waits then, and this counts as time of the operator: a few microseconds.
 
 Nothing here waits for the device. The resolver reads the times when the events are complete, and gives the events
-back.
+back. Two events a compute, and reading them, cost several microseconds of the processor. An operator that computes
+thousands of times a second therefore has some of its computes timed, evenly spread, and the others not.
 """
 
 from __future__ import annotations
@@ -38,16 +39,19 @@ class StreamTimer:
     ----------
     segments
         The events at the beginning and end of each piece of work, oldest first.
+    is_timing
+        Whether the current compute is timed.
     """
 
     __slots__ = (
         "_began",
-        "_computing",
         "_count",
         "_events",
+        "_next",
         "_queues",
         "_record",
         "_wait",
+        "is_timing",
         "managed",
         "segments",
         "stream",
@@ -67,21 +71,30 @@ class StreamTimer:
         self._queues = queues
         self._began: Any = None
         self._count = 0
-        self._computing = False
+        # From when on a compute is timed again.
+        self._next = -(1 << 62)
+        self.is_timing = False
         managed.wait = self.wait
 
-    def begin_compute(self, in_the_middle: bool = False) -> None:
-        """Begin to time a compute; `in_the_middle` of it if the stream is first used now."""
-        self._computing = True
-        if not in_the_middle:
-            for queue in self._queues:
-                if queue:
-                    return  # `receive` or `wait` begins
+    def begin_compute(self, now: int) -> None:
+        """Begin to time a compute, unless others were timed just before or events are short."""
+        if now < self._next or len(self._events) < _FEW:
+            return
+        self._next = max(self._next, now - _BURST) + _INTERVAL
+        self.is_timing = True
+        for queue in self._queues:
+            if queue:
+                return  # `receive` or `wait` begins
+        self._begin()
+
+    def begin_now(self) -> None:
+        """Begin to time in the middle of a compute, in which the stream is first used."""
+        self.is_timing = True
         self._begin()
 
     def receive(self, item: Any, port: Any) -> None:
         """Begin with a received message, unless the stream will wait for it and begin then."""
-        if self._began is not None or not self._computing:
+        if not self.is_timing or self._began is not None:
             return
         if type(item) is Message and port.own is self.managed:
             fences = item.fences
@@ -93,7 +106,7 @@ class StreamTimer:
 
     def wait(self, event: Any) -> None:
         """Make the stream wait, and leave the time of the wait out."""
-        if not self._computing:
+        if not self.is_timing:
             self._wait(event)
             return
         if self._began is not None:
@@ -103,7 +116,7 @@ class StreamTimer:
 
     def end_compute(self) -> int:
         """End to time a compute, and return the number of its segments."""
-        self._computing = False
+        self.is_timing = False
         if self._began is not None:
             self._end()
         count, self._count = self._count, 0
@@ -161,7 +174,9 @@ class DeviceTime:
         self.error = 0
         self._reference: Any = None
         self._reference_at = 0
-        self.events: deque[Any] = deque(self.create_event() for _ in range(_SPARE))
+        self.events: deque[Any] = deque()
+        self._created = 0
+        self.add_events()
         with gpu.on_device(device_id):
             self._stream = gpu.Device(device_id).create_stream()
         self.synchronize()
@@ -170,6 +185,16 @@ class DeviceTime:
         """Create a timed event."""
         with gpu.on_device(self.device_id):
             return gpu.Device(self.device_id).create_event(gpu.EventOptions(timing_enabled=True))
+
+    def add_events(self) -> None:
+        """Create more events if few are free: here, not in a compute, where it would take its time."""
+        if len(self.events) >= _SPARE or self._created >= _MOST:
+            return
+        options = gpu.EventOptions(timing_enabled=True)
+        with gpu.on_device(self.device_id):
+            create = gpu.Device(self.device_id).create_event
+            self.events.extend([create(options) for _ in range(_SPARE)])
+        self._created += _SPARE
 
     def synchronize(self) -> None:
         """Make a new reference: read both clocks at the same moment."""
@@ -193,7 +218,8 @@ class DeviceTime:
         return at, at + round((ended - began) * 1e6)
 
     def refresh(self) -> None:
-        """Make a new reference if the last one is old."""
+        """Create events if few are free, and make a new reference if the last one is old."""
+        self.add_events()
         if self._now() - self._reference_at > _REFRESH:
             self.synchronize()
 
@@ -215,9 +241,14 @@ class SimulatedTime(DeviceTime):
         return began.reached_at, ended.reached_at
 
     def refresh(self) -> None:
-        """Do nothing: it is one clock."""
+        """Create events if few are free."""
+        self.add_events()
 
 
-_SPARE = 32  # events created in advance
+_INTERVAL = 1_000_000  # nanoseconds between two computes that are timed, in the long run
+_BURST = 20_000_000  # but in so many nanoseconds, as many as there would be room for
+_SPARE = 256  # events that are created at once, when fewer are free
+_MOST = 16_384  # events in all
+_FEW = 16  # free events with which no compute begins to be timed
 _TRIES = 8
 _REFRESH = 2_000_000_000  # nanoseconds: 24 bits resolve 2 s to 0.1 µs

@@ -11,6 +11,7 @@ from penstock.observe.recorder import CONTINUE, END, FIRST_PUT, FIRST_TAKE, GPU,
 from penstock.observe.records import Arrivals, Computes, GpuWork
 
 if TYPE_CHECKING:
+    from penstock.observe.gpu_timing import StreamTimer
     from penstock.observe.recorder import NodeRecorder
     from penstock.observe.records import OperatorInfo, QueueInfo, Times
 
@@ -43,6 +44,9 @@ class NodeLog:
         self._base = 0
         # Of the computes that were not shown yet.
         self._started = self._ended = self._threads = _NONE
+        self._is_timed = np.zeros(0, np.bool_)
+        # Whether the operator uses a stream.
+        self._has_stream = False
         # Work on the device that is not complete, as (compute, position of the timer, number of segments), and work
         # that is, as (compute, position of the timer, start, end).
         self._submitted: list[tuple[int, int, int]] = []
@@ -56,10 +60,15 @@ class NodeLog:
                 for tap in takes.queue.taps
             ]
 
-    def read(self) -> None:
-        """Read the log as far as it has been written."""
+    @property
+    def length(self) -> int:
+        """The length of what was not read yet."""
+        return len(self._recorder.log)
+
+    def read(self, most: int) -> None:
+        """Read the log as far as it has been written, but at most this many ints of it."""
         log = self._recorder.log
-        count = len(log)
+        count = min(len(log), most)
         if not count:
             return
         entries = np.fromiter(log[:count], np.int64, count).reshape(-1, 3)
@@ -86,8 +95,19 @@ class NodeLog:
             if isinstance(tap, Tap):
                 rows = kinds == FIRST_PUT + KINDS * position
                 self._emissions[tap].add(base[compute[rows] - first], entries[rows, 2], entries[rows, 1])
-        for row in np.flatnonzero(kinds == GPU):
-            self._submitted.append((int(compute[row]), int(entries[row, 1]), int(entries[row, 2])))
+        self._read_gpu(entries[kinds == GPU], compute[kinds == GPU], first, len(ends))
+
+    def _read_gpu(self, entries: Times, compute: Times, first: int, count: int) -> None:
+        """Note which computes were timed, and what they submitted."""
+        is_timed = np.full(count, not self._has_stream)
+        if len(compute):
+            self._has_stream = True
+            is_timed[int(compute[0]) - first :] = False
+            is_timed[compute - first] = True
+            self._submitted += zip(
+                compute.tolist(), entries[:, 1].tolist(), entries[:, 2].tolist(), strict=True
+            )
+        self._is_timed = np.concatenate((self._is_timed, is_timed))
 
     def _read_threads(self, entries: Times, position: Times, count: int) -> Times:
         """Return the thread of each compute."""
@@ -110,10 +130,11 @@ class NodeLog:
     def resolve_gpu(self, is_last: bool) -> None:
         """Read the times of work that the device has completed; `is_last` if the device is idle or has failed."""
         resolved = 0
+        complete = [_is_complete(timer) for timer in self._recorder.timers]
         for compute, position, count in self._submitted:
             timer = self._recorder.timers[position]
             try:
-                if count and not timer.segments[count - 1][1].is_done:
+                if count and not complete[position] and not timer.segments[count - 1][1].is_done:
                     break
                 for _ in range(count):
                     began, ended = timer.segments.popleft()
@@ -142,11 +163,12 @@ class NodeLog:
             self._started[:count],
             self._ended[:count],
             self._threads[:count],
+            self._is_timed[:count],
             [takes.before(end) for takes in self._takes],
             self._gpu_before(end),
         )
         self._started, self._ended = self._started[count:], self._ended[count:]
-        self._threads = self._threads[count:]
+        self._threads, self._is_timed = self._threads[count:], self._is_timed[count:]
         self.shown = end
         return batch
 
@@ -170,6 +192,14 @@ class NodeLog:
             if len(emissions.producer):
                 needed = min(needed, int(emissions.producer[0]))
         return needed
+
+
+def _is_complete(timer: StreamTimer) -> bool:
+    """Return whether the device has completed everything that was timed: one question for many segments."""
+    try:
+        return bool(timer.segments[-1][1].is_done)
+    except Exception:  # there are none, or the device has failed, which shows again
+        return False
 
 
 class _Emissions:

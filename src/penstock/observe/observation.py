@@ -74,8 +74,6 @@ class Observation:
         _find_cycles(engine, infos)
         for node in engine.nodes:
             self._put_taps(node, infos[node])
-        if any(watcher.wants_data for watcher in self.watchers):
-            self._put_data_taps(engine)
         for watcher in self.watchers:
             watcher.observation = self
             watcher.begin(self.run)
@@ -98,7 +96,7 @@ class Observation:
         timer = StreamTimer(stream, managed, self._device_time(managed.device_id), node.inputs)
         self._timers.append(timer)
         recorder.timers.append(timer)
-        timer.begin_compute(in_the_middle=True)
+        timer.begin_now()
 
     def finish(self) -> None:
         """Resolve every compute; the device is idle."""
@@ -150,7 +148,7 @@ class Observation:
         for position, queue in enumerate(node.inputs):
             assert isinstance(queue, ObservedQueue)
             queue.info = QueueInfo(info, queue.port, queue.limit, index + position, queue=queue)
-            queue.attach(recorder, position, ports[queue.port])
+            queue.attach(recorder, position, ports[queue.port], self._showing("received", queue.info))
             info.inputs.append(queue.info)
         source: Any = source_of(operator) or self.fragment.get_default_green_context_pool()
         try:
@@ -166,27 +164,35 @@ class Observation:
             output = OutputInfo(info, name)
             info.outputs.append(output)
             taps: list[Any] = []
+            show = self._showing("emitted", output)
             for queue in node.output.ports[name].queues:
                 if isinstance(queue, UnconnectedQueue):
-                    taps.append(UnconnectedTap(queue))
+                    taps.append(UnconnectedTap(queue, show))
                     recorder.taps.append(taps[-1])
                 else:
                     assert isinstance(queue, ObservedQueue)
                     output.queues.append(queue.info)
-                    taps.append(Tap(queue, output, recorder))
+                    taps.append(Tap(queue, output, recorder, show))
+                show = None  # a message is shown once, however many queues there are
             output.taps = taps
             node.output.ports[name].queues = tuple(taps)
 
-    def _put_data_taps(self, engine: Engine) -> None:
-        """Show every message to those who watch data."""
-        watchers = [watcher for watcher in self.watchers if watcher.wants_data]
-        for node in engine.nodes:
-            for output in self._recorders[node].info.outputs:
-                output.taps[0].show = _showing(watchers, "emitted", output, self._now)
-            for port in node.input.ports:
-                for queue in port.queues:
-                    assert isinstance(queue, ObservedQueue)
-                    queue.show = _showing(watchers, "received", queue.info, self._now)
+    def _showing(self, what: str, where: Any) -> Callable[[Any], None] | None:
+        """Return a function that shows a message to those who watch data; None if nobody does.
+
+        What a watcher raises is raised in the compute.
+        """
+        calls = [getattr(watcher, what) for watcher in self.watchers if watcher.wants_data]
+        if not calls:
+            return None
+        now = self._now
+
+        def show(item: Any) -> None:
+            at = now()
+            for call in calls:
+                call(where, item, at)
+
+        return show
 
     def _device_time(self, device_id: int) -> DeviceTime:
         with self._lock:
@@ -196,18 +202,6 @@ class Observation:
                 found = self._times[device_id] = kind(device_id, self._now)
                 self.run.device_sm_counts[device_id] = gpu.Device(device_id).resources.sm.sm_count
             return found
-
-
-def _showing(watchers: list[Watcher], what: str, where: Any, now: Callable[[], int]) -> Callable[[Any], None]:
-    """Return a function that shows a message to watchers; one that raises raises in the compute."""
-    calls = [getattr(watcher, what) for watcher in watchers]
-
-    def show(item: Any) -> None:
-        at = now()
-        for call in calls:
-            call(where, item, at)
-
-    return show
 
 
 def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:

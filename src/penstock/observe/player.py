@@ -15,8 +15,8 @@ from penstock.core.metadata import MetadataPolicy
 from penstock.core.operator import Operator
 from penstock.observe.snapshots import TensorCopy, TensorMapCopy
 from penstock.resources import UnboundedAllocator
-from penstock.tensor import DLDeviceType, Tensor, TensorMap, as_tensor
-from penstock.viewer.transfers import copy_to_device
+from penstock.tensor import DLDataType, DLDeviceType, Tensor, TensorMap, as_tensor
+from penstock.tensor.copies import copy
 
 if TYPE_CHECKING:
     from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -210,8 +210,9 @@ class _Place:
             stream = self._device_stream()
             allocator = self._player.allocator(stream.stream.device.device_id)
             tensor = self._allocate(allocator, copied, storage, stream)
-            if content.size:
-                copy_to_device(tensor, content, stream)
+            # As bytes, since NumPy does not know every type of elements.
+            description = (tensor.data, content.shape, (1,), DLDataType(1, 8), tensor.device, False)
+            copy(Tensor._create(description, tensor.owner, None, None), content, stream)
             return tensor
         tensor = self._allocate(self._player.allocator(0), copied, storage, None)
         ctypes.memmove(tensor.data, content.ctypes.data, content.size)

@@ -40,8 +40,8 @@ class PortRecorder(Watcher):
     path
         The file, which is replaced if it exists.
     ports
-        Patterns of ports, such as ``"camera.out"``, ``"camera.*"`` or ``"camera"``; unless given, all outputs. An
-        output is recorded when it emits, an input when it receives.
+        Patterns of ports, such as ``"camera.out"``, ``"camera.*"`` or ``"camera"``; unless given, all connected
+        outputs. An output is recorded when it emits, an input when it receives.
     pickle
         Whether objects other than numbers, text, bytes, arrays, tensors and tuples, lists and dicts of these are
         recorded by pickle. Otherwise they are an error.
@@ -147,7 +147,7 @@ class PortRecorder(Watcher):
     def _find_ports(self, run: RunInfo) -> list[OutputInfo | QueueInfo]:
         patterns = self._patterns
         if patterns is None:
-            return [port for port in ports_of(run) if isinstance(port, OutputInfo)]
+            return [port for port in ports_of(run) if isinstance(port, OutputInfo) and port.queues]
         wrong = unmatched(patterns, run)
         if wrong or not patterns:
             names = ", ".join(dict.fromkeys(port.name for port in ports_of(run)))

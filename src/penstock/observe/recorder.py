@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock._runtime import Message, Queue, Tally
 from penstock.core.ports import IOSpec
@@ -46,7 +46,7 @@ END = 0
 THREAD = 1
 """The compute runs on another thread than the one before: the thread, 0."""
 GPU = 2
-"""The compute submitted work to a stream: the position of the timer, the number of segments."""
+"""The compute's work on a stream was timed: the position of the timer, the number of segments."""
 DROP = 3
 """A full queue rejected a message: the position of the tap, the time."""
 CONTINUE = 4
@@ -60,6 +60,9 @@ KINDS = 2
 """The distance between the kinds of two queues, and of two taps."""
 TAPS = 1 << 12
 """A label is the number of a message times this, plus the position of its tap among those of the queue."""
+
+Show: TypeAlias = Callable[[Any], None]
+Attach: TypeAlias = "Callable[[NodeRecorder, int, Any, Show | None], None]"
 
 _popleft = deque.popleft
 _POP = IOSpec.QueuePolicy.POP
@@ -94,25 +97,28 @@ class NodeRecorder:
         """Return a compute that takes the times of `compute`."""
         now, extend, timers, goes_on = self.now, self.log.extend, self.timers, self.goes_on
         notes_threads = self.notes_threads
+        is_special = notes_threads or goes_on is not None
         thread = 0
 
         def observed(op_input: Any, op_output: Any, context: Any) -> None:
             nonlocal thread
-            if goes_on is not None and goes_on():
-                extend((CONTINUE, 0, 0))
-            if notes_threads and thread != get_ident():
-                thread = get_ident()
-                extend((THREAD, thread, 0))
+            if is_special:
+                if goes_on is not None and goes_on():
+                    extend((CONTINUE, 0, 0))
+                if notes_threads and thread != get_ident():
+                    thread = get_ident()
+                    extend((THREAD, thread, 0))
+            started = now()
             if timers:
                 for timer in timers:
-                    timer.begin_compute()
-            started = now()
+                    timer.begin_compute(started)
             try:
                 compute(op_input, op_output, context)
             finally:
                 if timers:
                     for position, timer in enumerate(timers):
-                        extend((GPU, position, timer.end_compute()))
+                        if timer.is_timing:
+                            extend((GPU, position, timer.end_compute()))
                 extend((END, started, now()))
 
         return observed
@@ -129,25 +135,22 @@ class ObservedQueue(Queue):
         The labels of the waiting messages, if they need any. A label is added before its message and taken after
         it, so a thread that finds a message finds its label.
     popleft, attach
-        Take a message and record it; begin to record, for a recorder, with the position among its queues and the
-        input port.
-    show
-        Called with every message that is received, if somebody watches the data.
+        Take a message and record it. Begin to record: for a recorder, with the position among its queues, the input
+        port, and a function to show every message to, if somebody watches the data.
     """
 
-    __slots__ = ("attach", "info", "labels", "popleft", "show")
+    __slots__ = ("attach", "info", "labels", "popleft")
 
     info: QueueInfo
     popleft: Callable[[], Any]
-    attach: Callable[[NodeRecorder, int, Any], None]
+    attach: Attach
 
     def __init__(self, consumer: Any, port: str, limit: int, policy: Any) -> None:
         super().__init__(consumer, port, limit, policy)
         self.labels: deque[int] | None = None
-        self.show: Callable[[Any], None] | None = None
         self.popleft, self.attach = self._make_popleft()
 
-    def _make_popleft(self) -> tuple[Callable[[], Any], Callable[[NodeRecorder, int, Any], None]]:
+    def _make_popleft(self) -> tuple[Callable[[], Any], Attach]:
         # The input port fetches `popleft` when it is created, before there is a recorder.
         take = super().popleft
         kind = 0
@@ -156,6 +159,7 @@ class ObservedQueue(Queue):
         timers: list[StreamTimer]
         labels: deque[int] | None = None
         input_port: Any = None
+        show: Show | None = None
 
         def popleft() -> Any:
             item = take()
@@ -163,12 +167,13 @@ class ObservedQueue(Queue):
             if timers:
                 for timer in timers:
                     timer.receive(item, input_port)
-            if self.show is not None:
-                self.show(item)
+            if show is not None:
+                show(item)
             return item
 
-        def attach(recorder: NodeRecorder, position: int, port: Any) -> None:
-            nonlocal kind, extend, now, timers, labels, input_port
+        def attach(recorder: NodeRecorder, position: int, port: Any, show_to: Show | None) -> None:
+            nonlocal kind, extend, now, timers, labels, input_port, show
+            show = show_to
             kind = FIRST_TAKE + KINDS * position
             extend, now, timers, input_port = recorder.log.extend, recorder.now, recorder.timers, port
             if self.lock is not None:
@@ -203,94 +208,113 @@ class ObservedQueue(Queue):
 class Tap(Tally):
     """Stands between an output and one queue behind it: times and passes on every message.
 
-    `offer` is a function of the instance: it is made for the kind of queue behind.
+    Parameters
+    ----------
+    behind
+        The queue.
+    output
+        The output in the observation.
+    recorder
+        The recorder of the operator that emits.
+    show
+        Called with every message, if somebody watches the data; given to the first tap of an output.
 
     Attributes
     ----------
-    output
-        The output in the observation.
-    show
-        Called with every message, if somebody watches the data; set at the first tap of an output.
+    offer
+        Passes on a message; made for the kind of queue behind.
     """
 
-    __slots__ = ("offer", "output", "show")
+    __slots__ = ("_count", "offer", "output")
 
     behind: ObservedQueue
     offer: Callable[[Any], None]  # type: ignore[assignment]
 
-    def __init__(self, behind: ObservedQueue, output: OutputInfo, recorder: NodeRecorder) -> None:
+    def __init__(
+        self, behind: ObservedQueue, output: OutputInfo, recorder: NodeRecorder, show: Show | None
+    ) -> None:
+        self._count: Callable[[], int] = int
         super().__init__(behind)
         self.output = output
-        self.show: Callable[[Any], None] | None = None
         position = len(recorder.taps)
         recorder.taps.append(self)
         behind.info.taps.append(self)
         behind.info.outputs.append(output)
         # A queue has a lock if producers share it or if it drops its oldest message.
         make = self._offer_alone if behind.lock is None else self._offer_labelled
-        self.offer = make(recorder, position)
+        self.offer, self._count = make(recorder, position, show)
 
-    def _offer_alone(self, recorder: NodeRecorder, position: int) -> Callable[[Any], None]:
+    @property
+    def passed_on(self) -> int:
+        """The number of messages so far."""
+        return self._count()
+
+    @passed_on.setter
+    def passed_on(self, count: int) -> None:
+        """Do nothing: `offer` counts."""
+
+    def _offer_alone(
+        self, recorder: NodeRecorder, position: int, show: Show | None
+    ) -> tuple[Callable[[Any], None], Callable[[], int]]:
         kind = FIRST_PUT + KINDS * position
         behind = self.behind
         append, limit, extend, now = behind.append, behind.limit, recorder.log.extend, recorder.now
+        count = 0
 
         def offer(item: Any) -> None:
-            if self.show is not None:
-                self.show(item)
-            self.passed_on += 1
+            nonlocal count
+            count += 1
+            if show is not None:
+                show(item)
             if len(behind) < limit:
-                acq_timestamp = NO_TIMESTAMP
-                if type(item) is Message and item.details is not None:
-                    acq_timestamp = _timestamp_of(item)
                 # Before the message: whoever reads the logs finds what was received among what was emitted.
-                extend((kind, acq_timestamp, now()))
+                extend((kind, NO_TIMESTAMP if type(item) is not Message else _timestamp_of(item), now()))
                 append(item)
             else:
                 # Not `Queue.offer`: it would add the message if there were room again, and nobody would know.
                 extend((DROP, position, now()))
                 behind.refuse()
 
-        return offer
+        return offer, lambda: count
 
-    def _offer_labelled(self, recorder: NodeRecorder, position: int) -> Callable[[Any], None]:
+    def _offer_labelled(
+        self, recorder: NodeRecorder, position: int, show: Show | None
+    ) -> tuple[Callable[[Any], None], Callable[[], int]]:
         kind = FIRST_PUT + KINDS * position
-        behind = self.behind
-        extend, now = recorder.log.extend, recorder.now
-        tap = behind.info.taps.index(self)
-        number = 0
+        put, extend, now = self.behind.put, recorder.log.extend, recorder.now
+        tap = self.behind.info.taps.index(self)
+        count = 0
 
         def offer(item: Any) -> None:
-            nonlocal number
-            if self.show is not None:
-                self.show(item)
-            self.passed_on += 1
-            extend((kind, _timestamp_of(item), now()))
-            label = number * TAPS + tap
-            number += 1
-            behind.put(item, label)
+            nonlocal count
+            if show is not None:
+                show(item)
+            extend((kind, NO_TIMESTAMP if type(item) is not Message else _timestamp_of(item), now()))
+            label = count * TAPS + tap
+            count += 1
+            put(item, label)
 
-        return offer
+        return offer, lambda: count
 
 
 class UnconnectedTap(Tally):
     """Stands before the queue of an unconnected output, which drops everything."""
 
-    __slots__ = ("show",)
+    __slots__ = ("_show",)
 
-    def __init__(self, behind: Queue) -> None:
+    def __init__(self, behind: Queue, show: Show | None) -> None:
         super().__init__(behind)
-        self.show: Callable[[Any], None] | None = None
+        self._show = show
 
     def offer(self, item: Any) -> None:
         """Show a message, if somebody watches the data, and drop it."""
-        if self.show is not None:
-            self.show(item)
+        if self._show is not None:
+            self._show(item)
         super().offer(item)
 
 
-def _timestamp_of(item: Any) -> int:
-    if type(item) is not Message:
+def _timestamp_of(message: Message) -> int:
+    details = message.details
+    if details is None or details.acq_timestamp is None:
         return NO_TIMESTAMP
-    acq_timestamp = item.acq_timestamp
-    return NO_TIMESTAMP if acq_timestamp is None else acq_timestamp
+    return details.acq_timestamp

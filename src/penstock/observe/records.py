@@ -180,6 +180,9 @@ class Computes:
     ended: Times
     threads: Times
     """The thread of each; 0 if threads are not noted."""
+    is_timed: NDArray[np.bool_]
+    """Whether the work of each on the device was timed, or it has no stream. An operator that computes thousands of
+    times a second has only some computes timed."""
     arrivals: list[Arrivals]
     gpu: list[GpuWork]
 
@@ -241,6 +244,8 @@ class Flows:
     computes: NDArray[np.int64]
     times: NDArray[np.int64]
     origin: Times
+    is_timed: NDArray[np.bool_]
+    """Whether the end is known. Otherwise it is the return of the last compute; the device may have worked on."""
 
     @property
     def compute(self) -> Times:

@@ -85,8 +85,13 @@ class Replay:
         recording = Recording(self._path, pickle=self._allow_pickle)
         graph = fragment.graph
         played = self._played(recording)
-        names = dict.fromkeys(port.operator for port in played)
-        replaced = {self._find(graph, name): name for name in names}
+        active = {port for port, _, _ in recording.outline()}
+        replaced: dict[Operator, None] = {}
+        for port in played:
+            operator = self._find(graph, port.operator)
+            # An output that emitted nothing, and that nobody listens to, is no reason to replace an operator.
+            if port in active or any(flow.output == port.port for flow in operator._outgoing):
+                replaced[operator] = None
         for operator in replaced:
             self._check_outputs(operator, {port.port for port in played if port.operator == operator.name})
         playback = Playback(recording, self._pace == "recorded")

@@ -3,13 +3,16 @@
 In each round it takes what the logs hold by now, and finds for every received message when it was emitted. A
 compute is shown to the watchers when the device has completed its work, which is asked for and never waited for,
 and when the computes whose messages it received were shown. A round costs about as much for thousands of computes
-as for one, so there are only a few rounds a second.
+as for one, so there are only a few rounds a second, and they take a small part of the time: in a run that computes
+without a pause, most is resolved at the end, unless too much would wait.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -26,7 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Resolver"]
 
-_PERIOD = 0.1  # seconds between two rounds
+_PERIOD = 0.1  # seconds between two rounds, or more,
+_PART = 0.02  # so that they take at most this part of the time
+_AT_ONCE = 6_000  # ints of a log that are read in a round: some 700 computes
+_MOST = 4_000_000  # ints in a log from which on all are read
 _log = logging.getLogger("penstock.observe")
 
 
@@ -75,39 +81,44 @@ class Resolver:
         if self._thread.ident is not None:
             self._thread.join()
         with self._lock:
-            while self._round(is_last=True):
+            while self._round(sys.maxsize, is_last=True):
                 pass
 
     def catch_up(self) -> None:
         """Resolve what can be resolved now; may be called from any thread."""
         if not self._is_over.is_set() and threading.current_thread() is not self._thread:
             with self._lock:
-                self._round()
+                self._round(sys.maxsize)
 
     def _work(self) -> None:
-        while not self._is_over.wait(_PERIOD):
+        pause = _PERIOD
+        while not self._is_over.wait(pause):
+            began = time.perf_counter()
             try:
                 with self._lock:
-                    self._round()
-                    for time in tuple(self._times.values()):
-                        time.refresh()
+                    is_long = any(log.length > _MOST for log in self._logs)
+                    self._round(sys.maxsize if is_long else _AT_ONCE)
+                    for device_time in tuple(self._times.values()):
+                        device_time.refresh()
             except (
                 Exception
             ):  # the device has failed, which the run itself raises; the rest is resolved at its end
                 _log.debug("resolving was interrupted", exc_info=True)
                 return
+            pause = max(_PERIOD, (time.perf_counter() - began) / _PART)
+            pause = min(pause, 1.0)
 
-    def _round(self, is_last: bool = False) -> bool:
+    def _round(self, most: int, is_last: bool = False) -> bool:
         """Resolve what can be resolved, and return whether there was anything."""
         with ExitStack() as devices:
             for device_id in tuple(self._times):
                 devices.enter_context(gpu.on_device(device_id))
-            return self._resolve(is_last)
+            return self._resolve(most, is_last)
 
-    def _resolve(self, is_last: bool) -> bool:
+    def _resolve(self, most: int, is_last: bool) -> bool:
         # Consumers first: whatever they have received is then found in the logs of the producers.
         for log in reversed(self._logs):
-            log.read()
+            log.read(most // 3 * 3)
         found = False
         for log in self._logs:
             log.resolve_gpu(is_last)

@@ -38,8 +38,8 @@ from penstock.tensor import (
     stream_of,
 )
 from penstock.tensor.conversion import is_array
+from penstock.tensor.copies import HostMemory, copy
 from penstock.tensor.description import compute_layout
-from penstock.viewer.transfers import HostMemory, copy_bytes
 
 if TYPE_CHECKING:
     from penstock.observe.records import OperatorInfo
@@ -48,6 +48,7 @@ __all__ = ["Snapshot", "Snapshots", "TensorCopy", "TensorMapCopy"]
 
 _DEEPEST = 32  # levels of containers; what is deeper is not copied
 _BYTE = DLDataType(1, 8)
+_NO_BYTES = np.empty(0, np.uint8)
 
 
 class TensorCopy:
@@ -291,8 +292,9 @@ class _Copying:
         self._message = item if type(item) is Message else None
         self._snapshot = Snapshot()
         self._readers: dict[int, _Reader] = {}
-        # The copies from the device to the host: the reader, the target, the source, the size.
-        self._fetches: list[tuple[_Reader, int, int, int]] = []
+        # The copies within the device that are to come to the host.
+        self._fetches: list[tuple[_Reader, TensorCopy, Tensor]] = []
+        self._is_read = False
         self._staged: list[tuple[_Reader, Any]] = []
         # The streams of work that the message does not carry.
         self._streams: list[int] = []
@@ -350,38 +352,41 @@ class _Copying:
     def _copy_tensor(self, tensor: Tensor, library: str) -> TensorCopy:
         shape, strides, element = tensor.shape, tensor.strides, tensor.dl_dtype
         if not tensor.size:
-            return TensorCopy(np.empty(0, np.uint8), 0, shape, strides, element, tensor.device, library)
+            return TensorCopy(_NO_BYTES, 0, shape, strides, element, tensor.device, library)
         _, first, end = compute_layout(shape, strides, 1, element.itemsize)
         size = end - first
         self._snapshot.nbytes += size
         if not tensor.device.is_cuda:
             if not tensor.device.is_host:
                 raise TensorError(f"{tensor!r} is on a device that cannot be read")
-            source = np.asarray(_Bytes(tensor, tensor.data + first, size))
-            return TensorCopy(
-                self._copy_host(source), -first, shape, strides, element, tensor.device, library
-            )
+            memory = self._copy_host(np.asarray(_Bytes(tensor, tensor.data + first, size)))
+            return TensorCopy(memory, -first, shape, strides, element, tensor.device, library)
         reader = self._read_on(_device_of(tensor))
         if tensor._pending_work is not None and (self._message is None or self._message.work is None):
             tensor._pending_work.order(reader.managed.handle)
             self._streams.append(tensor._pending_work.stream_handle)
-        block = self._snapshots._memory.block(size)[:size]
-        address = tensor.data + first
-        if tensor.device.device_type == DLDeviceType.CUDA:
-            address = self._stage(reader, address, size)
-        self._fetches.append((reader, int(block.ctypes.data), address, size))
-        return TensorCopy(block, -first, shape, strides, element, tensor.device, library)
+        source = _bytes_at(tensor.data + first, size, tensor.device, tensor.owner)
+        copied = TensorCopy(_NO_BYTES, -first, shape, strides, element, tensor.device, library)
+        staged = self._stage(reader, source)
+        if staged is None:  # the frame itself is read, which takes longer
+            copied._memory = self._snapshots._memory.copy(source, reader.managed.handle)
+        else:
+            self._fetches.append((reader, copied, staged))
+        self._is_read = True
+        return copied
 
-    def _stage(self, reader: _Reader, address: int, size: int) -> int:
-        """Copy within the device, so that nobody waits for the way to the host; return the copy's address."""
+    def _stage(self, reader: _Reader, source: Tensor) -> Tensor | None:
+        """Copy within the device, so that nobody waits for the way to the host; None if it has no memory left."""
         with gpu.on_device(reader.device_id):
             try:
-                buffer = gpu.Device(reader.device_id).allocate(size, stream=reader.stream)
-            except Exception:  # no memory left on the device: the frame itself is read, which takes longer
-                return address
-            self._staged.append((reader, buffer))
-            copy_bytes(int(buffer.handle), address, size, reader.managed.handle)
-            return int(buffer.handle)
+                buffer = gpu.Device(reader.device_id).allocate(source.nbytes, stream=reader.stream)
+            except Exception:
+                return None
+        self._staged.append((reader, buffer))
+        device = DLDevice(DLDeviceType.CUDA, reader.device_id)
+        staged = _bytes_at(int(buffer.handle), source.nbytes, device, buffer)
+        copy(staged, source, reader.managed.handle)
+        return staged
 
     def _read_on(self, device_id: int) -> _Reader:
         """Return the reader on a device, ordered after the fences of the message."""
@@ -401,16 +406,11 @@ class _Copying:
 
     def _finish(self) -> None:
         """Order whoever works on the frame next after the copies, and start the way to the host."""
-        staged = {int(buffer.handle) for _, buffer in self._staged}
-        for reader, target, source, size in self._fetches:
-            if source not in staged:
-                copy_bytes(target, source, size, reader.managed.handle)
-        if self._fetches:
+        if self._is_read:
             for reader in self._readers.values():
                 self._hold_back(reader)
-        for reader, target, source, size in self._fetches:
-            if source in staged:
-                copy_bytes(target, source, size, reader.managed.handle)
+        for reader, copied, staged in self._fetches:
+            copied._memory = self._snapshots._memory.copy(staged, reader.managed.handle)
         self._snapshot._begin(self._item, [reader.stream for reader in self._readers.values()])
 
     def _hold_back(self, reader: _Reader) -> None:
@@ -448,8 +448,12 @@ def _as_bytes(buffer: Any) -> Tensor:
     """Describe a buffer of the device as a tensor of bytes."""
     device_id = int(buffer.device_id)
     device = DLDevice(DLDeviceType.CUDA, device_id) if device_id >= 0 else DLDevice(DLDeviceType.CUDA_HOST, 0)
-    size = int(buffer.size)
-    return Tensor._create((int(buffer.handle), (size,), (1,), _BYTE, device, False), buffer, None, None)
+    return _bytes_at(int(buffer.handle), int(buffer.size), device, buffer)
+
+
+def _bytes_at(address: int, size: int, device: DLDevice, owner: Any) -> Tensor:
+    """Describe memory as a tensor of bytes."""
+    return Tensor._create((address, (size,), (1,), _BYTE, device, False), owner, None, None)
 
 
 def _device_of(tensor: Tensor) -> int:

@@ -68,7 +68,8 @@ class PathStatistics:
     count: int
     rate: float
     latency: Summary
-    """From the acquisition or the emission at the source to the end of the last operator's work on the device."""
+    """From the acquisition or the emission at the source to the end of the last operator's work on the device, of
+    the messages for which that end was timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,18 +249,20 @@ class _QueueCounts:
 
 
 class _PathCounts:
-    __slots__ = ("first", "last", "latency")
+    __slots__ = ("count", "first", "last", "latency")
 
     def __init__(self) -> None:
+        self.count = 0
         self.first = self.last = 0
         self.latency = Distribution()
 
     def add(self, flows: Flows) -> None:
-        if not self.latency.count:
+        if not self.count:
             self.first = int(flows.origin[0])
+        self.count += len(flows.origin)
         self.last = int(flows.done[-1])
-        self.latency.add(flows.latency)
+        self.latency.add(flows.latency[flows.is_timed])
 
     def statistics(self, path: Path) -> PathStatistics:
-        count = self.latency.count
-        return PathStatistics(path.name, count, _rate(count, self.first, self.last), self.latency.summary())
+        rate = _rate(self.count, self.first, self.last)
+        return PathStatistics(path.name, self.count, rate, self.latency.summary())

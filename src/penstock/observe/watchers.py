@@ -28,7 +28,7 @@ class Watcher:
     """The observation of the run that it watches, or of the last one."""
 
     def catch_up(self) -> None:
-        """Have everything noted that can be noted now; may be called from any thread."""
+        """Note everything that can be noted now; may be called from any thread."""
         if self.observation is not None:
             self.observation.catch_up()
 

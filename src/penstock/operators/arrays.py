@@ -22,19 +22,17 @@ InferenceProcessorOp moves host memory to the GPU only if it is told to.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock import gpu
 from penstock.core.errors import choices
-from penstock.tensor import DLDevice, DLDeviceType, Tensor, as_tensor
-from penstock.tensor.types import element_from_name
+from penstock.tensor import Tensor, as_tensor
+from penstock.tensor.copies import copy, simulated_memory, upload
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -45,13 +43,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Routine",
     "Workplace",
-    "allocate",
-    "allocate_as",
     "check_contiguous",
     "find_tensor",
     "has_gpu",
     "launch",
-    "read_on_host",
     "workplace",
 ]
 
@@ -59,7 +54,7 @@ _BLOCK = 256
 # How long a block runs on the simulated device: what a block of 256 pixels takes on an H200, roughly.
 _BLOCK_SECONDS = 2e-6
 
-_PINNED, _DEVICE, _SYSTEM = 0, 1, 2  # of MemoryStorageType
+_DEVICE, _SYSTEM = 1, 2  # of MemoryStorageType
 
 
 class Routine:
@@ -91,7 +86,7 @@ class Workplace:
     operator
         The operator's name, for errors.
     pool
-        The allocator of new tensors; without one they are allocated by NumPy or by the device.
+        The allocator of new tensors. On the host NumPy allocates them if it has only memory of a device.
     stream
         The stream, or None on the host.
     """
@@ -102,42 +97,26 @@ class Workplace:
 
     def bring(self, tensor: Tensor) -> Tensor:
         """Return a tensor that is here: the given one, or a copy of one that is elsewhere."""
-        stream = self.stream
-        if stream is None or tensor.device.is_cuda:
+        if self.stream is None or tensor.device.is_cuda:
             return tensor
-        if stream.is_simulated:
-            return self.upload(np.asarray(tensor))
-        # A copy from pageable memory has read its source when the call returns.
         copied = self.empty(tensor.shape, tensor.dtype)
-        source = gpu.Buffer.from_handle(tensor.data, tensor.nbytes, owner=tensor)  # type: ignore[attr-defined]
-        target = gpu.Buffer.from_handle(copied.data, copied.nbytes, owner=copied)  # type: ignore[attr-defined]
-        if tensor.nbytes:
-            target.copy_from(source, stream=stream.stream)
+        copy(copied, np.ascontiguousarray(tensor), self.stream)
         return copied
 
     def upload(self, array: np.ndarray[Any, Any]) -> Tensor:
         """Return a tensor here with the contents of an array, for tables that are kept over many frames."""
-        if self.stream is None:
-            return as_tensor(array)
-        array = np.ascontiguousarray(array)
-        # Pinned, and kept by the tensor: the copy may be running still when this returns.
-        staged = gpu.LegacyPinnedMemoryResource().allocate(array.nbytes)
-        ctypes.memmove(int(staged.handle), array.ctypes.data, array.nbytes)
-        stream = self.stream.stream
-        buffer = stream.device.allocate(array.nbytes, stream=stream)
-        buffer.copy_from(staged, stream=stream)
-        return _tensor_on(buffer, array.shape, array.dtype, stream.device.device_id, held=staged)
+        return as_tensor(array) if self.stream is None else upload(array, self.stream)
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Tensor:
         """Return a new tensor here, C-contiguous, with undefined contents."""
         dtype = np.dtype(dtype)
         kind = _kind_of_memory(self.pool, self.stream is None)
         if kind is None:
-            return allocate(shape, dtype, self.stream)
+            return as_tensor(np.empty(shape, dtype))
         if kind == _SYSTEM and self.stream is not None:
             raise ValueError(
                 f"operator {self.operator!r} works on a device, and its pool {self.pool.name!r} has only system "
-                "memory; give it a pool of device memory, or none"
+                "memory; give it a pool of device memory, or None"
             )
         tensor: Tensor = self.pool.allocate_tensor(
             shape, dtype, kind, stream=self.stream, operator=self.operator
@@ -164,7 +143,7 @@ def launch(
 ) -> None:
     """Launch a compiled kernel on a stream; tensors among its arguments are passed as pointers."""
     if stream.is_simulated:
-        given = [_simulated_memory(arg) if type(arg) is Tensor else arg for arg in args]
+        given = [simulated_memory(arg) if type(arg) is Tensor else arg for arg in args]
     else:
         given = [arg.data if type(arg) is Tensor else arg for arg in args]
     gpu.launch(stream.stream, _config(grid, block), kernel, *given)
@@ -180,7 +159,7 @@ def workplace(
     op_input: InputContext,
     port: str,
     *tensors: Tensor,
-    pool: Any = None,
+    pool: Any,
     may_move: bool = True,
 ) -> Workplace:
     """Return the place to work on tensors that were received at an input.
@@ -258,126 +237,15 @@ def check_contiguous(tensor: Tensor, where: str) -> None:
         )
 
 
-def read_on_host(tensor: Tensor, stream: StreamHandle | None) -> np.ndarray[Any, Any]:
-    """Return the contents of a tensor as a NumPy array; this waits for the device where the tensor is on one.
-
-    For operators whose result is text or a small table, never for frames that are passed on.
-    """
-    if not tensor.device.is_cuda:
-        return np.asarray(tensor)
-    assert stream is not None
-    if stream.is_simulated:
-        read: list[np.ndarray[Any, Any]] = []
-        source = _simulated_memory(tensor)
-        gpu.launch_host(stream.stream, lambda: read.append(source.copy()))
-        stream.stream.sync()
-        return read[0]
-    if not tensor.size:
-        return np.empty(tensor.shape, tensor.dtype)
-    # The elements before the first one, where a stride is negative, and those after it.
-    steps = [(extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.strides, strict=True)]
-    before = -sum(step for step in steps if step < 0)
-    span = before + sum(step for step in steps if step > 0) + tensor.itemsize
-    staged = gpu.LegacyPinnedMemoryResource().allocate(span)
-    held = gpu.Buffer.from_handle(tensor.data - before, span, owner=tensor)  # type: ignore[attr-defined]
-    held.copy_to(staged, stream=stream.stream)
-    stream.stream.sync()
-    memory: Any = np.from_dlpack(staged)
-    array = np.ndarray(tensor.shape, tensor.dtype, memory.view(np.uint8), before, tensor.strides)
-    return array.copy()
-
-
 def _kind_of_memory(pool: Any, is_host: bool) -> int | None:
     """Return the kind of memory to ask a pool for, or None if it is not to be asked.
 
     A pool for one kind of memory is asked for that kind, others for device or system memory. On the host, a
     pool that has only memory of a device is left alone: the same program then runs with a GPU and without.
     """
-    if pool is None:
-        return None
     only = getattr(pool, "storage_type", None)
     if only is not None:
         return None if is_host and int(only) == _DEVICE else int(only)
     if is_host and _SYSTEM not in map(int, getattr(pool, "served", (_SYSTEM,))):
         return None
     return _SYSTEM if is_host else _DEVICE
-
-
-def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], stream: StreamHandle | None) -> Tensor:
-    """Allocate a tensor without a pool: by NumPy on the host, and by the stream's device in stream order."""
-    if stream is None:
-        return as_tensor(np.empty(shape, dtype))
-    device = stream.stream.device
-    buffer = device.allocate(max(prod(shape) * dtype.itemsize, 1), stream=stream.stream)
-    return _tensor_on(buffer, shape, dtype, device.device_id)
-
-
-def allocate_as(
-    pool: Any,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    storage_type: int,
-    stream: StreamHandle | None,
-    operator: str,
-) -> Tensor:
-    """Allocate a tensor of a kind of memory: 0 pinned, 1 device, 2 system, 3 managed."""
-    if pool is not None:
-        tensor: Tensor = pool.allocate_tensor(shape, dtype, storage_type, stream=stream, operator=operator)
-        return tensor
-    if storage_type == _SYSTEM:
-        return as_tensor(np.empty(shape, dtype))
-    if gpu.backend() == "none":
-        raise ValueError(f"operator {operator!r}: there is no device, so it can send only system memory")
-    if storage_type == _DEVICE:
-        if stream is None:
-            gpu.Device(0).set_current()
-            stream = gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM)
-        return as_tensor(allocate(shape, dtype, stream), stream=stream)
-    if storage_type == _PINNED:
-        size = prod(shape) * dtype.itemsize
-        buffer = gpu.LegacyPinnedMemoryResource().allocate(max(size, 1))
-        description = _description(buffer, shape, dtype, DLDevice(DLDeviceType.CUDA_HOST, 0))
-        view = np.asarray(Tensor._create(description, buffer, None, None))
-        return Tensor._create(description, buffer, view, None)
-    raise ValueError(f"operator {operator!r}: managed memory needs an allocator that serves it")
-
-
-def _tensor_on(
-    buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device_id: int, held: Any = None
-) -> Tensor:
-    """Describe a buffer of a device as a tensor with a shape."""
-    exporter = None
-    if gpu.backend() == "cuda":
-        from cuda.core.utils import StridedMemoryView
-
-        exporter = StridedMemoryView.from_buffer(buffer, shape, dtype=dtype)
-    description = _description(buffer, shape, dtype, DLDevice(DLDeviceType.CUDA, device_id))
-    return Tensor._create(description, buffer, exporter, None, held)
-
-
-def _description(buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: DLDevice) -> Any:
-    strides = tuple(dtype.itemsize * prod(shape[place + 1 :]) for place in range(len(shape)))
-    return (int(buffer.handle), shape, strides, element_from_name(dtype.name), device, False)
-
-
-def _simulated_memory(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """Return the memory of a tensor on the simulated device, for the effect of a kernel.
-
-    The memory, not its owner: a buffer that is freed too early is reused, as on a GPU.
-    """
-    from penstock.gpu import sim
-
-    if tensor.device.is_host:
-        return np.asarray(tensor)
-    owner = tensor.owner
-    find = getattr(type(owner), "__simulated_memory__", None)
-    if find is not None:
-        memory = find(owner)
-    elif isinstance(owner, sim.Buffer):
-        memory = sim.host_view(owner)
-    else:
-        raise ValueError(
-            f"{tensor!r} is not memory of the simulated device; a GPU's memory needs PENSTOCK_DEVICE=cuda"
-        )
-    offset = tensor.data - int(memory.ctypes.data)
-    return np.ndarray(tensor.shape, tensor.dtype, memory, offset, tensor.strides)

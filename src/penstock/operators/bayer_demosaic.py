@@ -35,7 +35,7 @@ class BayerDemosaicOp(TensorOperator):
     Parameters
     ----------
     pool
-        The allocator of the output; without one it is allocated by NumPy or the device.
+        The allocator of the output; an UnboundedAllocator unless given.
     in_tensor_name
         The tensor to take; ``""`` takes the one with that name, or else the only one. Several are an error.
     out_tensor_name

@@ -10,8 +10,10 @@ import numpy as np
 
 from penstock import gpu
 from penstock.core.errors import ParameterError
-from penstock.operators.frame_memory import DEVICE, FrameMemory, bytes_at, simulate
+from penstock.operators.arrays import launch
+from penstock.operators.frame_memory import DEVICE, FrameMemory
 from penstock.operators.paced_source import PacedSource
+from penstock.tensor.copies import simulate, simulated_memory, upload
 from penstock.video import BayerSensor, Scene, Truth
 
 if TYPE_CHECKING:
@@ -234,28 +236,28 @@ class _DeviceSensor:
             colors |= sensor.color_at(place // 2, place % 2) << (4 * place)
         self._colors = colors
         if not stream.is_simulated:
-            self._background = _upload(sensor.background, stream)
-            self._sigma = _upload(sensor.sigma.astype(np.int32), stream)
-            self._gauss = _upload(sensor.gauss, stream)
+            self._background = upload(sensor.background, stream)
+            self._sigma = upload(sensor.sigma.astype(np.int32), stream)
+            self._gauss = upload(sensor.gauss, stream)
 
     def draw(self, number: int, tensor: Tensor, stream: gpu.StreamHandle) -> None:
         """Draw a frame into a tensor, on a stream."""
         sensor = self._sensor
         size = sensor.scene.width * sensor.scene.height
         if stream.is_simulated:
+            memory = simulated_memory(tensor)
 
             def effect() -> None:
-                frame = sensor.bayer(number)
-                bytes_at(tensor.data, frame.nbytes)[...] = frame.reshape(-1).view(np.uint8)
+                memory[...] = sensor.bayer(number)
 
-            simulate("camera_frame", size / 1e12 + 2e-6, stream, effect, tensor)
+            simulate("camera_frame", size / 1e12 + 2e-6, stream, effect)
             return
         objects = sensor.truth(number).objects
         rows = [
             [*(round(value * 16) for value in (one.x, one.y, one.radius)), *sensor.object_levels(one)]
             for one in objects
         ]
-        table = _upload(np.array(rows or [[0] * 6], np.int32), stream)
+        table = upload(np.array(rows or [[0] * 6], np.int32), stream)
         down, across = sensor.offset(number)
         margin = sensor.gauss.shape[1] - sensor.scene.width if sensor.is_noisy else 0
         numbers: list[Any] = [
@@ -265,17 +267,5 @@ class _DeviceSensor:
                 sensor.full_scale,
             )
         ]  # fmt: skip
-        arguments: list[Any] = [tensor.data, self._background, self._sigma, self._gauss, table, *numbers]
-        config = gpu.LaunchConfig(grid=-(-size // _BLOCK), block=_BLOCK)
-        gpu.launch(stream.stream, config, _FRAME.on(stream.stream.device), *arguments)
-
-
-def _upload(array: np.ndarray[Any, Any], stream: gpu.StreamHandle) -> Any:
-    """Return a device buffer with the bytes of an array, copied in the order of a stream."""
-    array = np.ascontiguousarray(array)
-    buffers: Any = gpu.Buffer
-    buffer = stream.stream.device.allocate(array.nbytes, stream=stream.stream)
-    # A copy from pageable memory has read its source when the call returns.
-    source = buffers.from_handle(array.ctypes.data, array.nbytes, owner=array)
-    buffer.copy_from(source, stream=stream.stream)
-    return buffer
+        arguments: list[Any] = [tensor, self._background, self._sigma, self._gauss, table, *numbers]
+        launch(stream, _FRAME.on(stream.stream.device), -(-size // _BLOCK), _BLOCK, arguments)

@@ -116,7 +116,7 @@ class FormatConverterOp(TensorOperator):
     Parameters
     ----------
     pool
-        The allocator of the output; without one it is allocated by NumPy or the device.
+        The allocator of the output; an UnboundedAllocator unless given.
     out_dtype
         The format to convert to: ``rgb888``, ``uint8``, ``float32``, ``rgba8888`` or ``yuv420``.
     in_dtype

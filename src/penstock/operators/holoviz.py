@@ -17,8 +17,9 @@ from penstock.core.operator import Operator
 from penstock.core.ports import IOSpec
 from penstock.core.resource import Resource
 from penstock.core.spec import OperatorSpec
-from penstock.resources import UnboundedAllocator
+from penstock.operators.tensor_operator import check_allocator, set_default_allocator
 from penstock.tensor import Tensor, as_tensor
+from penstock.tensor.copies import HostMemory, copy_from_pinned
 from penstock.viewer import camera as cameras
 from penstock.viewer import formats, keys
 from penstock.viewer.callbacks import CALLBACKS, Callbacks
@@ -31,7 +32,6 @@ from penstock.viewer.events import CloseEvent, Event
 from penstock.viewer.input_spec import InputSpec, input_specs
 from penstock.viewer.layers import THREE_D, LayerError, Shape, guess, match
 from penstock.viewer.renderer import Renderer, layers_of
-from penstock.viewer.transfers import HostMemory, copy_to_device
 
 __all__ = ["HolovizOp"]
 
@@ -190,10 +190,12 @@ class HolovizOp(Operator):
         self._close_condition = condition
         parts.append(condition)
         pool = kwargs.pop("cuda_stream_pool", None)
-        parts += [part for part in (pool, kwargs.get("allocator")) if isinstance(part, Resource)]
-        if pool is not None and not isinstance(pool, Resource):
+        if isinstance(pool, Resource):
+            parts.append(pool)
+        elif pool is not None:
             raise TypeError(f"cuda_stream_pool must be a CudaStreamPool, not {pool!r}")
         super().__init__(fragment, *parts, name=name or fragment._unused_name("holoviz_op"), **kwargs)
+        set_default_allocator(self)
         self.url = ""
         """The address of the page, with its token, while the viewer runs; empty if there is none."""
         self._display: Display | None = None
@@ -232,6 +234,7 @@ class HolovizOp(Operator):
 
     def start(self) -> None:
         """Check the parameters, and open what shows the pictures."""
+        check_allocator(self)
         self._check()
         where = f"operator {self.name!r}"
         self._renderer = Renderer(
@@ -591,7 +594,7 @@ class HolovizOp(Operator):
 
         gpu.launch_host(stream, draw)
         for kind, (tensor, _) in buffers.items():
-            copy_to_device(tensor, results[kind], stream)
+            copy_from_pinned(tensor, results[kind], stream)
 
     def _received_buffer(
         self, message: Any, port: str, shape: tuple[int, ...], dtype: np.dtype[Any]
@@ -618,8 +621,6 @@ class HolovizOp(Operator):
         self, shape: tuple[int, ...], dtype: np.dtype[Any], stream: gpu.StreamHandle | None
     ) -> Tensor:
         """Allocate a buffer to emit, on the device if the drawing is in the order of a stream."""
-        if self.allocator is None:
-            self.allocator = UnboundedAllocator(self.fragment, name=f"{self.name}_allocator")
         storage = _SYSTEM if stream is None else _DEVICE
         tensor: Tensor = self.allocator.allocate_tensor(
             shape, dtype, storage, stream=stream, operator=self.name

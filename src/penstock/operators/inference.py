@@ -15,13 +15,14 @@ from penstock.core.construction import needs_fragment
 from penstock.core.errors import ParameterError, choices
 from penstock.core.operator import Operator, Part
 from penstock.core.ports import IOSpec
-from penstock.core.resource import Resource
 from penstock.inference.errors import InferenceError
 from penstock.inference.model import ModelOptions
-from penstock.inference.placement import DeviceMemory, is_on_device, to_device, to_host
+from penstock.inference.placement import is_on_device, to_device
 from penstock.inference.running_model import RunningModel
 from penstock.inference.settings import ModelSetting, read_names, read_settings
+from penstock.operators.tensor_operator import check_allocator, set_default_allocator
 from penstock.tensor import Tensor, as_tensor
+from penstock.tensor.copies import HostMemory, read_on_host
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -80,7 +81,7 @@ class InferenceOp(Operator):
         ``"trt"``, ``"onnxrt"`` or ``"torch"``; not needed if `backend_map` has every model. ``"trt"`` is ONNX
         Runtime with TensorRT, or else with CUDA, or else on the CPU; the log (``penstock.inference``) says so once.
     allocator
-        The allocator of device memory; the device's own pool unless given.
+        The allocator of device memory; an UnboundedAllocator unless given.
     model_path_map
         The file of each model: ONNX, or with ``torch`` a program of ``torch.export.save`` or TorchScript.
     pre_processor_map
@@ -161,9 +162,7 @@ class InferenceOp(Operator):
         self.in_tensor_names = self.in_tensor_names or []
         self.out_tensor_names = self.out_tensor_names or []
         self.trt_opt_profile = self.trt_opt_profile or {}
-        allocator = self.allocator
-        if isinstance(allocator, Resource) and all(allocator is not one for one in self.resources.values()):
-            self.add_arg(allocator)  # so that it is prepared for the run
+        set_default_allocator(self)
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the ports and parameters."""
@@ -192,6 +191,7 @@ class InferenceOp(Operator):
 
     def initialize(self) -> None:
         """Check the parameters."""
+        check_allocator(self)
         owner = f"operator {self.name!r}"
         settings = read_settings(owner, {name: getattr(self, name) for name in self.spec.params})
         self._check_flags(owner, settings)
@@ -230,8 +230,7 @@ class InferenceOp(Operator):
     def start(self) -> None:
         """Load the models."""
         self._frame = 0
-        self._staging: dict[int, Any] = {}
-        self._memory = DeviceMemory() if self.allocator is None else self.allocator
+        self._host_memory = HostMemory()
         self._has_gpu = gpu.backend() == "cuda"
         source = source_of(self)
         self._device_id = 0 if source is None else source.dev_id
@@ -284,7 +283,7 @@ class InferenceOp(Operator):
             threads.shutdown()
         for running in self._models:
             running.close()
-        self._staging = {}
+        self._host_memory = HostMemory()  # without the memory of the last one
 
     # One frame.
 
@@ -403,12 +402,12 @@ class InferenceOp(Operator):
     ) -> None:
         """Run models on the memory of a simulated device, as kernels that take effect when they end."""
         here = {name: self._on_device(tensor, own) for name, tensor in tensors.items()}
-        targets = [running.allocate_on_simulated_device(self._memory, own) for running in due]
+        targets = [running.allocate_on_simulated_device(self.allocator, own) for running in due]
         with self._streams(due, own, context) as streams:
             for running, outputs, stream in zip(due, targets, streams, strict=True):
                 running.simulate(here, outputs, stream)
         for running, outputs in zip(due, targets, strict=True):
-            running.results = list(outputs) if self.transmit_on_cuda else list(to_host(outputs, own))
+            running.results = list(outputs) if self.transmit_on_cuda else list(read_on_host(outputs, own))
 
     def _run_on_gpu(
         self,
@@ -424,14 +423,14 @@ class InferenceOp(Operator):
         here = {name: self._on_device(tensors[name], own) for name in needed}
         local = self._on_host(on_host, tensors, own)
         calls = {id(running): partial(running.run_on_host, local) for running in on_host}
-        targets = [running.allocate_on_gpu(self._memory, own) for running in on_gpu]
+        targets = [running.allocate_on_gpu(self.allocator, own) for running in on_gpu]
         with self._streams(on_gpu, own, context) as streams:
             for running, outputs, stream in zip(on_gpu, targets, streams, strict=True):
                 calls[id(running)] = partial(running.run_on_gpu, here, outputs, stream)
             self._run_all(due, [calls[id(running)] for running in due])
         for running in due:
             if not self.transmit_on_cuda and running.model.device_id is not None:
-                running.results = list(to_host([as_tensor(result) for result in running.results], own))
+                running.results = list(read_on_host([as_tensor(result) for result in running.results], own))
             elif self.transmit_on_cuda and running.model.device_id is None:
                 running.results = [self._on_device(as_tensor(result), own) for result in running.results]
 
@@ -439,7 +438,7 @@ class InferenceOp(Operator):
         """Return a C-contiguous tensor in device memory: the given one, or a copy."""
         if is_on_device(tensor) and tensor.is_contiguous():
             return tensor
-        return to_device(tensor, own, self._memory, self.name)
+        return to_device(tensor, own, self.allocator, self.name)
 
     def _on_host(
         self, models: list[RunningModel], tensors: dict[str, Tensor], own: StreamHandle
@@ -448,8 +447,7 @@ class InferenceOp(Operator):
         local = {name: tensors[name] for running in models for name in running.setting.inputs}
         away = [name for name, tensor in local.items() if tensor.device.is_cuda]
         if away:
-            # The models have read the copies of the last frame, and keep none of them.
-            copies = to_host([local[name] for name in away], own, self._staging)
+            copies = read_on_host([local[name] for name in away], own, self._host_memory)
             local.update((name, as_tensor(copy)) for name, copy in zip(away, copies, strict=True))
         return local
 

@@ -20,10 +20,11 @@ from penstock.operators._routines.host_results import (
     print_values,
     read_boxes,
 )
-from penstock.operators.arrays import Workplace, check_contiguous, find_tensor, read_on_host, workplace
+from penstock.operators.arrays import Workplace, check_contiguous, find_tensor, workplace
 from penstock.operators.custom_kernels import CustomKernel, read_kernels
 from penstock.operators.tensor_operator import TensorOperator
 from penstock.tensor import as_tensor
+from penstock.tensor.copies import read_on_host
 
 if TYPE_CHECKING:
     from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -84,7 +85,7 @@ class InferenceProcessorOp(TensorOperator):
     Parameters
     ----------
     allocator
-        The allocator of the results; without one they are allocated by NumPy or the device.
+        The allocator of the results; an UnboundedAllocator unless given.
     process_operations
         For each tensor a list of operations.
     processed_map
@@ -180,6 +181,7 @@ class InferenceProcessorOp(TensorOperator):
             op_input,
             "receivers",
             *tensors.values(),
+            pool=self.allocator,
             may_move=self.input_on_cuda or self.transmit_on_cuda,
         ).stream
         results: dict[str, Tensor] = {}
@@ -277,14 +279,15 @@ class InferenceProcessorOp(TensorOperator):
         """Carry out an operation; return its results by name."""
         where = f"operator {self.name!r}, {operation.name} of {key!r}"
         if operation.boxes is not None:
-            arrays = {name: read_on_host(tensors[name], stream) for name in key.split(":")}
-            return operation.boxes.draw(arrays, where)
+            keys = key.split(":")
+            arrays = read_on_host([tensors[name] for name in keys], stream)
+            return operation.boxes.draw(dict(zip(keys, arrays, strict=True)), where)
         tensor = tensors[key]
         if operation.name == _CUSTOM:
             return {next(names): self._run_kernels(operation, tensor, stream, where)}
         if operation.name == "max_per_channel_scaled":
             return {next(names): self._find_maxima(tensor, stream, where)}
-        values = read_on_host(tensor, stream)
+        (values,) = read_on_host([tensor], stream)
         if operation.name == "scale_intensity_cpu":
             return {next(names): equalized(values, where)}
         if operation.results is not None:
@@ -302,7 +305,7 @@ class InferenceProcessorOp(TensorOperator):
         check_contiguous(tensor, where)
         _, rows, columns, channels = tensor.shape
         place = Workplace(self.name, self.allocator, stream if self.input_on_cuda else None)
-        maps = place.bring(tensor) if place.stream else as_tensor(read_on_host(tensor, stream))
+        maps = place.bring(tensor) if place.stream else as_tensor(read_on_host([tensor], stream)[0])
         found = place.empty((1, 2 * channels), np.float32)
         place.run(
             FIND_MAXIMA,
@@ -340,7 +343,7 @@ class InferenceProcessorOp(TensorOperator):
         for name in self.out_tensor_names or results:
             tensor = as_tensor(results[name])
             if not self.transmit_on_cuda and tensor.device.is_cuda:
-                tensor = as_tensor(read_on_host(tensor, stream))
+                tensor = as_tensor(read_on_host([tensor], stream)[0])
             elif self.transmit_on_cuda and stream is not None and not stream.is_simulated:
                 tensor = place.bring(tensor)
             emitted[name] = tensor

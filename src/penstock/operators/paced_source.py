@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from penstock.core.condition import Condition, SchedulingStatusType
 from penstock.core.construction import needs_fragment
 from penstock.core.operator import Operator
+from penstock.operators.tensor_operator import set_default_allocator
 from penstock.resources import MachineClock, RealtimeClock
 from penstock.video import ReadAhead
 
@@ -38,6 +39,7 @@ class PacedSource(Operator, Generic[Frame]):
     @needs_fragment
     def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
+        set_default_allocator(self)
         self._ahead: ReadAhead[Frame] | None = None
         self._origin: int | None = None
         self._last_due: int | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.operators.arrays import find_tensor
@@ -22,7 +22,8 @@ _log = logging.getLogger(__name__)
 class PingTensorRxOp(TensorOperator):
     """Logs name and shape of each tensor that it receives at its input ``in``, at level INFO.
 
-    It reads no contents, so it waits for nothing and needs no memory.
+    For tensors on a device it also logs whether a stream came with them. It reads no contents, so it waits for
+    nothing and needs no memory.
 
     Parameters
     ----------
@@ -51,13 +52,15 @@ class PingTensorRxOp(TensorOperator):
         message = op_input.receive("in")
         if not self.receive_as_tensormap:
             tensor = find_tensor(message, "", self, "in")
+            self._log_stream(op_input, [tensor])
             self.count += 1
             _log.info("%s received message %d: Tensor shape: %s", self.name, self.count, tensor.shape)
             return
         if not isinstance(message, Mapping):
             message = {"": find_tensor(message, "", self, "in")}
-        for key, array in message.items():
-            received: Tensor = as_tensor(array)
+        tensors = {key: as_tensor(array) for key, array in message.items()}
+        self._log_stream(op_input, tensors.values())
+        for key, received in tensors.items():
             if received.data == 0 and received.size:
                 _log.error("%s received the tensor %r without memory", self.name, key)
                 continue
@@ -69,3 +72,8 @@ class PingTensorRxOp(TensorOperator):
                 key,
                 received.shape,
             )
+
+    def _log_stream(self, op_input: InputContext, tensors: Iterable[Tensor]) -> None:
+        if any(tensor.device.is_cuda for tensor in tensors):
+            kind = "non-default" if any(op_input.receive_cuda_streams("in")) else "default"
+            _log.info("%s received %s CUDA stream from port 'in'", self.name, kind)

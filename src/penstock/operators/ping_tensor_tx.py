@@ -9,7 +9,6 @@ import numpy as np
 
 from penstock.core.errors import choices
 from penstock.core.parameter import ParameterFlag
-from penstock.operators.arrays import allocate_as
 from penstock.operators.tensor_operator import TensorOperator
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class PingTensorTxOp(TensorOperator):
     Parameters
     ----------
     allocator
-        The allocator of the tensors; without one they are allocated by NumPy or the device.
+        The allocator of the tensors; an UnboundedAllocator unless given.
     storage_type
         The kind of memory: ``"system"``, ``"host"`` (pinned), ``"device"`` or ``"cuda_managed"``.
     batch_size, rows, columns, channels
@@ -118,8 +117,8 @@ class PingTensorTxOp(TensorOperator):
             stream = context.allocate_cuda_stream(f"{self.name}_stream")
             if stream is not None:
                 op_output.set_cuda_stream(stream, "out")
-        tensor = allocate_as(
-            self.allocator, self._shape, self._dtype, _STORAGE[self.storage_type], stream, self.name
+        tensor = self.allocator.allocate_tensor(
+            self._shape, self._dtype, _STORAGE[self.storage_type], stream=stream, operator=self.name
         )
         op_output.emit({self.tensor_name: tensor}, "out")
         self.count += 1

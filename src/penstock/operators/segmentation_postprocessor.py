@@ -37,7 +37,7 @@ class SegmentationPostprocessorOp(TensorOperator):
     Parameters
     ----------
     allocator
-        The allocator of the output; without one it is allocated by NumPy or the device.
+        The allocator of the output; an UnboundedAllocator unless given.
     in_tensor_name
         The tensor to take; ``""`` takes the one with that name, or else the only one. Several are an error.
     network_output_type

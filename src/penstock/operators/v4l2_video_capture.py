@@ -14,6 +14,7 @@ from penstock.core.errors import ParameterError
 from penstock.core.fragment import Fragment
 from penstock.operators.frame_memory import FrameMemory
 from penstock.operators.paced_source import PacedSource
+from penstock.operators.tensor_operator import set_default_allocator
 from penstock.video import CameraFormat, CapturedFrame, JpegDecoder, V4L2Camera, VideoDevice
 from penstock.video.pixels import rgb_to_rgba, yuyv_to_rgba
 from penstock.video.v4l2_ioctl import COLORSPACE_REC709, QUANTIZATIONS, YCBCR_ENCODINGS
@@ -98,6 +99,7 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
         if not name and isinstance(fragment, Fragment):
             name = fragment._unused_name("v4l2_video_capture")  # the class's name has no such parts
         super().__init__(fragment, *args, name=name, **kwargs)
+        set_default_allocator(self)
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""

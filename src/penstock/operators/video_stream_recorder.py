@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.core.operator import Operator
-from penstock.operators.frame_memory import HostCopy, named_arrays, storage_of
+from penstock.operators.frame_memory import named_arrays, storage_of
+from penstock.tensor.copies import HostMemory
 from penstock.video import EntityWriter
 
 if TYPE_CHECKING:
@@ -26,16 +27,17 @@ _MAX_PENDING = 4
 
 @dataclass(slots=True)
 class _Pending:
-    """A message that is on its way to the host."""
+    """A message that is on its way to the host; it is there when its event, if it has one, is done."""
 
-    tensors: dict[str, Any]
+    arrays: dict[str, np.ndarray[Any, Any]]
     storage_types: dict[str, int]
     log_time: int
     acq_timestamp: int | None
+    event: Any
 
     @property
     def is_there(self) -> bool:
-        return all(one.is_done for one in self.tensors.values() if isinstance(one, HostCopy))
+        return self.event is None or bool(self.event.is_done)
 
 
 class VideoStreamRecorderOp(Operator):
@@ -74,7 +76,7 @@ class VideoStreamRecorderOp(Operator):
         """Create the files."""
         self._pending: deque[_Pending] = deque()
         self._writer: EntityWriter | None = None
-        self._spare: dict[int, list[Any]] = {}
+        self._memory = HostMemory()
         self.frames_recorded = 0
         if not self.basename:
             raise ValueError(f"operator {self.name!r}: basename must not be empty")
@@ -87,17 +89,17 @@ class VideoStreamRecorderOp(Operator):
         tensors = named_arrays(op_input.receive("input"), self, "input")
         storage_types = {name: storage_of(tensor) for name, tensor in tensors.items()}
         log_time = self._epoch + context.timestamp
-        arrays: dict[str, Any] = {}
+        arrays: dict[str, np.ndarray[Any, Any]] = {}
         stream = None
         for name, tensor in tensors.items():
             if tensor.device.is_cuda:
                 stream = stream or op_input.receive_cuda_stream("input")
-                arrays[name] = HostCopy(tensor, stream, self._spare)
+                arrays[name] = self._memory.copy(tensor, stream)
             else:
                 arrays[name] = np.asarray(tensor)
-        self._pending.append(
-            _Pending(arrays, storage_types, log_time, op_input.get_acquisition_timestamp("input"))
-        )
+        event = None if stream is None else stream.stream.record()
+        acquired = op_input.get_acquisition_timestamp("input")
+        self._pending.append(_Pending(arrays, storage_types, log_time, acquired, event))
         while self._pending and (self._pending[0].is_there or len(self._pending) > _MAX_PENDING):
             self._write(self._pending.popleft())
 
@@ -109,21 +111,16 @@ class VideoStreamRecorderOp(Operator):
                 self._write(self._pending.popleft())
         finally:
             self._pending.clear()
-            self._spare = {}
             self._writer = None
             if writer is not None:
                 writer.close()
 
     def _write(self, message: _Pending) -> None:
         assert self._writer is not None
-        arrays = {
-            name: one.array() if isinstance(one, HostCopy) else one for name, one in message.tensors.items()
-        }
+        if message.event is not None:
+            message.event.sync()
         try:
-            self._writer.write(arrays, message.log_time, message.storage_types, message.acq_timestamp)
+            self._writer.write(message.arrays, message.log_time, message.storage_types, message.acq_timestamp)
         except (TypeError, ValueError) as error:
             raise type(error)(f"operator {self.name!r}, input 'input': {error}") from error
-        for one in message.tensors.values():
-            if isinstance(one, HostCopy):
-                one.release()
         self.frames_recorded += 1

@@ -25,6 +25,7 @@ from penstock.core.resource import Resource
 from penstock.gpu.allocation import Allocation
 from penstock.resources.block_store import BlockStore, Exhausted
 from penstock.resources.memory_block import StreamUse
+from penstock.resources.memory_sources import memory_left
 from penstock.resources.memory_storage_type import MemoryStorageType, StorageType
 from penstock.tensor import Tensor, TensorError
 from penstock.tensor.allocated import element_of, tensor_of_allocation
@@ -33,6 +34,7 @@ from penstock.tensor.description import compute_layout
 if TYPE_CHECKING:
     from penstock.conditions.memory_available import MemoryAvailableCondition
     from penstock.core.fragment import Fragment
+    from penstock.resources.torch_allocator import TorchMemory
 
 __all__ = ["Allocator"]
 
@@ -76,6 +78,7 @@ class Allocator(Resource):
         self._runs = 0
         self._by_pointer: dict[int, Allocation] = {}
         self._freed: deque[int] = deque(maxlen=_REMEMBERED)
+        self._torch_memory: TorchMemory | None = None
         # The conditions that wait for memory. Any thread adds, and finalizers read a copy.
         self._waiters: dict[MemoryAvailableCondition, None] = {}
 
@@ -237,15 +240,46 @@ class Allocator(Resource):
         return context
 
     def for_torch(self) -> AbstractContextManager[Any]:
-        """Return a context in which PyTorch allocates its tensors here; only on RMM (:class:`RMMAllocator`).
+        """Return a context in which PyTorch allocates its tensors from this allocator's memory, on this thread.
 
-        PyTorch calls an allocator while it holds a lock that other threads of Python may wait for, so the allocator
-        must be compiled. RMM has such a one. Elsewhere make single tensors with
-        ``torch.from_dlpack(allocator.allocate_tensor(...))`` and pass them as ``out=``.
+        PyTorch divides what it gets itself, in steps of 2 MB and more, and keeps it until
+        ``torch.cuda.empty_cache()``. So the allocator must serve any size. Its limit holds for PyTorch by itself:
+        what PyTorch has and what the allocator hands out are not added up.
+
+        The functions that PyTorch calls must be compiled, which takes a C compiler, or RMM for an RMMAllocator.
+        Where there is none, make single tensors with ``torch.from_dlpack(allocator.allocate_tensor(...))`` and
+        pass them as ``out=``.
+
+        Raises
+        ------
+        NotImplementedError
+            If that is not possible with this allocator or on this machine.
         """
-        raise NotImplementedError(
-            f"{self.name!r}: PyTorch takes only compiled allocators. Use an RMMAllocator where RMM is installed, "
-            "or make the tensors with torch.from_dlpack(allocator.allocate_tensor(...)) and pass them as out="
+        from penstock.resources.memory_sources import DeviceMemory
+        from penstock.resources.torch_allocator import CompilerMissing, TorchMemory
+
+        self._storage(MemoryStorageType.DEVICE)
+        if gpu.backend() != "cuda":
+            raise self._no_torch("there is no GPU, which PyTorch would allocate on")
+        store = self._store(MemoryStorageType.DEVICE)
+        memory = store.open()
+        if self.block_size != 1 or not isinstance(memory, DeviceMemory):
+            raise self._no_torch(
+                "PyTorch asks for sizes of its own, and this allocator has blocks of one size"
+            )
+        with self._lock:
+            if self._torch_memory is None:
+                try:
+                    self._torch_memory = TorchMemory(memory, None if store.is_unlimited else store.limit)
+                except CompilerMissing as error:
+                    raise self._no_torch(f"PyTorch takes only compiled allocators, and {error}") from error
+            return self._torch_memory.use(self.dev_id)
+
+    def _no_torch(self, why: str) -> NotImplementedError:
+        return NotImplementedError(
+            f"{self.name!r}: {why}. Use an allocator without blocks, such as StreamOrderedAllocator, on a GPU of a "
+            "machine with a C compiler, or make the tensors with torch.from_dlpack(allocator.allocate_tensor(...)) "
+            "and pass them as out="
         )
 
     # What a run calls.
@@ -344,8 +378,9 @@ class Allocator(Resource):
         """Raise an AllocationError for an error that says that the machine has too little memory."""
         if isinstance(error, MemoryError) or "OUT_OF_MEMORY" in str(error):
             raise AllocationError(
-                f"{what} is more {storage.name} memory than there is left on this machine ({error}); "
-                f"{self.shortage(storage)}"
+                f"{what} is more {storage.name} memory than there is left on this machine, which is "
+                f"{size_text(memory_left(storage, self.dev_id))} ({error}); {self.shortage(storage)}; make tensors "
+                "smaller or keep fewer: a BlockMemoryPool with a MemoryAvailableCondition limits their number"
             ) from error
 
     def _store(self, storage: MemoryStorageType) -> BlockStore:

@@ -9,6 +9,7 @@ Where there is no device, pinned memory is ordinary memory: there is nothing to 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import gpu
@@ -18,7 +19,7 @@ from penstock.tensor import DLDevice, DLDeviceType
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["DeviceMemory", "MemorySource", "PlainMemory", "memory_source"]
+__all__ = ["DeviceMemory", "MemorySource", "PlainMemory", "memory_left", "memory_source"]
 
 _ALIGNMENT = 64  # bytes; what vector instructions of CPUs like
 
@@ -61,6 +62,11 @@ class DeviceMemory:
             _keep_freed(self._resource, keep)
         else:
             self._resource = resource(device_id)
+
+    @property
+    def pool_handle(self) -> int:
+        """The handle of the driver's pool, on a real device."""
+        return int(self._resource.handle)
 
     def allocate(self, size: int, stream: Any) -> Any:
         """Return a buffer, to be used after the stream's work so far."""
@@ -148,6 +154,22 @@ def memory_source(storage: MemoryStorageType, device_id: int, who: str) -> Memor
     if storage is MemoryStorageType.HOST:
         return _ResourceMemory(gpu.LegacyPinnedMemoryResource(), DLDevice(DLDeviceType.CUDA_HOST, device_id))
     return _ResourceMemory(_managed_resource(who), DLDevice(DLDeviceType.CUDA_MANAGED, device_id))
+
+
+def memory_left(storage: MemoryStorageType, device_id: int) -> int:
+    """Return the bytes of a kind of memory that this machine has left."""
+    if storage in (MemoryStorageType.SYSTEM, MemoryStorageType.HOST):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if gpu.backend() == "sim":
+        from penstock.gpu.sim import Device
+
+        pool = Device(device_id)._state.memory
+        return pool.capacity - pool.in_use
+    from cuda.bindings import driver
+
+    with gpu.on_device(device_id):
+        _, left, _ = driver.cuMemGetInfo()
+    return int(left)
 
 
 def _managed_resource(who: str) -> Any:

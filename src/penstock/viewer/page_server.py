@@ -12,6 +12,10 @@ What it defends against, and how:
 
 A client says when it has shown a picture and has at most two under way. So a slow client gets fewer pictures, none
 is queued, and the others do not notice.
+
+At the end of a run the server sends every client the last picture and the end, and the client closes the connection
+once it has shown them. A server that closed first would reset the connection while the client still confirms its
+pictures, and a browser then discards what it has not read. A client that does not close in time is disconnected.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ _MOST_MESSAGE = 2048  # bytes
 _MOST_EVENTS = 500  # a second, from one client
 _STATUS_INTERVAL = 0.5  # seconds
 _START_TIMEOUT = 20.0  # seconds
+_END_TIMEOUT = 5.0  # seconds that a client has to show the last picture
 _log = logging.getLogger("penstock.viewer")
 
 
@@ -91,12 +96,12 @@ class PageServer:
         self._most_clients = clients
         self._on_event, self._on_watch, self._statistics = on_event, on_watch, statistics
         self._clients: set[_Client] = set()
-        self._latest: tuple[str, bytes] | None = None
-        self._latest_number = -1
+        self._latest: bytes | None = None
         self._loop = asyncio.new_event_loop()
         self._is_ready = threading.Event()
         self._failure: BaseException | None = None
         self._end: asyncio.Event
+        self._is_empty: asyncio.Event
         self._thread = threading.Thread(target=self._run, name=f"penstock-page {title}", daemon=True)
         self._thread.start()
         self._is_ready.wait(_START_TIMEOUT)
@@ -127,14 +132,11 @@ class PageServer:
 
     def show(self, picture: Picture, is_still: bool) -> None:
         """Send a picture to the clients that can take it; one that will stay, exactly and to all."""
-        if is_still:
-            encoded = ("image/png", encode_png(picture.pixels))
-        else:
-            encoded = ("image/jpeg", encode_jpeg(picture.pixels))
+        encoded = encode_png(picture.pixels) if is_still else encode_jpeg(picture.pixels)
         self._call(lambda: self._send(encoded, is_still))
 
     def close(self) -> None:
-        """Tell the clients that the run has ended, and end the server and its thread."""
+        """Show the clients the last picture and that the run has ended; end the server and its thread."""
         self._call(lambda: self._end.set())
         self._thread.join()
 
@@ -159,7 +161,7 @@ class PageServer:
 
     async def _serve(self) -> None:
         web = self._web
-        self._end = asyncio.Event()
+        self._end, self._is_empty = asyncio.Event(), asyncio.Event()
         app = web.Application(client_max_size=_MOST_MESSAGE)
         app.router.add_get("/", self._page)
         app.router.add_get("/ws", self._socket)
@@ -176,20 +178,34 @@ class PageServer:
                 except TimeoutError:
                     for client in tuple(self._clients):
                         client.say(self._status())
-            await asyncio.gather(
-                *(client.finish() for client in tuple(self._clients)), return_exceptions=True
-            )
+            # First of all: a page that connects again must find the next run, not this one.
+            await site.stop()
+            await self._finish()
         finally:
             await runner.cleanup()
+
+    async def _finish(self) -> None:
+        """Tell the clients the end, and wait until they have closed their connections."""
+        for client in tuple(self._clients):
+            client.finish(self._latest)
+        deadline = self._loop.time() + _END_TIMEOUT
+        while self._clients:
+            self._is_empty.clear()
+            try:
+                await asyncio.wait_for(self._is_empty.wait(), deadline - self._loop.time())
+            except TimeoutError:
+                break
+        for client in tuple(self._clients):
+            client.abort()
 
     def _status(self) -> str:
         return json.dumps({"type": "status", "clients": len(self._clients), **self._statistics()})
 
-    def _send(self, encoded: tuple[str, bytes], is_still: bool) -> None:
+    def _send(self, encoded: bytes, is_still: bool) -> None:
         self._latest = encoded
         for client in tuple(self._clients):
             if is_still or client.under_way < _MOST_UNDER_WAY:
-                client.send(encoded[1], is_still)
+                client.send(encoded, is_still)
 
     # Requests.
 
@@ -258,19 +274,23 @@ class PageServer:
         socket = self._web.WebSocketResponse(max_msg_size=_MOST_MESSAGE, heartbeat=20.0, compress=False)
         if not socket.can_prepare(request):
             return self._web.Response(status=400, text="This address is for the page's WebSocket.\n")
-        client = _Client(socket)
+        client = _Client(socket, request.transport)
         self._clients.add(client)
         try:
             await socket.prepare(request)
             client.start()
             client.say(self._status())
             if self._latest is not None:
-                client.send(self._latest[1], True)
+                client.send(self._latest, True)
+            if self._end.is_set():  # it connected while the others were told
+                client.finish(self._latest)
             self._on_watch()
             await self._listen(socket, client)
         finally:
             self._clients.discard(client)
             await client.stop()
+            if not self._clients:
+                self._is_empty.set()
         return socket
 
     async def _listen(self, socket: Any, client: _Client) -> None:
@@ -302,12 +322,14 @@ class PageServer:
 class _Client:
     """One page that is connected; `under_way` counts the pictures that it has not shown yet."""
 
-    def __init__(self, socket: Any) -> None:
-        self._socket = socket
+    def __init__(self, socket: Any, transport: Any) -> None:
+        self._socket, self._transport = socket, transport
         self.under_way = 0
         # Short: `under_way` limits pictures that move, and there are few that stay.
-        self._queue: asyncio.Queue[str | bytes | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[str | bytes] = asyncio.Queue()
         self._sender: asyncio.Task[None] | None = None
+        self._sent: bytes | None = None
+        self._is_finished = False
 
     def start(self) -> None:
         """Begin to send."""
@@ -315,22 +337,32 @@ class _Client:
 
     def say(self, text: str) -> None:
         """Send a text, unless several wait already."""
-        if self._queue.qsize() < 4:
+        if self._queue.qsize() < 4 and not self._is_finished:
             self._queue.put_nowait(text)
 
     def send(self, picture: bytes, is_needed: bool) -> None:
         """Send a picture, unless too many wait already: a client that does not read must not use up the memory."""
-        if self._queue.qsize() < (8 if is_needed else 4):
+        if self._queue.qsize() < (8 if is_needed else 4) and not self._is_finished:
             self.under_way += 1
             self._queue.put_nowait(picture)
 
-    async def finish(self) -> None:
-        """Send what waits, say that the run has ended, and close the connection."""
+    def finish(self, last: bytes | None) -> None:
+        """Send the last picture and the end in place of everything that waits; the client then disconnects."""
+        if (
+            self._is_finished or self._sender is None
+        ):  # one that is not started yet is finished by its handler
+            return
+        self._is_finished = True
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        if last is not None and last is not self._sent:
+            self._queue.put_nowait(last)
         self._queue.put_nowait(json.dumps({"type": "ended"}))
-        self._queue.put_nowait(None)
-        if self._sender is not None:
-            await asyncio.wait([self._sender], timeout=2.0)
-        await self._socket.close(code=1001, message=b"the run has ended")
+
+    def abort(self) -> None:
+        """Disconnect a client that does not answer; what it has not read is lost."""
+        if self._transport is not None:
+            self._transport.abort()
 
     async def stop(self) -> None:
         """End the sending."""
@@ -341,10 +373,9 @@ class _Client:
     async def _work(self) -> None:
         while True:
             item = await self._queue.get()
-            if item is None:
-                return
             try:
                 if isinstance(item, bytes):
+                    self._sent = item
                     await self._socket.send_bytes(item)
                 else:
                     await self._socket.send_str(item)

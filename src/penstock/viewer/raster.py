@@ -7,15 +7,22 @@ Lines that are not horizontal or vertical are smoothed at their edges. Horizonta
 cover whole pixels: smoothed, a line of one pixel would become a grey one of two. Triangles cover the pixels whose
 centre they contain, so that neighbours neither overlap nor leave gaps. Pillow's drawing functions were decided
 against: they do not smooth, know no depth, and hold the GIL.
+
+Shapes that cover more than `_MOST` pixels together, such as thousands of large points, are rasterised part by part.
+After each part, only the pixels that can be seen are kept, so that memory is bounded by the picture.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 __all__ = ["Box", "Pixels", "join", "lines", "points", "triangles"]
+
+
+_MOST = 4_000_000  # pixels at a time
 
 
 class Box(NamedTuple):
@@ -66,8 +73,8 @@ def points(xy: np.ndarray, depth: np.ndarray, size: float, box: Box) -> Pixels:
     side = max(1, round(size))
     is_finite = np.isfinite(xy).all(axis=1)
     shape = np.flatnonzero(is_finite)
-    start = np.floor(_in_reach(xy[shape]) - (side - 1) / 2).astype(np.int64)
-    return _rectangles(start, start + side, depth[shape], shape, box)
+    start = np.floor(_in_reach(xy[shape]) - (min(side, 1e9) - 1) / 2).astype(np.int64)
+    return _rectangles(start, start + min(side, 10**9), depth[shape], shape, box)
 
 
 def lines(
@@ -169,13 +176,52 @@ def _rectangles(start: np.ndarray, end: np.ndarray, depth: np.ndarray, shape: np
     start = np.maximum(start, [box.left, box.top])
     extent = np.maximum(np.minimum(end, [box.right, box.bottom]) - start, 0)
     count = extent[:, 0] * extent[:, 1]
-    which = np.repeat(np.arange(count.size), count)
-    place = np.arange(which.size) - np.repeat(np.cumsum(count) - count, count)
-    columns = extent[which, 0]
-    index = (start[which, 1] + place // columns) * box.stride + start[which, 0] + place % columns
-    return Pixels(
-        index, np.ones(index.size, np.float32), depth[which].astype(np.float32, copy=False), shape[which]
-    )
+
+    def make(some: slice) -> Pixels:
+        which = np.repeat(np.arange(count.size)[some], count[some])
+        place = np.arange(which.size) - np.repeat(np.cumsum(count[some]) - count[some], count[some])
+        columns = extent[which, 0]
+        index = (start[which, 1] + place // columns) * box.stride + start[which, 0] + place % columns
+        return Pixels(
+            index, np.ones(index.size, np.float32), depth[which].astype(np.float32, copy=False), shape[which]
+        )
+
+    return _in_parts(make, count)
+
+
+def _in_parts(make: Callable[[slice], Pixels], count: np.ndarray) -> Pixels:
+    """Return the pixels of shapes, from their numbers and a function that makes those of some shapes."""
+    total = np.cumsum(count)
+    if not total.size or total[-1] <= _MOST:
+        return make(slice(None))
+    kept = join([])
+    first = 0
+    while first < total.size:
+        before = total[first - 1] if first else 0
+        last = max(int(np.searchsorted(total, before + _MOST, side="right")), first + 1)
+        kept = join([kept, make(slice(first, last))])
+        kept = _visible(kept) if kept.at.size else kept
+        first = last
+    return kept
+
+
+def _visible(pixels: Pixels) -> Pixels:
+    """Return of each place the pixel that is covered most, and the nearest of those that are mostly covered.
+
+    A canvas without depth draws the first of them, and one with depth the second; of equal ones the last.
+    """
+    places = int(pixels.at.max()) + 1
+    hidden = (pixels.depth < 0) | (pixels.cover < 0.5)
+    chosen = []
+    for rank in (-pixels.cover, np.where(hidden, np.float32(np.inf), pixels.depth)):
+        least = np.full(places, np.inf, np.float32)
+        np.minimum.at(least, pixels.at, rank)
+        best = np.flatnonzero(rank == least[pixels.at])
+        last = np.full(places, -1)
+        last[pixels.at[best]] = best
+        chosen.append(last[last >= 0])
+    both = np.unique(np.concatenate(chosen))
+    return Pixels(*(column[both] for column in pixels))
 
 
 def _straight(
@@ -226,36 +272,46 @@ def _slanted(
     steep = np.abs(end[:, 1] - start[:, 1]) > np.abs(end[:, 0] - start[:, 0])
     p = np.where(steep[:, None], start[:, ::-1], start)
     q = np.where(steep[:, None], end[:, ::-1], end)
-    first = np.floor(np.minimum(p[:, 0], q[:, 0]) - half - 0.5).astype(np.int64)
-    last = np.ceil(np.maximum(p[:, 0], q[:, 0]) + half + 0.5).astype(np.int64)
-    count = last - first
-    which = np.repeat(np.arange(count.size), count)
-    major = first[which] + np.arange(which.size) - np.repeat(np.cumsum(count) - count, count)
+    low, high = np.where(steep, box.top, box.left), np.where(steep, box.bottom, box.right)
+    first = np.floor(np.clip(np.minimum(p[:, 0], q[:, 0]) - half - 0.5, low, high)).astype(np.int64)
+    last = np.ceil(np.clip(np.maximum(p[:, 0], q[:, 0]) + half + 0.5, low, high)).astype(np.int64)
     direction = q - p
     slope = direction[:, 1] / direction[:, 0]
-    t = np.clip((major + 0.5 - p[which, 0]) / direction[which, 0], 0, 1)
-    minor = p[which, 1] + t * direction[which, 1]
-    reach = int(np.ceil(half * float(np.sqrt(1 + np.abs(slope).max() ** 2)) + 1.5))
-    across = np.floor(minor).astype(np.int64)[:, None] + np.arange(-reach, reach + 1)[None, :]
-    which, major = (
-        np.broadcast_to(which[:, None], across.shape),
-        np.broadcast_to(major[:, None], across.shape),
-    )
-    dx, dy = major + 0.5 - p[which, 0], across + 0.5 - p[which, 1]
-    length = (direction**2).sum(axis=1)[which]
-    t = np.clip((dx * direction[which, 0] + dy * direction[which, 1]) / length, 0, 1)
-    distance = np.hypot(dx - t * direction[which, 0], dy - t * direction[which, 1])
-    cover = np.clip(half + 0.5 - distance, 0, 1)
-    x, y = np.where(steep[which], across, major), np.where(steep[which], major, across)
-    kept = (cover > 0) & (x >= box.left) & (x < box.right) & (y >= box.top) & (y < box.bottom)
-    which, t = which[kept], t[kept]
-    depth = depth0[which] + t * (depth1[which] - depth0[which])
-    return Pixels(
-        y[kept] * box.stride + x[kept],
-        cover[kept].astype(np.float32),
-        depth.astype(np.float32),
-        shape[which],
-    )
+    reach = half * float(np.sqrt(1 + np.abs(slope).max() ** 2)) + 1.5
+    edges = min(box.left, box.top), max(box.right, box.bottom)
+
+    def make(some: slice) -> Pixels:
+        count = (last - first)[some]
+        which = np.repeat(np.arange(first.size)[some], count)
+        major = first[which] + np.arange(which.size) - np.repeat(np.cumsum(count) - count, count)
+        if 2 * reach < edges[1] - edges[0]:
+            t = np.clip((major + 0.5 - p[which, 0]) / direction[which, 0], 0, 1)
+            minor = p[which, 1] + t * direction[which, 1]
+            around = np.arange(-int(np.ceil(reach)), int(np.ceil(reach)) + 1)
+            across = np.floor(minor).astype(np.int64)[:, None] + around[None, :]
+        else:
+            across = np.broadcast_to(np.arange(*edges), (which.size, edges[1] - edges[0]))
+        which, major = (
+            np.broadcast_to(which[:, None], across.shape),
+            np.broadcast_to(major[:, None], across.shape),
+        )
+        dx, dy = major + 0.5 - p[which, 0], across + 0.5 - p[which, 1]
+        length = (direction**2).sum(axis=1)[which]
+        t = np.clip((dx * direction[which, 0] + dy * direction[which, 1]) / length, 0, 1)
+        distance = np.hypot(dx - t * direction[which, 0], dy - t * direction[which, 1])
+        cover = np.clip(half + 0.5 - distance, 0, 1)
+        x, y = np.where(steep[which], across, major), np.where(steep[which], major, across)
+        kept = (cover > 0) & (x >= box.left) & (x < box.right) & (y >= box.top) & (y < box.bottom)
+        which, t = which[kept], t[kept]
+        depth = depth0[which] + t * (depth1[which] - depth0[which])
+        return Pixels(
+            y[kept] * box.stride + x[kept],
+            cover[kept].astype(np.float32),
+            depth.astype(np.float32),
+            shape[which],
+        )
+
+    return _in_parts(make, (last - first) * min(int(2 * reach) + 3, edges[1] - edges[0]))
 
 
 def _clip(

@@ -127,10 +127,12 @@ class Renderer:
 
     def _draw_image(self, canvas: Canvas, layer: Layer, frame: _Frame) -> None:
         spec = layer.spec
+        # Of a view that is far larger than the window, only the part that is seen is computed.
+        is_huge = frame.columns > 4 * self.width or frame.rows > 4 * self.height
         alpha: np.ndarray | None
         if spec.type is InputType.COLOR_LUT:
             index = index_image(layer.data, self._lut_size)
-            if frame.matrix is None:
+            if frame.matrix is None and not is_huge:
                 index = _nearest(index, frame.columns, frame.rows)
             # Looked up as words: one for each pixel, not four bytes.
             words = np.take(self._lut.view(np.uint32)[:, 0], index)
@@ -138,8 +140,9 @@ class Renderer:
             alpha = rgb[..., 3]
         else:
             rgb, alpha = to_rgb(layer.data, spec, self._is_srgb)
-        if frame.matrix is not None:
-            corners = frame.project(np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]]), None)[0]
+        if frame.matrix is not None or is_huge:
+            low = 0 if frame.matrix is None else -1
+            corners = frame.project(np.array([[low, low, 0], [1, low, 0], [1, 1, 0], [low, 1, 0]]), None)[0]
             warped = _warp(rgb, alpha, corners, frame.box)
             if warped is not None:
                 canvas.put(*warped[:2], spec.opacity, *warped[2:])

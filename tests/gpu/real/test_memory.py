@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,13 @@ import pytest
 
 from penstock import CountCondition, gpu
 from penstock.conditions import MemoryAvailableCondition
-from penstock.resources import BlockMemoryPool, RMMAllocator
+from penstock.resources import (
+    BlockMemoryPool,
+    MemoryStorageType,
+    RMMAllocator,
+    StreamOrderedAllocator,
+    UnboundedAllocator,
+)
 from tests.harness import Step, run
 
 cupy = pytest.importorskip("cupy")
@@ -93,6 +100,53 @@ def test_frames_that_a_library_carries_come_back_in_order(library: str) -> None:
 
     seen = [cupy.asnumpy(pair).tolist() for pair in run(compose, clock=None).seen]
     assert seen == [[number, number] for number in range(1, 51)]
+
+
+@pytest.mark.parametrize("kind", [UnboundedAllocator, StreamOrderedAllocator, RMMAllocator])
+def test_pytorch_allocates_from_a_pool(kind: Any) -> None:
+    torch = pytest.importorskip("torch")
+    memory = kind() if kind is UnboundedAllocator else kind(None, "0MB", "64MB")
+    if kind is RMMAllocator and memory.is_on_rmm:
+        pytest.skip("RMM has its own way")
+    source = memory._store(MemoryStorageType.DEVICE).open()
+    before = used_of(source)
+    with memory.for_torch():
+        kept = torch.ones(1 << 20, device="cuda")
+        assert used_of(source) >= before + kept.nbytes
+        assert float((kept * 2 + 1).sum()) == 3 * (1 << 20)
+        if kind is not UnboundedAllocator:
+            with pytest.raises(torch.OutOfMemoryError):
+                torch.empty(1 << 27, device="cuda")
+    assert float(kept.sum()) == 1 << 20, "it outlives the context"
+    del kept
+    torch.cuda.empty_cache()
+
+
+def test_pytorch_on_many_threads_does_not_deadlock_with_a_pool() -> None:
+    torch = pytest.importorskip("torch")
+    memory = StreamOrderedAllocator(None, "0MB", "512MB")
+    totals: list[float] = []
+
+    def work() -> None:
+        with memory.for_torch():
+            totals.extend(float(torch.full((1 << 16,), n, device="cuda").mean()) for n in range(200))
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert sorted(totals) == sorted([*range(200)] * 4)
+
+
+def used_of(source: Any) -> int:
+    from cuda.bindings import driver
+
+    attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+    status, used = driver.cuMemPoolGetAttribute(driver.CUmemoryPool(source.pool_handle), attribute)
+    assert status == driver.CUresult.CUDA_SUCCESS
+    return int(used)
 
 
 def test_rmm_and_pytorch() -> None:

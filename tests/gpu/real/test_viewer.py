@@ -10,8 +10,8 @@ import pytest
 
 from penstock import CountCondition
 from penstock.operators import HolovizOp
+from penstock.tensor.copies import HostMemory, copy_from_pinned
 from penstock.viewer import Renderer
-from penstock.viewer.transfers import HostMemory, copy_to_device
 from tests.gpu.bench import Bench
 from tests.harness import App, Step
 
@@ -114,7 +114,7 @@ def test_a_tensor_with_gaps_is_copied_there_and_a_picture_back(real: Bench) -> N
         target = as_tensor(cupy.empty((6, 8, 3), np.uint16))
     pinned = memory.array((6, 8, 3), np.dtype("u2"))
     pinned[...] = values + 1
-    copy_to_device(target, pinned, stream)
+    copy_from_pinned(target, pinned, stream)
     back = memory.copy(target, stream)
     stream.stream.sync()
     for copy, part in zip(copies, (values[::2], values[:, ::-1], values[..., 1]), strict=True):

@@ -40,11 +40,12 @@ class Lifetimes:
         A stream with the maximum number of unfinished computes; the engine then throttles the operator.
     """
 
-    __slots__ = ("_limit", "_node", "full", "keeper", "readers")
+    __slots__ = ("_limit", "_node", "_streams", "full", "keeper", "readers")
 
     def __init__(self, run: RunStreams, node: Node) -> None:
         self._node = node
-        self.keeper = Keeper(run.watch, self)
+        self._streams = ReaderStreams()
+        self.keeper = Keeper(run.watch, self._streams)
         self.readers: list[InFlight] = []
         self.full: InFlight | None = None
         limit = node.operator.max_in_flight
@@ -55,6 +56,7 @@ class Lifetimes:
     def add_reader(self, fences: Fences) -> None:
         """From now on, also keep received frames until this stream has completed its work."""
         self.readers.append(InFlight(fences, self._limit))
+        self._streams.add(fences.stream)
 
     def is_read_on(self, fences: Fences) -> bool:
         """Return whether received frames are kept until a stream has completed its work."""
@@ -62,10 +64,6 @@ class Lifetimes:
             if reader.fences is fences:
                 return True
         return False
-
-    def streams(self) -> list[ManagedStream]:
-        """Return the streams whose work may read what the operator received; may be called from any thread."""
-        return [reader.fences.stream for reader in tuple(self.readers)]
 
     def end_compute(self) -> None:
         """Keep the frames that the compute received and released until the streams have completed its work."""
@@ -106,3 +104,24 @@ class Lifetimes:
         if reader.is_full:
             self.full = reader
             self._node.has_extra_work = True  # for the engine to see
+
+
+class ReaderStreams:
+    """The streams whose work may read what an operator received, as the memory that it received refers to them.
+
+    It refers to nothing else of the run. The garbage collector does not see what a NumPy array refers to. So an
+    application that keeps a frame as such an array would never be collected if the frame referred to it.
+    """
+
+    __slots__ = ("_streams",)
+
+    def __init__(self) -> None:
+        self._streams: list[ManagedStream] = []
+
+    def add(self, stream: ManagedStream) -> None:
+        """Add a stream."""
+        self._streams.append(stream)
+
+    def streams(self) -> tuple[ManagedStream, ...]:
+        """Return the streams; may be called from any thread."""
+        return tuple(self._streams)

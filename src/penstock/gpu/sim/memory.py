@@ -142,14 +142,7 @@ class Buffer:
             raise ValueError(
                 f"a copy needs buffers of the same size, got source {source.size} and destination {target.size}"
             )
-        device = stream._queue.context.device
-        engine = {
-            (False, False): device.to_host,
-            (False, True): device.to_device,
-            (True, False): device.to_host,
-            (True, True): device.within_device,
-        }[self._device is not None, dst._device is not None]
-        _transfer(stream, engine, source.size, lambda: np.copyto(target, source))
+        copy_memory(stream, target, source, dst._device is not None, self._device is not None)
         return dst
 
     def copy_from(self, src: Buffer, *, stream: Stream) -> None:
@@ -237,6 +230,24 @@ def _allocate(device: DeviceState, size: int, queue: StreamQueue, resource: Memo
     with queue.timeline.lock:
         memory = device.memory.allocate(_checked(size), queue)
     return Buffer._create(memory, device, queue, resource)
+
+
+def copy_memory(
+    stream: Stream,
+    target: np.ndarray[Any, Any],
+    source: np.ndarray[Any, Any],
+    to_device: bool,
+    from_device: bool,
+) -> None:
+    """Copy an array to another in stream order, by the copy engine between the memories that they are in."""
+    device = stream._queue.context.device
+    engine = {
+        (False, False): device.to_host,
+        (False, True): device.to_device,
+        (True, False): device.to_host,
+        (True, True): device.within_device,
+    }[from_device, to_device]
+    _transfer(stream, engine, source.nbytes, lambda: np.copyto(target, source))
 
 
 def _transfer(stream: Stream, engine: CopyEngine, nbytes: int, effect: Callable[[], object]) -> None:
