@@ -135,7 +135,7 @@ class Endoscope(Application):
 
     def compose(self) -> None:
         settings, measured = self.settings, gpu.backend() == "cuda"
-        # One thread makes a simulated run the same every time. On a GPU the control loop has a thread of its own, so
+        # One thread makes a simulated run the same every time. On a GPU the control loop has its own thread, so
         # that no operator delays it. One thread is enough for the others, which only submit work; with more, the
         # interpreter's lock would delay the control loop.
         if measured:
