@@ -32,7 +32,7 @@ LAYERS = {
         *("resources", "video", "inference", "viewer"),
     },
     "observe": {"lazy", "gpu", "tensor", "core", "_runtime", "resources", "viewer"},
-    "testing": {"gpu", "core", "_runtime", "schedulers", "resources", "observe"},
+    "testing": {"lazy", "gpu", "core", "_runtime", "schedulers", "resources", "observe"},
     "cli": {"version", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
     "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
 }

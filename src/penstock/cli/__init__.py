@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "partition": ("penstock.cli.partition", "show the slices that a device would give"),
     "bench": ("penstock.cli.bench", "measure what a step costs on this machine"),
     "demo": ("penstock.cli.demo", "a critical kernel beside a noisy one, on slices"),
+    "trace": ("penstock.cli.trace", "show where the time in a trace file goes"),
     "completion": ("penstock.cli.completion", "print a completion script for bash, zsh or fish"),
 }
 

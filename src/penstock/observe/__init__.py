@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     )
     from penstock.observe.distribution import Summary
     from penstock.observe.goals import Goal, Miss
+    from penstock.observe.nvtx_ranges import NvtxRanges
     from penstock.observe.payloads import PayloadError
     from penstock.observe.port_recorder import PortRecorder
     from penstock.observe.recordings import RecordedMessage, RecordedPort, Recording, RecordingError
     from penstock.observe.records import (
         Arrivals,
         Computes,
+        Emissions,
         Flows,
         GpuWork,
         OperatorInfo,
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from penstock.observe.snapshots import TensorCopy, TensorMapCopy
     from penstock.observe.statistics import OperatorStatistics, PathStatistics, QueueStatistics, Statistics
     from penstock.observe.text_serializer import SimpleTextSerializer
+    from penstock.observe.trace_reader import TraceError
+    from penstock.observe.trace_summary import PathSummary, TraceSummary, summarize_trace
+    from penstock.observe.trace_writer import TraceWriter
     from penstock.observe.watchers import Watcher
 
 __all__ = [
@@ -64,17 +69,20 @@ __all__ = [
     "DataLogger",
     "DataLoggerQueueType",
     "DataLoggerResource",
+    "Emissions",
     "Flows",
     "GXFConsoleLogger",
     "Goal",
     "GpuWork",
     "Miss",
+    "NvtxRanges",
     "OperatorInfo",
     "OperatorStatistics",
     "OutputInfo",
     "Part",
     "Path",
     "PathStatistics",
+    "PathSummary",
     "PayloadError",
     "PortRecorder",
     "QueueFullError",
@@ -92,9 +100,13 @@ __all__ = [
     "Summary",
     "TensorCopy",
     "TensorMapCopy",
+    "TraceError",
+    "TraceSummary",
+    "TraceWriter",
     "Tracker",
     "Watcher",
     "replay",
+    "summarize_trace",
     "watch",
 ]
 
@@ -112,17 +124,20 @@ _MODULES = {
     "DataLogger": "data_loggers",
     "DataLoggerQueueType": "data_loggers",
     "DataLoggerResource": "data_loggers",
+    "Emissions": "records",
     "Flows": "records",
     "GXFConsoleLogger": "console_loggers",
     "Goal": "goals",
     "GpuWork": "records",
     "Miss": "goals",
+    "NvtxRanges": "nvtx_ranges",
     "OperatorInfo": "records",
     "OperatorStatistics": "statistics",
     "OutputInfo": "records",
     "Part": "breakdown",
     "Path": "records",
     "PathStatistics": "statistics",
+    "PathSummary": "trace_summary",
     "PayloadError": "payloads",
     "PortRecorder": "port_recorder",
     "QueueFullError": "data_loggers",
@@ -140,9 +155,13 @@ _MODULES = {
     "Summary": "distribution",
     "TensorCopy": "snapshots",
     "TensorMapCopy": "snapshots",
+    "TraceError": "trace_reader",
+    "TraceSummary": "trace_summary",
+    "TraceWriter": "trace_writer",
     "Tracker": "data_flow_tracker",
     "Watcher": "watchers",
     "replay": "replaying",
+    "summarize_trace": "trace_summary",
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name

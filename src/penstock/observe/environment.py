@@ -12,11 +12,16 @@
 ``HOLOSCAN_FLOW_TRACKING_LOG_FILE=file``       write the times of every message, in the format of the Holoscan SDK
 ``HOLOSCAN_ENABLE_GXF_JOB_STATISTICS=1``       as ``PENSTOCK_TRACK=1``
 ``HOLOSCAN_GXF_JOB_STATISTICS_PATH=file``      where the statistics go, as JSON
+``PENSTOCK_TRACE=out.json``                    write a trace, compressed if the name ends with ``.gz``
+``PENSTOCK_TRACE_METADATA=1``                  show the metadata of messages in the trace
+``PENSTOCK_NVTX=1``                            put an NVTX range around each compute
+``HOLOSCAN_ENABLE_PROFILE=1``                  the same
 =============================================  ==================================================================
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -37,7 +42,13 @@ VARIABLES = (
     "PENSTOCK_RECORD",
     "HOLOSCAN_FLOW_TRACKING_LOG_FILE",
     "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS",
+    "PENSTOCK_TRACE",
+    "PENSTOCK_NVTX",
+    "HOLOSCAN_ENABLE_PROFILE",
 )
+
+_traces = itertools.count(1)
+_NVTX = ("PENSTOCK_NVTX", "HOLOSCAN_ENABLE_PROFILE")
 
 
 def asked_for() -> bool:
@@ -60,6 +71,13 @@ def watchers_from_environment() -> list[Watcher]:
     recording = os.environ.get("PENSTOCK_RECORD")
     if recording:
         found.append(_record_to(recording))
+    trace_file = os.environ.get("PENSTOCK_TRACE")
+    if trace_file:
+        found.append(_trace_to(trace_file))
+    if any(map(_flag, _NVTX)):
+        from penstock.observe.nvtx_ranges import NvtxRanges
+
+        found.append(NvtxRanges())
     return found
 
 
@@ -152,3 +170,11 @@ def _log_to(filename: str) -> Watcher:
     log = Log()
     log.enable_logging(filename)
     return log
+
+
+def _trace_to(filename: str) -> Watcher:
+    from penstock.observe.trace_writer import TraceWriter, numbered
+
+    # A program may run several applications, even at the same time.
+    path = numbered(Path(filename), next(_traces))
+    return TraceWriter(path, metadata=_flag("PENSTOCK_TRACE_METADATA"))
