@@ -275,17 +275,19 @@ class Held(AsyncListing):
 
 
 def held_run(logger: Held, count: int) -> None:
-    """Emit messages while the logger holds the first, and let it go with the last."""
+    """Emit messages while the logger holds the first, and let it go at the end."""
 
     def body(self: Any, op_input: Any, op_output: Any) -> None:
         op_output.emit(self.ticks, "out")
         if self.ticks == 1:
             assert logger.began.wait(30)
-        if self.ticks == count:
+
+    class Source(Step):
+        def stop(self) -> None:
             logger.go.set()
 
     def compose(app: Any) -> None:
-        app.add_operator(Step(app, CountCondition(app, count), outputs=["out"], body=body, name="source"))
+        app.add_operator(Source(app, CountCondition(app, count), outputs=["out"], body=body, name="source"))
 
     run_with(logger, compose)
 
@@ -300,7 +302,6 @@ def test_messages_that_find_no_room_are_counted_and_reported(caplog: pytest.LogC
 
 def test_a_full_queue_may_raise_in_the_operator() -> None:
     logger = Held(max_queue_size=1, queue_policy=AsyncQueuePolicy.RAISE, name="slow")
-    threading.Timer(0.2, logger.go.set).start()  # the end of the run waits for the logger
     with pytest.raises(
         QueueFullError, match="'slow' has 1 messages to log, and another comes from 'source.out'"
     ):
