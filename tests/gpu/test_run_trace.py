@@ -17,7 +17,7 @@ FRAMES = 200
 
 
 @pytest.fixture
-def trace(bench: Bench, tmp_path: Path) -> Trace:
+def trace(of_this_process: Bench, tmp_path: Path) -> Trace:
     """A critical flow beside a noisy one, each on its own slice."""
     app = noisy_neighbour.Neighbours(FRAMES, noise=True, partitioned=True)
     watch(app, TraceWriter(tmp_path / "out.json"))

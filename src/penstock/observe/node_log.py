@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,6 +63,9 @@ class NodeLog:
             for position, tap in enumerate(recorder.taps):
                 if isinstance(tap, Tap):
                     self._emitted[position] = _Emitted(tap)
+        # What was taken from the log and not read yet, and how much of the first part was.
+        self._unread: deque[list[int]] = deque()
+        self._read = 0
         self._tail = np.zeros((0, 3), np.int64)
         self._thread = 0
         # The last compute that did not continue an earlier one.
@@ -87,16 +91,27 @@ class NodeLog:
     @property
     def length(self) -> int:
         """The length of what was not read yet."""
-        return len(self._recorder.log)
+        return len(self._recorder.log) + sum(map(len, self._unread)) - self._read
 
     def read(self, most: int) -> None:
         """Read the log as far as it has been written, but at most this many ints of it."""
         log = self._recorder.log
-        count = min(len(log), most)
-        if not count:
+        written = log[:]
+        del log[: len(written)]  # at once: removing little from the front of a long list would move all of it
+        if written:
+            self._unread.append(written)
+        chunk: list[int] = []
+        while self._unread and len(chunk) < most:
+            part = self._unread[0]
+            taken = part[self._read : self._read + most - len(chunk)]
+            chunk += taken
+            self._read += len(taken)
+            if self._read == len(part):
+                self._unread.popleft()
+                self._read = 0
+        if not chunk:
             return
-        entries = np.fromiter(log[:count], np.int64, count).reshape(-1, 3)
-        del log[:count]
+        entries = np.fromiter(chunk, np.int64, len(chunk)).reshape(-1, 3)
         entries = np.concatenate((self._tail, entries))
         is_end = entries[:, 0] == END
         ends = np.flatnonzero(is_end)
