@@ -16,13 +16,13 @@ MODULES = {
     "schedulers": "penstock.schedulers",
     "operators": "penstock.operators",
     "inference": "penstock.inference",
+    "observe": "penstock.observe",
     "tensor": "penstock.tensor",
     "gpu": "penstock.gpu",
     "sim": "penstock.gpu.sim",
     "testing": "penstock.testing",
     "video": "penstock.video",
     "viewer": "penstock.viewer",
-    "observe": "penstock.observe",
 }
 # Shown on the page of another module, which the page says.
 ELSEWHERE = {
