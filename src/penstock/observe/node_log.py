@@ -129,7 +129,11 @@ class NodeLog:
         for position, takes in enumerate(self._takes):
             rows = kinds == FIRST_TAKE + KINDS * position
             takes.add(compute[rows], entries[rows, 1], entries[rows, 2])
-        base = self._read_bases(compute[kinds == CONTINUE], first, len(ends))
+        # A function that yields may end and begin with the next message in the same compute.
+        continued = np.setdiff1d(
+            compute[kinds == CONTINUE], compute[(kinds >= FIRST_TAKE) & (kinds % KINDS == FIRST_TAKE % KINDS)]
+        )
+        base = self._read_bases(continued, first, len(ends))
         for position, tap in enumerate(self._recorder.taps):
             if isinstance(tap, Tap):
                 rows = kinds == FIRST_PUT + KINDS * position
