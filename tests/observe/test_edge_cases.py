@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core import op
+from penstock.conditions import CountCondition, PeriodicCondition
+from penstock.core import ConditionType, op
 from penstock.observe import Flows, Watcher, watch
 from tests.harness.application import App
+from tests.harness.operators import Step
 
 
 class Ways(Watcher):
@@ -47,3 +49,39 @@ def test_a_function_that_yields_begins_the_next_message_in_the_compute_that_ends
     app.run()
     assert received == [0, 0, 1, 1, 2, 2]
     assert [row[0] for row in ways.rows] == received
+
+
+def test_a_cycle_that_closes_at_a_shared_queue_leaves_the_other_flows_their_paths() -> None:
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 3),
+            PeriodicCondition(app, 1_000_000),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(-self.ticks, "out"),
+            name="source",
+        )
+        loop = Step(
+            app,
+            inputs=[("in", {"size": 4})],
+            outputs=["out", "back"],
+            setup=lambda spec: spec.inputs["in"].condition(ConditionType.MESSAGE_AVAILABLE, min_size=1),
+            body=echo,
+            name="loop",
+        )
+        sink = Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="sink")
+        app.add_flow(source, loop)
+        app.add_flow(loop, sink, {("out", "in")})
+        app.add_flow(loop, loop, {("back", "in")})
+
+    def echo(self: Any, op_input: Any, op_output: Any) -> None:
+        for message in op_input.receive("in"):
+            op_output.emit(message, "out")
+            if message < 0:
+                op_output.emit(-message, "back")
+
+    app = App(compose)
+    tracker = app.track(0, 0)
+    app.run()
+    paths = {path.name: path.count for path in tracker.statistics.paths}
+    assert paths == {"source,loop,sink": 3, "loop,sink": 3, "loop,loop": 3}

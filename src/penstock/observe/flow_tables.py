@@ -54,7 +54,7 @@ class FlowTables:
         self._ways: dict[OperatorInfo, dict[tuple[OperatorInfo, ...], _Way]] = {
             operator: {} for operator in run.operators
         }
-        # What was received through queues that close a cycle, until its producer is shown.
+        # What was received on flows that close a cycle, until its producer is shown.
         self._closing: list[Arrivals] = []
         self._has_warned = False
 
@@ -63,12 +63,12 @@ class FlowTables:
         operator = batch.operator
         has_received = np.zeros(len(batch.started), np.bool_)
         found: dict[tuple[OperatorInfo, ...], list[_Way]] = {}
-        for arrivals in batch.arrivals:
-            if not len(arrivals.compute):
+        for received in batch.arrivals:
+            if not len(received.compute):
                 continue
-            if arrivals.queue.closes_cycle:
-                self._closing.append(arrivals)
-                continue
+            arrivals, closing = _without_closing(received)
+            if closing is not None:
+                self._closing.append(closing)
             has_received[arrivals.compute - batch.first] = True
             for way in self._extended(arrivals):
                 found.setdefault(way.path.operators, []).append(way)
@@ -173,6 +173,29 @@ class FlowTables:
             count = int(np.searchsorted(way.computes[:, -1], needed))
             if count:
                 self._ways[operator][key] = way.rows(slice(count, None))
+
+
+def _without_closing(arrivals: Arrivals) -> tuple[Arrivals, Arrivals | None]:
+    """Return the messages that close no cycle, and those that do; other flows may lead to the same queue."""
+    queue = arrivals.queue
+    if not queue.closing:
+        return arrivals, None
+    positions = [place for place, output in enumerate(queue.outputs) if output.operator in queue.closing]
+    is_closing = np.isin(arrivals.output, positions)
+    return _chosen(arrivals, ~is_closing), _chosen(arrivals, is_closing)
+
+
+def _chosen(arrivals: Arrivals, rows: NDArray[np.bool_]) -> Arrivals:
+    return Arrivals(
+        arrivals.queue,
+        arrivals.compute[rows],
+        arrivals.output[rows],
+        arrivals.number[rows],
+        arrivals.producer[rows],
+        arrivals.emitted[rows],
+        arrivals.received[rows],
+        arrivals.acq_timestamp[rows],
+    )
 
 
 def _joined(parts: list[_Way]) -> _Way:

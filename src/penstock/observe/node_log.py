@@ -358,7 +358,7 @@ class _Takes:
             rows = self._label % TAPS == position
             place = self._label[rows] // TAPS - emissions.first
             is_known = place < len(emissions.producer)
-            if not self.queue.closes_cycle:
+            if source.log.info not in self.queue.closing:
                 producer = (
                     emissions.producer[np.minimum(place, len(emissions.producer) - 1)]
                     if is_known.any()

@@ -217,7 +217,7 @@ class Observation:
 
 
 def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
-    """Mark the queues that lead back to an operator that a message has passed, seen from the sources."""
+    """Mark the flows that lead back to an operator that a message has passed, seen from the sources."""
     done: set[Node] = set()
     on_path: dict[Node, Iterator[Any]] = {}
     sources = [node for node in engine.nodes if not node.inputs]
@@ -232,6 +232,6 @@ def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
                 done.add(node)
                 del on_path[node]
             elif queue.consumer in on_path:
-                queue.info.closes_cycle = True
+                queue.info.closing.add(infos[node])
             elif queue.consumer not in done:
                 on_path[queue.consumer] = iter(queue.consumer.outputs)

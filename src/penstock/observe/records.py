@@ -99,8 +99,8 @@ class QueueInfo:
     """The outputs that emit into it."""
     taps: list[Any] = field(default_factory=list, repr=False)
     """What the messages of each of these outputs pass through."""
-    closes_cycle: bool = False
-    """Whether messages here have passed the operator before."""
+    closing: set[OperatorInfo] = field(default_factory=set, repr=False)
+    """The operators from which messages here have passed the operator before: they close a cycle."""
     queue: Any = field(default=None, repr=False)
     """The queue in the run."""
 

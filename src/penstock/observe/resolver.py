@@ -153,10 +153,13 @@ class Resolver:
 
 
 def _in_order_of_flow(logs: list[NodeLog]) -> list[NodeLog]:
-    """Return the logs so that producers come before consumers, except for queues that close a cycle."""
+    """Return the logs so that producers come before consumers, except for flows that close a cycle."""
     waits_for = {
         log.info: {
-            output.operator for queue in log.info.inputs if not queue.closes_cycle for output in queue.outputs
+            output.operator
+            for queue in log.info.inputs
+            for output in queue.outputs
+            if output.operator not in queue.closing
         }
         for log in logs
     }
