@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from penstock.conditions import CountCondition, PeriodicCondition
 from penstock.core import ConditionType, op
 from penstock.observe import Flows, Watcher, watch
@@ -85,3 +87,22 @@ def test_a_cycle_that_closes_at_a_shared_queue_leaves_the_other_flows_their_path
     app.run()
     paths = {path.name: path.count for path in tracker.statistics.paths}
     assert paths == {"source,loop,sink": 3, "loop,sink": 3, "loop,loop": 3}
+
+
+@pytest.mark.parametrize("timestamp", [2**70, -(2**70), 2**63, -(2**62), 2**62 - 1])
+def test_an_acquisition_timestamp_of_any_size_does_no_harm(timestamp: int) -> None:
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 3),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out", acq_timestamp=timestamp),
+            name="source",
+        )
+        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="sink"))
+
+    app = App(compose)
+    tracker = app.track(0, 0)
+    app.run()
+    (path,) = tracker.statistics.paths
+    assert (path.count, path.latency.max) == (3, 0)

@@ -317,4 +317,6 @@ def _timestamp_of(message: Message) -> int:
     details = message.details
     if details is None or details.acq_timestamp is None:
         return NO_TIMESTAMP
-    return details.acq_timestamp
+    timestamp = details.acq_timestamp
+    # One that an array of NumPy cannot hold is of no clock.
+    return timestamp if NO_TIMESTAMP < timestamp < -NO_TIMESTAMP else NO_TIMESTAMP
