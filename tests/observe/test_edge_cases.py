@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.conditions import CountCondition, PeriodicCondition
 from penstock.core import ConditionType, op
-from penstock.observe import Flows, Watcher, watch
+from penstock.core.errors import GraphError
+from penstock.observe import AsyncDataLoggerResource, DataLogger, Flows, PortRecorder, Watcher, watch
 from tests.harness.application import App
 from tests.harness.operators import Step
 
@@ -106,3 +109,82 @@ def test_an_acquisition_timestamp_of_any_size_does_no_harm(timestamp: int) -> No
     app.run()
     (path,) = tracker.statistics.paths
     assert (path.count, path.latency.max) == (3, 0)
+
+
+def plain(app: Any) -> None:
+    """Compose a source of three messages and a sink."""
+    source = Step(
+        app,
+        CountCondition(app, 3),
+        outputs=["out"],
+        body=lambda self, i, o: o.emit(self.ticks, "out"),
+        name="source",
+    )
+    app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="sink"))
+
+
+@pytest.mark.parametrize("kind", [IndexError, KeyError])
+def test_an_error_of_a_watcher_is_not_taken_for_an_empty_queue(kind: type[Exception]) -> None:
+    class Broken(Watcher):
+        wants_data = True
+
+        def received(self, queue: Any, item: Any, time: int) -> None:
+            raise kind("on purpose")
+
+    app = App(plain)
+    watch(app, Broken())
+    with pytest.raises(RuntimeError, match=r"a watcher raised for 'sink.in': .*on purpose"):
+        app.run()
+
+
+class Ends(Watcher):
+    """Notes its end."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.ended = 0
+        self._error = error
+
+    def end(self, outcome: Any) -> None:
+        self.ended += 1
+        if self._error is not None:
+            raise self._error
+
+
+def test_watchers_end_although_a_later_one_cannot_begin(tmp_path: Path) -> None:
+    app = App(plain)
+    ends = Ends()
+    watch(app, ends)
+    watch(app, PortRecorder(tmp_path / "recording"))
+    app.expect("nothing->sink", p99="1ms")
+    with pytest.raises(GraphError, match="no operator 'nothing'"):
+        app.run()
+    assert ends.ended == 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "penstock record"]
+
+
+def test_loggers_are_released_although_a_later_one_cannot_begin() -> None:
+    class Broken(DataLogger):
+        def initialize(self) -> None:
+            raise OSError("on purpose")
+
+    class Waits(AsyncDataLoggerResource):
+        pass
+
+    def compose(app: Any) -> None:
+        plain(app)
+        app.add_data_logger(Waits(app, name="waits"))
+        app.add_data_logger(Broken())
+
+    with pytest.raises(OSError, match="on purpose"):
+        App(compose).run()
+    assert not [thread for thread in threading.enumerate() if thread.name == "waits"]
+
+
+def test_watchers_end_although_another_one_raises_at_its_end() -> None:
+    app = App(plain)
+    broken, good = Ends(OSError("on purpose")), Ends()
+    watch(app, broken)
+    watch(app, good)
+    with pytest.raises(OSError, match="on purpose"):
+        app.run()
+    assert (broken.ended, good.ended) == (1, 1)

@@ -428,6 +428,13 @@ class DataLogging(Watcher):
 
     def begin(self, run: RunInfo) -> None:
         """Find the ports that each logger logs."""
+        try:
+            self._begin(run)
+        except BaseException:
+            self.end(None)
+            raise
+
+    def _begin(self, run: RunInfo) -> None:
         self._run = run
         for logger in self._loggers:
             if isinstance(logger, DataLoggerResource) and run.operators:

@@ -54,6 +54,7 @@ class Observation:
         self._lock = threading.Lock()
         self._now: Callable[[], int] = time.perf_counter_ns
         self._machine: Any = None
+        self._begun: list[Watcher] = []
 
     # Called by the runtime.
 
@@ -79,7 +80,13 @@ class Observation:
             self._put_taps(node, infos[node])
         for watcher in self.watchers:
             watcher.observation = self
-            watcher.begin(self.run)
+            try:
+                watcher.begin(self.run)
+            except BaseException:
+                # The run does not take place, so nothing else will end those that have begun.
+                _end(self._begun, None)
+                raise
+            self._begun.append(watcher)
         recorders = [self._recorders[node] for node in engine.nodes]
         self._resolver = Resolver(self.watchers, self.run, recorders, self._times)
         self._resolver.start()
@@ -121,10 +128,10 @@ class Observation:
 
     def close(self, outcome: Outcome | None) -> None:
         """Tell the watchers that the run is over."""
-        if self._resolver is not None:
-            for watcher in self.watchers:
-                if watcher not in self._resolver.failed:
-                    watcher.end(outcome)
+        failed = () if self._resolver is None else self._resolver.failed
+        error = _end([watcher for watcher in self._begun if watcher not in failed], outcome)
+        if error is not None:
+            raise error
 
     # For watchers.
 
@@ -199,7 +206,11 @@ class Observation:
         def show(item: Any) -> None:
             at = now()
             for call in calls:
-                call(where, item, at)
+                try:
+                    call(where, item, at)
+                except LookupError as error:
+                    # `receive` would take these for an empty queue or an unknown port.
+                    raise RuntimeError(f"a watcher raised for {where.name!r}: {error!r}") from error
 
         return show
 
@@ -214,6 +225,20 @@ class Observation:
                 self._times[device_id] = found
                 self.run.device_sm_counts[device_id] = gpu.Device(device_id).resources.sm.sm_count
             return found
+
+
+def _end(watchers: Sequence[Watcher], outcome: Outcome | None) -> BaseException | None:
+    """End watchers, each of them whatever the others do, and return the first error; the others are logged."""
+    first: BaseException | None = None
+    for watcher in watchers:
+        try:
+            watcher.end(outcome)
+        except BaseException as error:
+            if first is None:
+                first = error
+            else:
+                _log.exception("%s raised at the end of the run", type(watcher).__name__)
+    return first
 
 
 def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
