@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,15 @@ import pytest
 from penstock.conditions import CountCondition, PeriodicCondition
 from penstock.core import ConditionType, op
 from penstock.core.errors import GraphError
-from penstock.observe import AsyncDataLoggerResource, DataLogger, Flows, PortRecorder, Watcher, watch
+from penstock.observe import (
+    AsyncDataLoggerResource,
+    DataLogger,
+    Flows,
+    PortRecorder,
+    TraceWriter,
+    Watcher,
+    watch,
+)
 from tests.harness.application import App
 from tests.harness.operators import Step
 
@@ -188,3 +197,53 @@ def test_watchers_end_although_another_one_raises_at_its_end() -> None:
     with pytest.raises(OSError, match="on purpose"):
         app.run()
     assert (broken.ended, good.ended) == (1, 1)
+
+
+def test_a_watcher_may_ask_for_figures_while_another_thread_reads_them() -> None:
+    seen: list[int] = []
+
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 3),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(self.ticks, "out"),
+            name="source",
+        )
+
+        def read(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            if self.ticks == 3:
+                # The misses of the first two messages are noted here, on the thread that computes.
+                tracker.catch_up()
+
+        app.add_flow(source, Step(app, inputs=["in"], body=read, name="sink"))
+
+    app = App(compose)
+    tracker = app.track(0, 0)
+
+    class Asks(Watcher):
+        def flowed(self, flows: list[Flows]) -> None:
+            seen.append(tracker.statistics.operator("source").count)
+
+    watch(app, Asks())
+    app.run()
+    assert seen[-1] == 3
+
+
+def test_metadata_that_no_text_holds_is_shown_in_a_trace(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            self.metadata.update(name="\udcff", number=10**5000)
+            op_output.emit(1, "out")
+
+        source = Step(app, CountCondition(app, 2), outputs=["out"], body=emit, name="source\udcfe")
+        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="sink"))
+
+    app = App(compose)
+    watch(app, TraceWriter(tmp_path / "trace.json", metadata=True))
+    app.run()
+    events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
+    shown = [event["args"]["metadata"] for event in events if "metadata" in event.get("args", {})]
+    assert shown == [{"name": "\udcff", "number": "<int>"}] * 2
+    assert "source\udcfe" in {event["name"] for event in events}

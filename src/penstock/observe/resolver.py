@@ -70,6 +70,7 @@ class Resolver:
         self._is_over = threading.Event()
         # Held in a round: by the thread, or by whoever wants recent figures.
         self._lock = threading.Lock()
+        self._round_on: int | None = None
         self._thread = threading.Thread(target=self._work, name="penstock observe", daemon=True)
 
     def start(self) -> None:
@@ -87,7 +88,8 @@ class Resolver:
 
     def catch_up(self) -> None:
         """Resolve what can be resolved now; may be called from any thread."""
-        if not self._is_over.is_set() and threading.current_thread() is not self._thread:
+        # A watcher that asks for figures is called in a round, on whichever thread that is.
+        if not self._is_over.is_set() and self._round_on != threading.get_ident():
             with self._lock:
                 self._round(sys.maxsize)
 
@@ -111,10 +113,14 @@ class Resolver:
 
     def _round(self, most: int, is_last: bool = False) -> bool:
         """Resolve what can be resolved, and return whether there was anything."""
-        with ExitStack() as devices:
-            for device_id in tuple(self._times):
-                devices.enter_context(gpu.on_device(device_id))
-            return self._resolve(most, is_last)
+        self._round_on = threading.get_ident()
+        try:
+            with ExitStack() as devices:
+                for device_id in tuple(self._times):
+                    devices.enter_context(gpu.on_device(device_id))
+                return self._resolve(most, is_last)
+        finally:
+            self._round_on = None
 
     def _resolve(self, most: int, is_last: bool) -> bool:
         # Consumers first: whatever they have received is then found in the logs of the producers.
