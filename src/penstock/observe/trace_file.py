@@ -87,7 +87,8 @@ class TraceFile:
         return text
 
     def _put(self, text: str) -> None:
-        data = memoryview(text.encode())
+        # A lone surrogate, as in the name of a file that is not UTF-8, becomes an escape of JSON.
+        data = memoryview(text.encode(errors="backslashreplace"))
         if self._compressed is not None:
             self._compressed.write(data)
             return

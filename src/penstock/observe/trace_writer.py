@@ -120,8 +120,11 @@ def _short(value: Any) -> str:
     # An array might describe all its elements, or wait for the device.
     if isinstance(value, str):
         return value[:_MOST_CHARACTERS]
-    if isinstance(value, (int, float)):
-        return repr(value)[:_MOST_CHARACTERS]
+    try:
+        if isinstance(value, (int, float)):
+            return repr(value)[:_MOST_CHARACTERS]
+    except ValueError:  # Python limits the digits of an int
+        pass
     return f"<{type(value).__name__}>"
 
 
