@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from penstock.observe import Recording, environment
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "_recorders", {})
+    monkeypatch.setattr(environment, "_recordings", defaultdict(lambda: itertools.count(1)))
 
 
 PROGRAM = """

@@ -17,6 +17,7 @@ from penstock.observe import (
     DataLogger,
     Flows,
     PortRecorder,
+    Recording,
     TraceWriter,
     Watcher,
     watch,
@@ -247,3 +248,31 @@ def test_metadata_that_no_text_holds_is_shown_in_a_trace(tmp_path: Path) -> None
     shown = [event["args"]["metadata"] for event in events if "metadata" in event.get("args", {})]
     assert shown == [{"name": "\udcff", "number": "<int>"}] * 2
     assert "source\udcfe" in {event["name"] for event in events}
+
+
+def test_two_applications_at_once_have_their_own_recordings_and_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_RECORD", str(tmp_path / "recording"))
+    monkeypatch.setenv("HOLOSCAN_FLOW_TRACKING_LOG_FILE", str(tmp_path / "flow.log"))
+    inner = App(plain)
+
+    def compose(app: Any) -> None:
+        plain(app)
+        outer = Step(
+            app,
+            CountCondition(app, 2),
+            outputs=["out"],
+            body=lambda self, i, o: inner.run() if self.ticks == 1 else None,
+            name="runs_another",
+        )
+        app.add_operator(outer)
+
+    App(compose).run()
+    for name in ("", "-2"):
+        with Recording(tmp_path / f"recording{name}") as recording:
+            assert recording.is_complete
+            assert [message.data for message in recording] == [1, 2, 3]
+        log = (tmp_path / f"flow{name}.log").read_text()
+        assert [line for line in log.splitlines() if line.endswith(":")] == ["1:", "2:", "3:"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "penstock record"]

@@ -25,6 +25,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +51,10 @@ VARIABLES = (
     "PENSTOCK_OTEL",
 )
 
+# The numbers of a program's runs, by file: it may run several applications, even at the same time.
 _traces = itertools.count(1)
+_recordings: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
+_flow_logs: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
 _NVTX = ("PENSTOCK_NVTX", "HOLOSCAN_ENABLE_PROFILE")
 
 
@@ -110,16 +115,11 @@ def _print_ports(patterns: str) -> Watcher:
 
 def _record_to(path: str) -> Watcher:
     from penstock.observe.port_patterns import parse_patterns
-    from penstock.observe.port_recorder import PortRecorder
+    from penstock.observe.port_recorder import PortRecorder, recording_of_run
 
     ports = os.environ.get("PENSTOCK_RECORD_PORTS")
-    # One for the process: it numbers the files of several runs.
-    return _recorders.setdefault(
-        (path, ports or ""), PortRecorder(path, parse_patterns(ports) if ports else None)
-    )
-
-
-_recorders: dict[tuple[str, str], Watcher] = {}
+    file = recording_of_run(Path(path), next(_recordings[path]))
+    return PortRecorder(file, parse_patterns(ports) if ports else None)
 
 
 def _statistics_target() -> str | None:
@@ -165,6 +165,7 @@ def _report_to(target: str) -> Watcher:
 
 def _log_to(filename: str) -> Watcher:
     from penstock.observe.data_flow_tracker import DataFlowTracker
+    from penstock.observe.trace_writer import numbered
 
     class Log(DataFlowTracker):
         """Writes the log file of a run, and closes it at the end."""
@@ -174,13 +175,12 @@ def _log_to(filename: str) -> Watcher:
             self.end_logging()
 
     log = Log()
-    log.enable_logging(filename)
+    log.enable_logging(numbered(Path(filename), next(_flow_logs[filename])))
     return log
 
 
 def _trace_to(filename: str) -> Watcher:
     from penstock.observe.trace_writer import TraceWriter, numbered
 
-    # A program may run several applications, even at the same time.
     path = numbered(Path(filename), next(_traces))
     return TraceWriter(path, metadata=_flag("PENSTOCK_TRACE_METADATA"))

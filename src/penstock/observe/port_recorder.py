@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
     from penstock.observe.records import QueueInfo, RunInfo
 
-__all__ = ["PortRecorder"]
+__all__ = ["PortRecorder", "recording_of_run"]
 
 _log = logging.getLogger("penstock.observe")
 
@@ -81,9 +81,7 @@ class PortRecorder(Watcher):
         """Create the file."""
         ports = self._find_ports(run)
         self._runs += 1
-        path = self.path
-        if self._runs > 1:
-            path = path.with_name(f"{path.stem}-{self._runs}{path.suffix}")
+        path = recording_of_run(self.path, self._runs)
         self._positions = {port: position for position, port in enumerate(ports)}
         self._counts = [0] * len(ports)
         self._snapshots = Snapshots()
@@ -158,6 +156,11 @@ class PortRecorder(Watcher):
             for port in ports_of(run)
             if any(matches(pattern, port.operator.name, port.port) for pattern in patterns)
         ]
+
+
+def recording_of_run(path: Path, number: int) -> Path:
+    """Return the file of a run: the first has the name that was asked for, the second has ``-2`` in its name."""
+    return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 def _header(run: RunInfo, ports: list[OutputInfo | QueueInfo]) -> dict[str, Any]:
