@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.conditions import CountCondition, PeriodicCondition
-from penstock.core import ConditionType, op
+from penstock.core import ConditionType, IOSpec, op
 from penstock.core.errors import GraphError
 from penstock.observe import (
     AsyncDataLoggerResource,
@@ -276,3 +276,77 @@ def test_two_applications_at_once_have_their_own_recordings_and_logs(
         log = (tmp_path / f"flow{name}.log").read_text()
         assert [line for line in log.splitlines() if line.endswith(":")] == ["1:", "2:", "3:"]
     assert not [thread for thread in threading.enumerate() if thread.name == "penstock record"]
+
+
+@pytest.mark.parametrize("policy", [IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT])
+@pytest.mark.parametrize("producers", [1, 2])
+def test_what_is_remembered_does_not_grow_with_the_messages_that_are_dropped(
+    policy: IOSpec.QueuePolicy, producers: int
+) -> None:
+    remembered: list[int] = []
+
+    def emit(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit(self.ticks, "out")
+        if self.name == "source0" and not self.ticks % 2000:
+            tracker.catch_up()
+            resolver = tracker.observation._resolver
+            remembered.append(
+                sum(len(each.producer) for log in resolver._logs for each in log._emissions.values())
+                + sum(len(way.computes) for ways in resolver._tables._ways.values() for way in ways.values())
+            )
+
+    def compose(app: Any) -> None:
+        sink = Step(
+            app,
+            CountCondition(app, 3),
+            inputs=[("in", {"policy": policy})],
+            body=lambda self, i, o: i.receive("in"),
+            name="sink",
+        )
+        for number in range(producers):
+            source = Step(
+                app, CountCondition(app, 10_000), outputs=["out"], body=emit, name=f"source{number}"
+            )
+            app.add_flow(source, sink)
+
+    app = App(compose)
+    tracker = app.track(0, 0)
+    app.run()
+    assert len(remembered) == 5
+    assert max(remembered) <= 2001 * producers
+    (queue,) = tracker.statistics.queues
+    assert (queue.received, queue.dropped) == (3, 10_000 * producers - 4)
+    assert sum(path.count for path in tracker.statistics.paths) == 3
+
+
+def test_a_queue_that_drops_much_still_tells_which_message_was_received() -> None:
+    received: list[int] = []
+
+    def compose(app: Any) -> None:
+        def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(self.ticks - 1, "out")
+            if not self.ticks % 1500:
+                op_output.emit(self.ticks, "trigger")
+                ways.catch_up()
+
+        def read(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("trigger")
+            received.extend(op_input.receive("in"))
+            ways.catch_up()
+
+        source = Step(app, CountCondition(app, 9000), outputs=["out", "trigger"], body=emit, name="source")
+        sink = Step(
+            app,
+            inputs=[("in", {"size": 3, "policy": IOSpec.QueuePolicy.POP}), "trigger"],
+            body=read,
+            name="sink",
+        )
+        app.add_flow(source, sink, {("out", "in"), ("trigger", "trigger")})
+
+    app = App(compose)
+    ways = Ways()
+    watch(app, ways)
+    app.run()
+    assert len(received) == 18
+    triggers = [1500 * number - 1 for number in range(1, 7)]
+    assert sorted(row[0] for row in ways.rows) == sorted([*received, *triggers])

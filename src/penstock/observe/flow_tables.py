@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["FlowTables"]
 
 _MOST_PATHS = 1000  # to one operator; a graph with many branches and joins has more than anyone reads
+_MOST_ROWS = 1_000  # of a way that lead nowhere
 _log = logging.getLogger("penstock.observe")
 
 
@@ -163,16 +164,25 @@ class FlowTables:
         self._closing = left
         return found
 
-    def forget(self, operator: OperatorInfo, needed: int) -> None:
-        """Forget the computes of an operator before `needed`."""
-        for arrivals in self._closing:
-            for position, output in enumerate(arrivals.queue.outputs):
-                if output.operator is operator:
-                    needed = min([needed, *arrivals.producer[arrivals.output == position][:1].tolist()])
+    def forget(self, operator: OperatorInfo, needed: int, waiting: Times) -> None:
+        """Forget the computes of an operator before `needed`, and if many are left, all but those of `waiting`.
+
+        Of a producer whose messages are dropped, one message may wait for the rest of the run.
+        """
+        closing = [
+            arrivals.producer[arrivals.output == position]
+            for arrivals in self._closing
+            for position, output in enumerate(arrivals.queue.outputs)
+            if output.operator is operator
+        ]
+        needed = min([needed, *(int(producer[0]) for producer in closing if len(producer))])
         for key, way in self._ways[operator].items():
             count = int(np.searchsorted(way.computes[:, -1], needed))
             if count:
-                self._ways[operator][key] = way.rows(slice(count, None))
+                way = self._ways[operator][key] = way.rows(slice(count, None))
+            if len(way.computes) > 2 * len(waiting) + _MOST_ROWS:
+                used = np.isin(way.computes[:, -1], np.concatenate((waiting, *closing)))
+                self._ways[operator][key] = way.rows(np.flatnonzero(used))
 
 
 def _without_closing(arrivals: Arrivals) -> tuple[Arrivals, Arrivals | None]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.core.ports import IOSpec
 from penstock.observe.recorder import (
     CONTINUE,
     DROP,
@@ -31,6 +32,8 @@ __all__ = ["NodeLog"]
 
 _log = logging.getLogger("penstock.observe")
 _NONE = np.zeros(0, np.int64)
+_MOST_DROPPED = 1_000  # messages that a queue may have dropped before somebody looks for them
+_POP = IOSpec.QueuePolicy.POP
 
 
 class NodeLog:
@@ -231,16 +234,38 @@ class NodeLog:
             found.append(GpuWork(self.info.streams[int(position)], compute, started, ended))
         return found
 
-    def forget(self) -> int:
-        """Forget messages that were shown as received, and return the first compute that is still needed."""
-        for takes in self._takes:
+    def forget(self) -> tuple[int, Times]:
+        """Forget messages that were shown as received, or dropped.
+
+        Returns the first compute that is still needed, and the computes from which messages wait or may yet come.
+        """
+        for position, takes in enumerate(self._takes):
             for source, number in zip(takes.sources, takes.next_numbers, strict=True):
                 source.emissions.forget(number)
-        needed = min(self.shown, self._base)
-        for emissions in self._emissions.values():
-            if len(emissions.producer):
-                needed = min(needed, int(emissions.producer[0]))
-        return needed
+            self._forget_dropped(FIRST_TAKE + KINDS * position, takes)
+        waiting = [each.producer for each in self._emissions.values() if len(each.producer)]
+        needed = min(self.shown, self._base, *(int(producer[0]) for producer in waiting))
+        return needed, np.concatenate([*waiting, [self._base]])
+
+    def _forget_dropped(self, kind: int, takes: _Takes) -> None:
+        """Forget messages that a queue has dropped for later ones, although nothing was received since."""
+        queue = takes.queue.queue
+        if queue.policy is not _POP or self._unread:
+            return
+        if all(len(source.emissions.producer) <= queue.limit + _MOST_DROPPED for source in takes.sources):
+            return
+        # A message is taken and noted in the log under this lock, so it is in one of these.
+        with queue.lock:
+            waiting = list(queue.labels)
+            log = self._recorder.log[:]
+        written = np.concatenate((self._tail, np.array(log, np.int64).reshape(-1, 3)))
+        labels = np.concatenate(
+            (takes.labels, written[written[:, 0] == kind, 1], np.array(waiting, np.int64))
+        )
+        for position, source in enumerate(takes.sources):
+            emissions = source.emissions
+            numbers = labels[labels % TAPS == position] // TAPS
+            emissions.forget(int(numbers.min(initial=emissions.first + len(emissions.producer))))
 
 
 def _is_complete(timer: StreamTimer) -> bool:
@@ -341,6 +366,11 @@ class _Takes:
         self.next_numbers = [0] * len(queue.taps)
         self._count = 0
         self._compute = self._label = self._received = _NONE
+
+    @property
+    def labels(self) -> Times:
+        """The labels of the messages."""
+        return self._label
 
     def add(self, compute: Times, label: Times, received: Times) -> None:
         """Add messages; without labels, they are numbered as they come."""

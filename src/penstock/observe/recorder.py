@@ -181,23 +181,6 @@ class ObservedQueue(Queue):
 
         return popleft, attach
 
-    def put(self, item: Any, label: int) -> None:
-        """Add a message and its label under the lock, following the policy if it does not fit."""
-        assert self.lock is not None
-        assert self.labels is not None
-        with self.lock:
-            oldest = None
-            if len(self) < self.limit or self.policy is _POP:
-                self.labels.append(label)
-                self.append(item)
-                if len(self) > self.limit:
-                    self.dropped += 1
-                    self.labels.popleft()
-                    oldest = _popleft(self)
-            else:
-                self.refuse()
-        del oldest  # only here, without the lock: its finalizer may run any code
-
     def clear(self) -> None:
         """Remove all messages."""
         super().clear()
@@ -281,18 +264,34 @@ class Tap(Tally):
         self, recorder: NodeRecorder, position: int, show: Show | None
     ) -> tuple[Callable[[Any], None], Callable[[], int]]:
         kind = FIRST_PUT + KINDS * position
-        put, extend, now = self.behind.put, recorder.log.extend, recorder.now
-        tap = self.behind.info.taps.index(self)
+        behind, lock, labels = self.behind, self.behind.lock, self.behind.labels
+        assert lock is not None
+        assert labels is not None
+        extend, now, limit, pops = recorder.log.extend, recorder.now, behind.limit, behind.policy is _POP
+        label = behind.info.taps.index(self)
         count = 0
 
         def offer(item: Any) -> None:
-            nonlocal count
+            nonlocal count, label
+            count += 1
             if show is not None:
                 show(item)
-            extend((kind, NO_TIMESTAMP if type(item) is not Message else _timestamp_of(item), now()))
-            label = count * TAPS + tap
-            count += 1
-            put(item, label)
+            timestamp = NO_TIMESTAMP if type(item) is not Message else _timestamp_of(item)
+            oldest = None
+            with lock:
+                if pops or len(behind) < limit:
+                    extend((kind, timestamp, now()))
+                    labels.append(label)
+                    label += TAPS
+                    behind.append(item)
+                    if len(behind) > limit:
+                        behind.dropped += 1
+                        labels.popleft()
+                        oldest = _popleft(behind)
+                else:
+                    extend((DROP, position, now()))
+                    behind.refuse()
+            del oldest  # only here, without the lock: its finalizer may run any code
 
         return offer, lambda: count
 

@@ -142,7 +142,7 @@ class Resolver:
             found = True
             self._tell("flowed", flows)
         for log in self._logs:
-            self._tables.forget(log.info, log.forget())
+            self._tables.forget(log.info, *log.forget())
         if found:
             self._tell("resolved")
         return found
