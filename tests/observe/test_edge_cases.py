@@ -350,3 +350,26 @@ def test_a_queue_that_drops_much_still_tells_which_message_was_received() -> Non
     assert len(received) == 18
     triggers = [1500 * number - 1 for number in range(1, 7)]
     assert sorted(row[0] for row in ways.rows) == sorted([*received, *triggers])
+
+
+@pytest.mark.parametrize("policy", [IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT])
+def test_messages_that_are_never_received_count_in_the_largest_depth(policy: IOSpec.QueuePolicy) -> None:
+    def compose(app: Any) -> None:
+        def take_one(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            app.stop_execution()
+
+        burst = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=[("out", {"size": 5})],
+            body=lambda self, i, o: [o.emit(n, "out") for n in range(5)],
+            name="burst",
+        )
+        app.add_flow(burst, Step(app, inputs=["in"], body=take_one, name="sink"), size=4, policy=policy)
+
+    app = App(compose)
+    tracker = app.track(0, 0)
+    app.run()
+    (queue,) = tracker.statistics.queues
+    assert (queue.received, queue.depth, queue.most, queue.dropped) == (1, 3, 4, 1)

@@ -208,7 +208,7 @@ class Tap(Tally):
         Passes on a message; made for the kind of queue behind.
     """
 
-    __slots__ = ("_count", "offer", "output")
+    __slots__ = ("_count", "_most", "offer", "output")
 
     behind: ObservedQueue
     offer: Callable[[Any], None]  # type: ignore[assignment]
@@ -217,6 +217,7 @@ class Tap(Tally):
         self, behind: ObservedQueue, output: OutputInfo, recorder: NodeRecorder, show: Show | None
     ) -> None:
         self._count: Callable[[], int] = int
+        self._most: Callable[[], int]
         super().__init__(behind)
         self.output = output
         position = len(recorder.taps)
@@ -225,7 +226,7 @@ class Tap(Tally):
         behind.info.outputs.append(output)
         # A queue has a lock if producers share it or if it drops its oldest message.
         make = self._offer_alone if behind.lock is None else self._offer_labelled
-        self.offer, self._count = make(recorder, position, show)
+        self.offer, self._count, self._most = make(recorder, position, show)
 
     @property
     def passed_on(self) -> int:
@@ -236,20 +237,28 @@ class Tap(Tally):
     def passed_on(self, count: int) -> None:
         """Do nothing: `offer` counts."""
 
+    @property
+    def most(self) -> int:
+        """The largest number of messages that waited once one of these had been added."""
+        return self._most()
+
     def _offer_alone(
         self, recorder: NodeRecorder, position: int, show: Show | None
-    ) -> tuple[Callable[[Any], None], Callable[[], int]]:
+    ) -> tuple[Callable[[Any], None], Callable[[], int], Callable[[], int]]:
         kind = FIRST_PUT + KINDS * position
         behind = self.behind
         append, limit, extend, now = behind.append, behind.limit, recorder.log.extend, recorder.now
-        count = 0
+        count = most = 0
 
         def offer(item: Any) -> None:
-            nonlocal count
+            nonlocal count, most
             count += 1
             if show is not None:
                 show(item)
-            if len(behind) < limit:
+            before = len(behind)
+            if before < limit:
+                if before >= most:
+                    most = before + 1
                 # Before the message: whoever reads the logs finds what was received among what was emitted.
                 extend((kind, NO_TIMESTAMP if type(item) is not Message else _timestamp_of(item), now()))
                 append(item)
@@ -258,21 +267,21 @@ class Tap(Tally):
                 extend((DROP, position, now()))
                 behind.refuse()
 
-        return offer, lambda: count
+        return offer, lambda: count, lambda: most
 
     def _offer_labelled(
         self, recorder: NodeRecorder, position: int, show: Show | None
-    ) -> tuple[Callable[[Any], None], Callable[[], int]]:
+    ) -> tuple[Callable[[Any], None], Callable[[], int], Callable[[], int]]:
         kind = FIRST_PUT + KINDS * position
         behind, lock, labels = self.behind, self.behind.lock, self.behind.labels
         assert lock is not None
         assert labels is not None
         extend, now, limit, pops = recorder.log.extend, recorder.now, behind.limit, behind.policy is _POP
         label = behind.info.taps.index(self)
-        count = 0
+        count = most = 0
 
         def offer(item: Any) -> None:
-            nonlocal count, label
+            nonlocal count, label, most
             count += 1
             if show is not None:
                 show(item)
@@ -288,12 +297,13 @@ class Tap(Tally):
                         behind.dropped += 1
                         labels.popleft()
                         oldest = _popleft(behind)
+                    most = max(most, len(behind))
                 else:
                     extend((DROP, position, now()))
                     behind.refuse()
             del oldest  # only here, without the lock: its finalizer may run any code
 
-        return offer, lambda: count
+        return offer, lambda: count, lambda: most
 
 
 class UnconnectedTap(Tally):

@@ -115,6 +115,11 @@ class QueueInfo:
         return len(self.queue)
 
     @property
+    def most(self) -> int:
+        """The largest number of messages that waited at once so far."""
+        return max((tap.most for tap in self.taps), default=0)
+
+    @property
     def dropped(self) -> int:
         """The number of messages dropped so far."""
         return int(self.queue.dropped)

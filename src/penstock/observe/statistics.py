@@ -7,8 +7,6 @@ import threading
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
 from penstock.observe.distribution import Distribution, Summary
 from penstock.observe.watchers import Watcher
 
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
         Path,
         QueueInfo,
         RunInfo,
-        Times,
     )
 
 __all__ = ["OperatorStatistics", "PathStatistics", "QueueStatistics", "Statistics", "StatisticsWatcher"]
@@ -222,31 +219,20 @@ class _OperatorCounts:
 
 
 class _QueueCounts:
-    __slots__ = ("_received", "most", "wait")
+    __slots__ = ("wait",)
 
     def __init__(self) -> None:
         self.wait = Distribution()
-        self.most = 0
-        # When the last messages were received, as many as may wait at once.
-        self._received: Times = np.zeros(0, np.int64)
 
     def add(self, arrivals: Arrivals) -> None:
-        if not len(arrivals.compute):
-            return
-        self.wait.add(arrivals.wait)
-        received = np.concatenate((self._received, arrivals.received))
-        # When a message was added, those before it that were received later, or at that moment, still waited.
-        gone = np.searchsorted(received, arrivals.emitted, "left")
-        places = np.arange(len(self._received), len(received))
-        most = int((places - np.minimum(gone, places)).max()) + 1
-        self.most = max(self.most, min(most, arrivals.queue.limit))
-        self._received = received[-arrivals.queue.limit :]
+        if len(arrivals.compute):
+            self.wait.add(arrivals.wait)
 
     def statistics(self, queue: QueueInfo) -> QueueStatistics:
         same = [other for other in queue.operator.inputs if other.port == queue.port]
         name = queue.name if len(same) == 1 else f"{queue.name}:{same.index(queue)}"
         depth = queue.queue.undelivered or queue.depth
-        return QueueStatistics(name, self.wait.count, depth, self.most, queue.dropped, self.wait.summary())
+        return QueueStatistics(name, self.wait.count, depth, queue.most, queue.dropped, self.wait.summary())
 
 
 class _PathCounts:
