@@ -232,3 +232,9 @@ def test_durations(text: str, milliseconds: int) -> None:
 def test_the_names_of_schedulers() -> None:
     assert parse_scheduler("Event_Based:2") == ("event", 2)
     assert parse_scheduler("greedy") == ("greedy", None)
+
+
+@pytest.mark.parametrize("text", ["1e400s", "1e99s", "9" * 400 + "s", "1000000h"])
+def test_a_duration_longer_than_a_life_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"must be (a number with a unit|less than 100 years)"):
+        parse_duration(text)

@@ -141,12 +141,17 @@ def parse_scheduler(text: str) -> tuple[str, int | None]:
 def parse_duration(text: str) -> int:
     """Return a duration with a unit, such as ``10s``, in whole milliseconds, rounded up."""
     # A bare number is refused: it is nanoseconds in one place of penstock and milliseconds in another.
-    if re.fullmatch(r"[0-9.]+(?:[eE][-+]?[0-9]+)?\s*(?:ns|us|µs|μs|ms|s|min|h)", text.strip()) is None:
+    if re.fullmatch(r"[0-9.]+(?:[eE][-+]?[0-9]{1,2})?\s*(?:ns|us|µs|μs|ms|s|min|h)", text.strip()) is None:
         raise ValueError("must be a number with a unit, as in 500ms, 10s, 2min or 1h")
-    duration = math.ceil(nanoseconds(text) / 1_000_000)
+    duration = -(-nanoseconds(text) // 1_000_000)
     if duration < 1:
         raise ValueError("must be more than 0, as in 500ms, 10s, 2min or 1h")
+    if duration > _LONGEST:
+        raise ValueError("must be less than 100 years, as in 500ms, 10s, 2min or 1h")
     return duration
+
+
+_LONGEST = 100 * 365 * 86_400_000  # milliseconds; the operating system cannot wait for several hundred years
 
 
 def parse_count(text: str) -> int:
