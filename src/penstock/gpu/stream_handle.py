@@ -33,6 +33,7 @@ class StreamHandle(int):
 
     stream: Any
     is_simulated: bool
+    _device: Any
     _cupy: Any
     _cvcuda: Any
     _numba: Any
@@ -44,6 +45,15 @@ class StreamHandle(int):
         self.stream = getattr(stream, "stream", stream)  # the handle of a handle has the same stream
         self.is_simulated = is_simulated(self.stream)
         return self
+
+    @property
+    def device(self) -> Any:
+        """The device of the stream."""
+        try:
+            return self._device
+        except AttributeError:
+            self._device = self.stream.device
+            return self._device
 
     def cupy(self) -> Any:
         """Return CuPy's object for this stream, created on the first call."""

@@ -19,14 +19,16 @@ Key = tuple[int, int]
 class StreamUse:
     """A stream that works on a block, as the program named it."""
 
-    __slots__ = ("managed",)
+    __slots__ = ("_streams", "key", "managed")
 
     def __init__(self, managed: ManagedStream) -> None:
         self.managed = managed
+        self.key = key_of(managed)
+        self._streams = (managed,)
 
     def streams(self) -> Iterable[ManagedStream]:
         """Return the stream."""
-        return (self.managed,)
+        return self._streams
 
     @classmethod
     def of(cls, stream: Any, device_id: int) -> StreamUse:
@@ -84,7 +86,10 @@ class Block:
 
     def is_free_for(self, key: Key) -> bool:
         """Return whether no other stream than one works on it."""
-        return all(other == key for other, _ in self.waits)
+        for other, _ in self.waits:  # noqa: SIM110 (a generator costs four times as much)
+            if other != key:
+                return False
+        return True
 
     def is_complete(self) -> bool:
         """Return whether the device is done with it."""
@@ -93,10 +98,11 @@ class Block:
     def order(self, managed: ManagedStream | None) -> None:
         """Order a stream, or where it is None the host, after all work on it."""
         waits, self.waits = self.waits, []
+        own = None if managed is None else key_of(managed)
         for key, event in waits:
             if managed is None or type(event) is _Unrecorded:
                 _synchronize(event)
-            elif key != key_of(managed):
+            elif key != own:
                 managed.wait(event)
             if type(event) is not _Unrecorded:
                 self._spare.setdefault(key[0], []).append(event)
@@ -132,7 +138,8 @@ class _Unrecorded:
 
 def key_of(managed: ManagedStream) -> Key:
     """Return the key of a stream; the default streams of all devices have one handle."""
-    return (managed.device_id, 0 if is_default(managed.handle) else int(managed.handle))
+    handle = int(managed.handle)
+    return (managed.device_id, 0 if is_default(handle) else handle)
 
 
 def _is_open(managed: ManagedStream) -> bool:

@@ -71,13 +71,27 @@ def as_pending_tensor(obj: Any, pending_work: PendingWork) -> Tensor:
     return obj._with_pending_work(pending_work)
 
 
+def order_after(tensor: Tensor, stream: int) -> None:
+    """Order a stream after the work on a tensor, as `as_tensor` does with a stream, without a second tensor."""
+    if tensor._pending_work is not None and tensor.device.is_cuda:
+        tensor._pending_work.order(stream)
+
+
 def is_array(obj: Any) -> bool:
     """Return whether an object is an array: whether it supports one of the protocols.
 
     NumPy scalars and array classes have the protocols' attributes but are not arrays.
     """
+    if type(obj) is Tensor:
+        return True
     try:
-        if not any(hasattr(obj, name) for name, _ in _PROTOCOLS) or isinstance(obj, type):
+        # Those of `_PROTOCOLS`, without a loop: every emitted dict is asked.
+        has_protocol = (
+            hasattr(obj, "__dlpack__")
+            or hasattr(obj, "__cuda_array_interface__")
+            or hasattr(obj, "__array_interface__")
+        )
+        if not has_protocol or isinstance(obj, type):
             return False
     except Exception:  # an attribute that raises an error; converting the object reports it
         return True

@@ -90,7 +90,7 @@ def as_message(
         return data if pending_work is None else as_pending_tensor(data, pending_work)
     if type(data) is dict and not (data and all(map(is_array, data.values()))):
         return data
-    message = TensorMap()
+    message = TensorMap.__new__(TensorMap)  # without `__init__`, which would convert
     for name, array in data.items():
         if type(name) is not str:
             return data

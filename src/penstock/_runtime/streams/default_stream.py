@@ -52,6 +52,11 @@ class DefaultStreamHandle(gpu.StreamHandle):
         return gpu.LEGACY_DEFAULT_STREAM
 
     @property
+    def device(self) -> Any:
+        """The current device."""
+        return gpu.LEGACY_DEFAULT_STREAM.device
+
+    @property
     def is_simulated(self) -> bool:  # type: ignore[override]
         """Whether devices are simulated."""
         return gpu.backend() == "sim"
