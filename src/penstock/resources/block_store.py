@@ -320,8 +320,9 @@ class BlockStore:
         if not idle:
             return None
         if key is not None:
-            for position in reversed(range(len(idle))):
-                if idle[position].is_free_for(key):
+            for position in range(len(idle) - 1, -1, -1):
+                user = idle[position].user
+                if user is None or user == key:  # no other stream works on it
                     self._idle_bytes -= size
                     return idle.pop(position)
         block = idle[0]

@@ -10,10 +10,13 @@ from penstock import gpu
 from penstock._runtime import ManagedStream, create_event, default_stream_of, is_default
 from penstock.gpu.allocation import StreamUser
 
-__all__ = ["Block", "Key", "StreamUse", "key_of"]
+__all__ = ["SEVERAL", "Block", "Key", "StreamUse", "key_of"]
 
 Key = tuple[int, int]
 """What tells a stream from others: its device and its handle."""
+
+SEVERAL: Key = (-1, -1)
+"""The key of no stream: it stands for several."""
 
 
 class StreamUse:
@@ -54,15 +57,19 @@ class Block:
     ----------
     waits
         Where it is idle, the streams that may still work on it, with an event after that work.
+    user
+        Where it is idle, the only stream that may still work on it; None if there is none, `SEVERAL` if there are
+        several.
     """
 
-    __slots__ = ("_spare", "address", "buffer", "size", "waits")
+    __slots__ = ("_spare", "address", "buffer", "size", "user", "waits")
 
     def __init__(self, buffer: Any, size: int) -> None:
         self.buffer = buffer
         self.address = int(buffer.handle)
         self.size = size
         self.waits: list[tuple[Key, Any]] = []
+        self.user: Key | None = None
         # Events that nobody needs any more, by device. Recording one again does not disturb a stream that was told
         # to wait for it.
         self._spare: dict[int, list[Any]] = {}
@@ -83,13 +90,7 @@ class Block:
                 except Exception:  # in a finalizer nobody would hear of it; the next user does
                     event = _Unrecorded(managed)
                 self.waits.append((key, event))
-
-    def is_free_for(self, key: Key) -> bool:
-        """Return whether no other stream than one works on it."""
-        for other, _ in self.waits:  # noqa: SIM110 (a generator costs four times as much)
-            if other != key:
-                return False
-        return True
+                self.user = key if self.user is None or self.user == key else SEVERAL
 
     def is_complete(self) -> bool:
         """Return whether the device is done with it."""
@@ -97,7 +98,7 @@ class Block:
 
     def order(self, managed: ManagedStream | None) -> None:
         """Order a stream, or where it is None the host, after all work on it."""
-        waits, self.waits = self.waits, []
+        waits, self.waits, self.user = self.waits, [], None
         own = None if managed is None else key_of(managed)
         for key, event in waits:
             if managed is None or type(event) is _Unrecorded:
