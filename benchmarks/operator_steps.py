@@ -37,6 +37,8 @@ class Event:
 
 
 class Stream:
+    is_nonblocking = False
+
     def __init__(self, handle: int = 0) -> None:
         self._handle = handle or next(_handles)
         self.record = self.wait = self.sync = self.close = _do_nothing

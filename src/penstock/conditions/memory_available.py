@@ -60,6 +60,7 @@ class MemoryAvailableCondition(Condition):
 
     polled = False
     reserves = True
+    matters_while_blocked = False
 
     def __init__(
         self,

@@ -34,6 +34,7 @@ class StreamHandle(int):
     stream: Any
     is_simulated: bool
     _device: Any
+    _follows_default: bool
     _cupy: Any
     _cvcuda: Any
     _numba: Any
@@ -54,6 +55,15 @@ class StreamHandle(int):
         except AttributeError:
             self._device = self.stream.device
             return self._device
+
+    @property
+    def follows_default(self) -> bool:
+        """Whether CUDA orders the stream with the default stream of its device, as far as is known."""
+        try:
+            return self._follows_default
+        except AttributeError:
+            self._follows_default = not getattr(self.stream, "is_nonblocking", True)
+            return self._follows_default
 
     def cupy(self) -> Any:
         """Return CuPy's object for this stream, created on the first call."""
