@@ -71,17 +71,17 @@ class _Steps(NamedTuple):
 
     Attributes
     ----------
-    image
-        What they are.
     resize
-        The step that resizes, and converts too where it can; the tables of the filter follow its arguments.
+        The step that resizes, and converts too where it can.
     convert
         The step that converts.
+    tables
+        The tables of the filter for rows and columns, which the step that resizes takes too.
     """
 
-    image: _Image
     resize: Plan | None
     convert: Plan | None
+    tables: tuple[np.ndarray[Any, Any], ...] = ()
 
 
 class FormatConverterOp(TensorOperator):
@@ -221,13 +221,13 @@ class FormatConverterOp(TensorOperator):
         # The steps for the last kind of frame: frames of a run are all of one kind, as a rule.
         self._planned_for: tuple[Any, ...] = ()
         self._steps: _Steps
-        # The tables of the last size, so that they are made and uploaded once.
-        self._taps_for: Any = None
+        # The tables of the last size and the stream they were uploaded on, so that this happens once.
+        self._taps_for: tuple[Any, int | None] = (None, None)
         self._taps: list[Any] = []
 
     def stop(self) -> None:
         """Let go of the tables."""
-        self._taps_for, self._taps = None, []
+        self._taps_for, self._taps = (None, None), []
 
     def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
         """Convert one frame."""
@@ -248,13 +248,13 @@ class FormatConverterOp(TensorOperator):
         if kind != self._planned_for:
             self._steps = self._plan_steps(tensor)
             self._planned_for = kind
-        image, resize, convert = self._steps
+        resize, convert, tables = self._steps
         place = workplace(self, op_input, "source_video", tensor, pool=self.pool)
         result = place.bring(tensor)
         if resize is not None:
             source, result = result, place.empty(resize.shape, resize.element)
-            taps = self._taps_at(place, image)
-            place.run(resize.routine, resize.threads, result, source, *resize.arguments, *taps)
+            taps = self._taps_at(place, tables)
+            place.run(resize.routine, resize.threads, result, source, *taps, *resize.arguments)
         if convert is not None:
             source, result = result, place.empty(convert.shape, convert.element)
             place.run(convert.routine, convert.threads, result, source, *convert.arguments)
@@ -267,19 +267,21 @@ class FormatConverterOp(TensorOperator):
         resized = self._resized(image)
         convert = self._plan(resized)
         if not self._resizes:
-            return _Steps(image, None, convert)
-        sizes = tuple(map(np.int32, (image.columns, resized.rows, resized.columns)))
-        pixels, channels = resized.rows * resized.columns, resized.channels
+            return _Steps(None, convert)
+        rows = make_taps(self._filter, image.rows, resized.rows)
+        columns = make_taps(self._filter, image.columns, resized.columns)
+        counts = (rows.positions.shape[1], columns.positions.shape[1])
+        sizes = tuple(map(np.int32, (*counts, image.columns, resized.rows, resized.columns)))
         if convert.routine in (COPY[_UINT8], TO_FLOAT):
             arguments = (*sizes, *convert.arguments[1:])
-            return _Steps(
-                image, convert._replace(routine=RESAMPLE[convert.element], arguments=arguments), None
-            )
-        order, zero = pack_order(range(channels)), np.float32(0)
-        counts = (np.int32(channels), np.int32(channels))
-        arguments = (*sizes, *counts, order, zero, zero, np.int32(0))
-        shape = (resized.rows, resized.columns, channels)
-        return _Steps(image, Plan(RESAMPLE[_UINT8], pixels, shape, _UINT8, arguments), convert)
+            resize = convert._replace(routine=RESAMPLE[convert.element], arguments=arguments)
+            return _Steps(resize, None, (*rows, *columns))
+        channels, zero = np.int32(resized.channels), np.float32(0)
+        order = pack_order(range(resized.channels))
+        arguments = (*sizes, channels, channels, order, zero, zero, np.int32(0))
+        shape = (resized.rows, resized.columns, resized.channels)
+        resize = Plan(RESAMPLE[_UINT8], resized.rows * resized.columns, shape, _UINT8, arguments)
+        return _Steps(resize, convert, (*rows, *columns))
 
     @property
     def _where(self) -> str:
@@ -384,19 +386,12 @@ class FormatConverterOp(TensorOperator):
                 "such as 4 (cubic)"
             )
 
-    def _taps_at(self, place: Workplace, image: _Image) -> list[Any]:
-        """Return the tables of the filter at a place."""
+    def _taps_at(self, place: Workplace, tables: tuple[np.ndarray[Any, Any], ...]) -> list[Any]:
+        """Return the tables of the filter as tensors at a place."""
         stream = None if place.stream is None else int(place.stream)
-        wanted = (image.rows, image.columns, self.resize_height, self.resize_width, stream)
-        if self._taps_for != wanted:
-            rows = make_taps(self._filter, image.rows, self.resize_height)
-            columns = make_taps(self._filter, image.columns, self.resize_width)
-            self._taps = [
-                item
-                for taps in (rows, columns)
-                for item in (*map(place.upload, taps), np.int32(taps.positions.shape[1]))
-            ]
-            self._taps_for = wanted
+        if self._taps_for[0] is not tables or self._taps_for[1] != stream:
+            self._taps = [place.upload(table) for table in tables]
+            self._taps_for = (tables, stream)
         return self._taps
 
     def _plan(self, image: _Image) -> Plan:

@@ -216,10 +216,11 @@ __device__ unsigned weigh_many(
     else
 
 extern "C" __global__ void resample(
-    output_element* __restrict__ out, const unsigned char* __restrict__ in, int in_columns, int rows, int columns,
-    int channels, int out_channels, int order, float scale, float offset, int alpha,
-    const int* __restrict__ row_positions, const float* __restrict__ row_weights, int row_taps,
-    const int* __restrict__ column_positions, const float* __restrict__ column_weights, int column_taps
+    output_element* __restrict__ out, const unsigned char* __restrict__ in,
+    const int* __restrict__ row_positions, const float* __restrict__ row_weights,
+    const int* __restrict__ column_positions, const float* __restrict__ column_weights,
+    int row_taps, int column_taps, int in_columns, int rows, int columns,
+    int channels, int out_channels, int order, float scale, float offset, int alpha
 ) {
     unsigned number = blockIdx.x * blockDim.x + threadIdx.x;  // dividing 64 bits would take most of the time
     if (number >= (unsigned)rows * columns) return;
@@ -247,16 +248,16 @@ _BAND = 16  # output rows at a time, so that they stay in the processor's cache
 def _resample(
     out: Array,
     image: Array,
+    row_positions: Array,
+    row_weights: Array,
+    column_positions: Array,
+    column_weights: Array,
+    row_taps: int,
+    column_taps: int,
     in_columns: int,
     rows: int,
     columns: int,
     channels: int,
-    row_positions: Array,
-    row_weights: Array,
-    row_taps: int,
-    column_positions: Array,
-    column_weights: Array,
-    column_taps: int,
 ) -> None:
     out = out.reshape(rows, columns, channels)
     image = image.reshape(-1, in_columns, channels)
@@ -287,6 +288,12 @@ def _routine(target_type: str, body: str, convert: Callable[..., object]) -> Rou
     def resample(
         out: Array,
         image: Array,
+        row_positions: Array,
+        row_weights: Array,
+        column_positions: Array,
+        column_weights: Array,
+        row_taps: int,
+        column_taps: int,
         in_columns: int,
         rows: int,
         columns: int,
@@ -296,11 +303,11 @@ def _routine(target_type: str, body: str, convert: Callable[..., object]) -> Rou
         scale: np.float32,
         offset: np.float32,
         alpha: int,
-        *taps: Any,
     ) -> None:
+        tables = (row_positions, row_weights, column_positions, column_weights, row_taps, column_taps)
         is_copy = out.dtype == np.uint8 and unpack_order(order, out_channels) == list(range(channels))
         resized = out if is_copy else np.empty((rows, columns, channels), np.uint8)
-        _resample(resized, image, in_columns, rows, columns, channels, *taps)
+        _resample(resized, image, *tables, in_columns, rows, columns, channels)
         if not is_copy:
             pixels = int(rows) * int(columns)
             convert(out, resized, pixels, channels, out_channels, order, scale, offset, alpha)
