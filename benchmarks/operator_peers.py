@@ -3,7 +3,7 @@
     python -m benchmarks.operator_peers [--holoscan PYTHON] [--frames 600] [--save]
 
 Each peer is optional. PYTHON is an interpreter that has the Holoscan SDK, which may be this one. CV-CUDA has codes
-for Bayer mosaics and implements none of them (0.19). So NPP stands in its column there, which the SDK's operator uses.
+for Bayer mosaics and implements none (0.19). NPP, which the operator of the SDK uses, stands in its column there.
 
 The first table is one operation, into memory that is allocated once. On the GPU its time is that between two events
 around many launches that were queued behind a kernel that waits, so that it is the GPU's alone; beside it, in

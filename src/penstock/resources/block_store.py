@@ -81,6 +81,8 @@ class BlockStore:
         # Oldest first, by size.
         self._idle: dict[int, list[Block]] = {}
         self._idle_bytes = 0
+        # How many idle blocks there are of each `Block.user`.
+        self._idle_users: dict[Key | None, int] = {}
         self._bytes_in_use = 0
         self._blocks_in_use = 0
         self._peak = 0
@@ -213,6 +215,7 @@ class BlockStore:
             self._collect()
             idle = [block for blocks in self._idle.values() for block in blocks]
             self._idle.clear()
+            self._idle_users.clear()
             self._idle_bytes = 0
         errors: list[Exception] = []
         for block in idle:
@@ -313,24 +316,30 @@ class BlockStore:
         else:
             self._idle[size] = [block]
         self._idle_bytes += size
+        self._idle_users[block.user] = self._idle_users.get(block.user, 0) + 1
+
+    def _remove_idle(self, idle: list[Block], position: int) -> Block:
+        """Take an idle block from the list of those of its size."""
+        block = idle.pop(position)
+        self._idle_bytes -= block.size
+        self._idle_users[block.user] -= 1
+        return block
 
     def _choose(self, size: int, key: Key | None) -> Block | None:
         """Take an idle block that is there for a stream at once, or any if there may be no new one."""
         idle = self._idle.get(size)
         if not idle:
             return None
-        if key is not None:
+        users = self._idle_users
+        # Where several streams use every block, there is none to look for.
+        if key is not None and (users.get(key) or users.get(None)):
             for position in range(len(idle) - 1, -1, -1):
                 user = idle[position].user
                 if user is None or user == key:  # no other stream works on it
-                    self._idle_bytes -= size
-                    return idle.pop(position)
-        block = idle[0]
-        if not block.is_complete() and self._bytes_in_use + self._idle_bytes + size <= self.limit:
+                    return self._remove_idle(idle, position)
+        if not idle[0].is_complete() and self._bytes_in_use + self._idle_bytes + size <= self.limit:
             return None
-        del idle[0]
-        self._idle_bytes -= size
-        return block
+        return self._remove_idle(idle, 0)
 
     def _make_room(self, size: int) -> list[Block]:
         """Take the idle blocks that must go so that one of a size can be made, the oldest of each size first."""
@@ -346,10 +355,9 @@ class BlockStore:
             return taken
         for idle in self._idle.values():
             while idle and excess > 0:
-                block = idle.pop(0)
+                block = self._remove_idle(idle, 0)
                 taken.append(block)
                 excess -= block.size
-                self._idle_bytes -= block.size
         return taken
 
     def _make(self, size: int) -> Block:
@@ -381,8 +389,8 @@ class BlockStore:
                 if self._own is not None or not block.waits or block.is_complete()
             ]
             for block in taken:
-                self._idle[block.size].remove(block)
-                self._idle_bytes -= block.size
+                idle = self._idle[block.size]
+                self._remove_idle(idle, idle.index(block))
         finally:
             self._lock.release()
         for block in taken:

@@ -140,7 +140,7 @@ class _Unrecorded:
 def key_of(managed: ManagedStream) -> Key:
     """Return the key of a stream; the default streams of all devices have one handle."""
     handle = int(managed.handle)
-    return (managed.device_id, 0 if is_default(handle) else handle)
+    return (managed.device_id, handle if handle > 1 else 0)  # `is_default`, without the call
 
 
 def _is_open(managed: ManagedStream) -> bool:
