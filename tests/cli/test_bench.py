@@ -10,6 +10,7 @@ from penstock.cli import main
 from penstock.cli.bench import LENGTH, _Chain
 from penstock.cli.demo import demonstrate
 from penstock.gpu import sim
+from tests.harness.processes import run_python
 
 
 def test_bench_prints_what_a_step_costs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,6 +62,13 @@ def test_the_demo_prints_a_table_and_that_it_is_simulated(capsys: pytest.Capture
     for case in ("alone", "shared SMs", "own SMs"):
         assert re.search(rf"^{case} +\d+ +\d+ µs +\d+ µs  █+$", out, re.MULTILINE)
     assert "Wrong frames: 0 of " in out
+
+
+def test_the_demo_announces_the_time_that_it_runs_in() -> None:
+    code = "import sys; sys.modules['cuda'] = None; from penstock.cli import main; main(['demo', '--frames', '10'])"
+    done = run_python("-c", code, PENSTOCK_DEVICE="auto")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.rstrip().endswith("running on a simulated device, in virtual time")
 
 
 def test_the_demo_needs_some_frames(capsys: pytest.CaptureFixture[str]) -> None:

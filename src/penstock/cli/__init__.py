@@ -19,11 +19,14 @@ from penstock.version import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("penstock.cli.run", "run a program; choose device, scheduler, duration"),
+    "record": ("penstock.cli.record", "run a program and record messages of its ports"),
+    "replay": ("penstock.cli.replay", "run a program on recorded messages"),
     "graph": ("penstock.cli.graph", "draw the operators and flows of a program"),
     "info": ("penstock.cli.info", "show the device, the libraries, and what is missing"),
     "partition": ("penstock.cli.partition", "show the slices that a device would give"),
     "bench": ("penstock.cli.bench", "measure what a step costs on this machine"),
     "demo": ("penstock.cli.demo", "a critical kernel beside a noisy one, on slices"),
+    "trace": ("penstock.cli.trace", "show where the time in a trace file goes"),
     "completion": ("penstock.cli.completion", "print a completion script for bash, zsh or fish"),
 }
 

@@ -54,7 +54,9 @@ def main(options: argparse.Namespace) -> int:
     """Run the command; return its exit status."""
     if options.frames is not None and options.frames < 2 * WARM_UP:
         options.error(f"--frames must be at least {2 * WARM_UP}: the first {WARM_UP} are not counted")
-    variables = {} if options.device is None else {"PENSTOCK_DEVICE": options.device}
+    variables = {"PENSTOCK_SIM_TIME": "virtual"}  # for the line that announces a simulated device
+    if options.device is not None:
+        variables["PENSTOCK_DEVICE"] = options.device
     try:
         with changed_environment(variables):
             is_real = gpu.backend() == "cuda"

@@ -61,8 +61,11 @@ class Fragment:
         # The current use of the fragment, under "run". A dict, because its setdefault is atomic.
         self._claims: dict[str, Claim] = {}
         self._outcome: Outcome | None = None
-        # Those who watch its runs (`penstock.observe`).
+        # Those who watch its runs, the loggers of its data, and the recording that it plays (`penstock.observe`).
         self._watchers: list[Any] = []
+        self._data_loggers: list[Any] = []
+        self._composed_data_loggers: list[Any] = []
+        self._replay: Any = None
 
     # Methods that a subclass overrides.
 
@@ -148,6 +151,19 @@ class Fragment:
     def get_default_green_context_pool(self) -> GreenContextPool | None:
         """Return the pool that `add_default_green_context_pool` created, or None."""
         return self._green_contexts
+
+    def add_data_logger(self, logger: Any) -> None:
+        """Show every message that an operator emits or receives to a logger; in compose, or before `run`.
+
+        A logger is a :class:`penstock.observe.DataLogger`. One that compose adds is used in that run alone.
+        """
+        registry.check_data_logger(self, logger)
+        (self._data_loggers if self._made is None else self._composed_data_loggers).append(logger)
+
+    @property
+    def data_loggers(self) -> list[Any]:
+        """The loggers that were added."""
+        return [*self._data_loggers, *self._composed_data_loggers]
 
     def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
         """Set the scheduler, if one is given, and return the one in use (greedy unless set)."""
@@ -235,6 +251,7 @@ class Fragment:
         self._names = {}
         self._thread_pools = []
         self._green_contexts = None
+        self._composed_data_loggers = []
         made: list[Operator] = []
         self._made = made
         try:

@@ -80,6 +80,9 @@ class Registry:
     latency: Callable[[Fragment], float | None]
     """Return the mean latency of a running fragment's slowest path in seconds, or None if it is not tracked."""
 
+    check_data_logger: Callable[[Fragment, Any], None]
+    """Raise if an object is not a data logger."""
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, role: str) -> Any:

@@ -3,14 +3,25 @@
 =============================================  ==================================================================
 ``PENSTOCK_TRACK=1``                           track every run, and print its tables at the end
 ``PENSTOCK_TRACK=file.json`` or ``file.prom``  the same, into a file: JSON, or the text format of Prometheus
+``PENSTOCK_LOG=camera.out,blur``               print the messages of ports
+``PENSTOCK_RECORD=file``                       record the messages of every connected output to a file
+``PENSTOCK_RECORD_PORTS=camera.out``           the ports to record, in place of every output
+``PENSTOCK_REPLAY=file``                       play a recording in place of the operators it was made of
+``PENSTOCK_REPLAY_PACE=fast``                  play it as fast as possible
+``PENSTOCK_REPLAY_PORTS=camera.out``           the ports to play, in place of every recorded output
 ``HOLOSCAN_FLOW_TRACKING_LOG_FILE=file``       write the times of every message, in the format of the Holoscan SDK
 ``HOLOSCAN_ENABLE_GXF_JOB_STATISTICS=1``       as ``PENSTOCK_TRACK=1``
 ``HOLOSCAN_GXF_JOB_STATISTICS_PATH=file``      where the statistics go, as JSON
+``PENSTOCK_TRACE=out.json``                    write a trace, compressed if the name ends with ``.gz``
+``PENSTOCK_TRACE_METADATA=1``                  show the metadata of messages in the trace
+``PENSTOCK_NVTX=1``                            put an NVTX range around each compute
+``HOLOSCAN_ENABLE_PROFILE=1``                  the same
 =============================================  ==================================================================
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -20,15 +31,24 @@ from penstock.core.booleans import flag
 
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
+    from penstock.observe.replaying import Replay
     from penstock.observe.watchers import Watcher
 
-__all__ = ["VARIABLES", "asked_for", "watchers_from_environment"]
+__all__ = ["VARIABLES", "asked_for", "replay_from_environment", "watchers_from_environment"]
 
 VARIABLES = (
     "PENSTOCK_TRACK",
+    "PENSTOCK_LOG",
+    "PENSTOCK_RECORD",
     "HOLOSCAN_FLOW_TRACKING_LOG_FILE",
     "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS",
+    "PENSTOCK_TRACE",
+    "PENSTOCK_NVTX",
+    "HOLOSCAN_ENABLE_PROFILE",
 )
+
+_traces = itertools.count(1)
+_NVTX = ("PENSTOCK_NVTX", "HOLOSCAN_ENABLE_PROFILE")
 
 
 def asked_for() -> bool:
@@ -45,7 +65,55 @@ def watchers_from_environment() -> list[Watcher]:
     log_file = os.environ.get("HOLOSCAN_FLOW_TRACKING_LOG_FILE")
     if log_file:
         found.append(_log_to(log_file))
+    patterns = os.environ.get("PENSTOCK_LOG")
+    if patterns:
+        found.append(_print_ports(patterns))
+    recording = os.environ.get("PENSTOCK_RECORD")
+    if recording:
+        found.append(_record_to(recording))
+    trace_file = os.environ.get("PENSTOCK_TRACE")
+    if trace_file:
+        found.append(_trace_to(trace_file))
+    if any(map(_flag, _NVTX)):
+        from penstock.observe.nvtx_ranges import NvtxRanges
+
+        found.append(NvtxRanges())
     return found
+
+
+def replay_from_environment() -> Replay | None:
+    """Return the replay that the environment asks for, if any."""
+    path = os.environ.get("PENSTOCK_REPLAY")
+    if not path:
+        return None
+    from penstock.observe.port_patterns import parse_patterns
+    from penstock.observe.replaying import Replay
+
+    ports = os.environ.get("PENSTOCK_REPLAY_PORTS")
+    pace = os.environ.get("PENSTOCK_REPLAY_PACE") or "recorded"
+    return Replay(path, pace, parse_patterns(ports) if ports else None)
+
+
+def _print_ports(patterns: str) -> Watcher:
+    from penstock.observe.console_loggers import PortPrinter
+    from penstock.observe.data_loggers import DataLogging
+    from penstock.observe.port_patterns import parse_patterns
+
+    return DataLogging([PortPrinter(parse_patterns(patterns))])
+
+
+def _record_to(path: str) -> Watcher:
+    from penstock.observe.port_patterns import parse_patterns
+    from penstock.observe.port_recorder import PortRecorder
+
+    ports = os.environ.get("PENSTOCK_RECORD_PORTS")
+    # One for the process: it numbers the files of several runs.
+    return _recorders.setdefault(
+        (path, ports or ""), PortRecorder(path, parse_patterns(ports) if ports else None)
+    )
+
+
+_recorders: dict[tuple[str, str], Watcher] = {}
 
 
 def _statistics_target() -> str | None:
@@ -102,3 +170,11 @@ def _log_to(filename: str) -> Watcher:
     log = Log()
     log.enable_logging(filename)
     return log
+
+
+def _trace_to(filename: str) -> Watcher:
+    from penstock.observe.trace_writer import TraceWriter, numbered
+
+    # A program may run several applications, even at the same time.
+    path = numbered(Path(filename), next(_traces))
+    return TraceWriter(path, metadata=_flag("PENSTOCK_TRACE_METADATA"))

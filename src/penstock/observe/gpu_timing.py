@@ -47,6 +47,7 @@ class StreamTimer:
         "_began",
         "_count",
         "_events",
+        "_is_sampled",
         "_next",
         "_queues",
         "_record",
@@ -69,6 +70,7 @@ class StreamTimer:
         self._wait = managed.wait
         self._events = time.events
         self._queues = queues
+        self._is_sampled = time.is_sampled
         self._began: Any = None
         self._count = 0
         # From when on a compute is timed again.
@@ -78,9 +80,10 @@ class StreamTimer:
 
     def begin_compute(self, now: int) -> None:
         """Begin to time a compute, unless others were timed just before or events are short."""
-        if now < self._next or len(self._events) < _FEW:
-            return
-        self._next = max(self._next, now - _BURST) + _INTERVAL
+        if self._is_sampled:
+            if now < self._next or len(self._events) < _FEW:
+                return
+            self._next = max(self._next, now - _BURST) + _INTERVAL
         self.is_timing = True
         for queue in self._queues:
             if queue:
@@ -168,6 +171,9 @@ class DeviceTime:
         The largest possible error of the last reference, in nanoseconds.
     """
 
+    is_sampled = True
+    """Whether only some computes of an operator are timed if there are very many."""
+
     def __init__(self, device_id: int, now: Callable[[], int]) -> None:
         self.device_id = device_id
         self._now = now
@@ -231,7 +237,12 @@ class DeviceTime:
 
 
 class SimulatedTime(DeviceTime):
-    """The clock of a simulated device whose time is the run's: its events tell their times."""
+    """The clock of a simulated device whose time is the run's: its events tell their times.
+
+    Every compute is timed: that takes no simulated time, and the figures are the same in every run.
+    """
+
+    is_sampled = False
 
     def synchronize(self) -> None:
         """Do nothing: it is one clock."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Observation"]
 
+_log = logging.getLogger("penstock.observe")
+
 
 class Observation:
     """The observation of one run, shared by all its watchers.
@@ -42,7 +45,7 @@ class Observation:
     def __init__(self, fragment: Fragment, watchers: Sequence[Watcher], gpu_times: bool = True) -> None:
         self.fragment = fragment
         self.watchers = list(watchers)
-        self.gpu_times = gpu_times
+        self.gpu_times = gpu_times and any(watcher.wants_gpu_times for watcher in watchers)
         self.run: RunInfo
         self._recorders: dict[Node, NodeRecorder] = {}
         self._times: dict[int, DeviceTime] = {}
@@ -83,7 +86,13 @@ class Observation:
 
     def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that takes the times of `compute`."""
-        return self._recorders[node].around(compute)
+        recorder = self._recorders[node]
+        for watcher in self.watchers:
+            try:
+                compute = watcher.around(recorder.info, compute)
+            except Exception:
+                _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
+        return recorder.around(compute)
 
     def uses_stream(self, node: Node, managed: ManagedStream) -> None:
         """Time a node's work on a stream."""

@@ -62,7 +62,8 @@ class Resolver:
         self._watchers = list(watchers)
         self._run = run
         self._times = times
-        self._logs = _in_order_of_flow([NodeLog(recorder) for recorder in recorders])
+        emissions = any(watcher.wants_emissions for watcher in watchers)
+        self._logs = _in_order_of_flow([NodeLog(recorder, emissions) for recorder in recorders])
         for log in self._logs:
             log.connect({other.info: other for other in self._logs})
         self._tables = FlowTables(run)
