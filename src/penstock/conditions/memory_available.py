@@ -104,7 +104,7 @@ class MemoryAvailableCondition(Condition):
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY when there is enough memory; else wait to be told, for a second at least."""
         is_told, self._is_told = self._is_told, False
-        if self._has_enough():
+        if self._store.can_reserve(self._size) or self._finds_when_listed():
             self._allocator.discard_waiter(self)
             self._since = None
             return _READY
@@ -116,14 +116,12 @@ class MemoryAvailableCondition(Condition):
         self._warn()
         return SchedulingStatusType.WAIT, None
 
-    def _has_enough(self) -> bool:
-        """Return whether there is enough memory; if not, the condition is told when some comes back."""
+    def _finds_when_listed(self) -> bool:
+        """Ask to be told when memory comes back, and return whether there is enough by now."""
         can_reserve, size = self._store.can_reserve, self._size
-        if can_reserve(size):
-            return True
-        # Listed, then looked for again: what comes back after the look is announced.
+        # Listed first: what comes back after the look is announced.
         self._allocator.add_waiter(self)
-        # And again where something came back in between: an announcement in a check is not heard.
+        # Looked for again where something came back in between: an announcement in a check is not heard.
         return can_reserve(size) or (self._is_told and can_reserve(size))
 
     def reserve(self) -> bool:

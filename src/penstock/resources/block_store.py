@@ -337,7 +337,8 @@ class BlockStore:
                 user = idle[position].user
                 if user is None or user == key:  # no other stream works on it
                     return self._remove_idle(idle, position)
-        if not idle[0].is_complete() and self._bytes_in_use + self._idle_bytes + size <= self.limit:
+        # The device is asked last, since that takes a call of the driver for each stream.
+        if self._bytes_in_use + self._idle_bytes + size <= self.limit and not idle[0].is_complete():
             return None
         return self._remove_idle(idle, 0)
 

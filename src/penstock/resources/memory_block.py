@@ -76,13 +76,13 @@ class Block:
 
     def record(self, users: Iterable[StreamUser]) -> None:
         """Record an event on each stream of its users, after their work on it."""
-        seen: set[Key] = set()
+        seen: list[Key] = []
         for user in tuple(users):
             for managed in user.streams():
                 key = key_of(managed)
                 if key in seen or not _is_open(managed):
                     continue
-                seen.add(key)
+                seen.append(key)
                 spare = self._spare.get(managed.device_id)
                 try:
                     event = spare.pop() if spare else managed.create_event()
@@ -145,7 +145,7 @@ def key_of(managed: ManagedStream) -> Key:
 
 def _is_open(managed: ManagedStream) -> bool:
     """Return whether a stream still exists: at the end of a run its streams are closed, after their work."""
-    if is_default(managed.handle):
+    if managed.handle <= 1:  # `is_default`, without the call
         return True
     try:
         return bool(int(managed.stream.handle))

@@ -99,7 +99,10 @@ def as_message(
         if type(name) is not str:
             return data
         try:
-            tensor = as_tensor(array) if pending_work is None else as_pending_tensor(array, pending_work)
+            if pending_work is not None:
+                tensor = as_pending_tensor(array, pending_work)
+            else:
+                tensor = array if type(array) is Tensor else as_tensor(array)
         except TensorError as error:
             raise TensorError(f"{name!r}: {error}") from error
         except Exception as error:

@@ -57,6 +57,11 @@ class DefaultStreamHandle(gpu.StreamHandle):
         return gpu.LEGACY_DEFAULT_STREAM.device
 
     @property
+    def follows_default(self) -> bool:
+        """True: it is the default stream."""
+        return True
+
+    @property
     def is_simulated(self) -> bool:  # type: ignore[override]
         """Whether devices are simulated."""
         return gpu.backend() == "sim"
