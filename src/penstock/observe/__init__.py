@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.observe.distribution import Summary
     from penstock.observe.goals import Goal, Miss
     from penstock.observe.nvtx_ranges import NvtxRanges
+    from penstock.observe.otel_spans import OtelSpans
     from penstock.observe.payloads import PayloadError
     from penstock.observe.port_recorder import PortRecorder
     from penstock.observe.recordings import RecordedMessage, RecordedPort, Recording, RecordingError
@@ -78,6 +79,7 @@ __all__ = [
     "NvtxRanges",
     "OperatorInfo",
     "OperatorStatistics",
+    "OtelSpans",
     "OutputInfo",
     "Part",
     "Path",
@@ -133,6 +135,7 @@ _MODULES = {
     "NvtxRanges": "nvtx_ranges",
     "OperatorInfo": "records",
     "OperatorStatistics": "statistics",
+    "OtelSpans": "otel_spans",
     "OutputInfo": "records",
     "Part": "breakdown",
     "Path": "records",

@@ -16,6 +16,7 @@
 ``PENSTOCK_TRACE_METADATA=1``                  show the metadata of messages in the trace
 ``PENSTOCK_NVTX=1``                            put an NVTX range around each compute
 ``HOLOSCAN_ENABLE_PROFILE=1``                  the same
+``PENSTOCK_OTEL=1``                            make spans of OpenTelemetry of the messages
 =============================================  ==================================================================
 """
 
@@ -45,6 +46,7 @@ VARIABLES = (
     "PENSTOCK_TRACE",
     "PENSTOCK_NVTX",
     "HOLOSCAN_ENABLE_PROFILE",
+    "PENSTOCK_OTEL",
 )
 
 _traces = itertools.count(1)
@@ -78,6 +80,10 @@ def watchers_from_environment() -> list[Watcher]:
         from penstock.observe.nvtx_ranges import NvtxRanges
 
         found.append(NvtxRanges())
+    if _flag("PENSTOCK_OTEL"):
+        from penstock.observe.otel_spans import OtelSpans
+
+        found.append(OtelSpans())
     return found
 
 

@@ -7,7 +7,8 @@ several segments. If its compute waits for nothing, the time begins when it firs
 compute if there is nothing to receive.
 
 Between the first event and the first kernel lies the time in which the host prepares the launch. An idle device
-waits then, and this counts as time of the operator: a few microseconds.
+waits then, and this counts as time of the operator: some ten microseconds, or more if threads compete for the
+interpreter. For a kernel of 100 µs this matters; kernels by themselves are what CUPTI shows (`cupti_activity`).
 
 Nothing here waits for the device. The resolver reads the times when the events are complete, and gives the events
 back. Two events a compute, and reading them, cost several microseconds of the processor. An operator that computes

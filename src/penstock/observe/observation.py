@@ -208,7 +208,10 @@ class Observation:
             found = self._times.get(device_id)
             if found is None:
                 kind = DeviceTime if self._machine is None else SimulatedTime
-                found = self._times[device_id] = kind(device_id, self._now)
+                found = kind(device_id, self._now)
+                if any(watcher.wants_every_gpu_time for watcher in self.watchers):
+                    found.is_sampled = False
+                self._times[device_id] = found
                 self.run.device_sm_counts[device_id] = gpu.Device(device_id).resources.sm.sm_count
             return found
 

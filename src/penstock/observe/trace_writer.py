@@ -45,6 +45,7 @@ class TraceWriter(Watcher):
     """
 
     wants_threads = True
+    wants_every_gpu_time = True
     wants_emissions = True
 
     def __init__(self, path: str | os.PathLike[str], *, metadata: bool = False, kernels: bool = True) -> None:

@@ -24,6 +24,9 @@ class Watcher:
     """Whether the thread of each compute is noted."""
     wants_emissions = False
     """Whether computes are shown with what they emitted (`Computes.emissions`)."""
+    wants_every_gpu_time = False
+    """Whether every compute's work on the device is timed, even if an operator computes thousands of times a
+    second."""
     wants_gpu_times = True
     """Whether work on the device is timed; if no watcher wants it, it is not."""
     wants_data = False
