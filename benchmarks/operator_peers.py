@@ -2,7 +2,8 @@
 
     python -m benchmarks.operator_peers [--holoscan PYTHON] [--frames 600] [--save]
 
-Each peer is optional. PYTHON is an interpreter that has the Holoscan SDK, which may be this one.
+Each peer is optional. PYTHON is an interpreter that has the Holoscan SDK, which may be this one. CV-CUDA has codes
+for Bayer mosaics and implements none (0.19). NPP, which the operator of the SDK uses, stands in its column there.
 
 The first table is one operation, into memory that is allocated once. On the GPU its time is that between two events
 around many launches that were queued behind a kernel that waits, so that it is the GPU's alone; beside it, in
@@ -16,6 +17,7 @@ pool of 16 blocks, and an operator waits for a block. Each system runs in a proc
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import importlib.util
 import json
@@ -25,6 +27,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,7 +60,7 @@ class Operation:
 
     row: Row
     opencv: Callable[[Any, np.ndarray, np.ndarray], Any]  # cv2, frame, output
-    cvcuda: Callable[[Any, Any, Any, Any], Any]  # cvcuda, output, frame, stream
+    cvcuda: Callable[[Any, Any, Any, Any], Any] | None  # cvcuda, output, frame, stream; None: NPP
     output: Callable[[int, int], tuple[tuple[int, ...], Any]]  # shape and dtype, by rows and columns
 
 
@@ -73,9 +76,7 @@ def operations(rows: int, columns: int) -> list[Operation]:
         Operation(
             Row("Bayer → RGB", BayerDemosaicOp, mosaic, {}),
             lambda cv2, frame, out: cv2.cvtColor(frame, cv2.COLOR_BayerGBRG2RGB, dst=out),
-            lambda cvcuda, out, frame, stream: cvcuda.cvtcolor_into(
-                out, frame, cvcuda.ColorConversion.BayerGR2RGB, stream=stream
-            ),
+            None,
             lambda rows, columns: ((rows, columns, 3), np.uint8),
         ),
         Operation(
@@ -155,6 +156,9 @@ class Gpu:
         """Measure the same in CV-CUDA, into a tensor that is there."""
         import cupy
 
+        if operation.cvcuda is None:
+            return self.npp_demosaic(operation.row.frame)
+        run = operation.cvcuda
         frame = operation.row.frame
         if frame.ndim == 2:
             frame = frame[..., None]
@@ -163,7 +167,46 @@ class Gpu:
         cupy.cuda.runtime.deviceSynchronize()
         out, taken = (cvcuda.as_tensor(array, "HWC") for array in arrays)
         stream = self.stream.cvcuda()
-        return self.measure(lambda: operation.cvcuda(cvcuda, out, taken, stream))
+        return self.measure(lambda: run(cvcuda, out, taken, stream))
+
+    def npp_demosaic(self, frame: np.ndarray) -> str:
+        """Measure the demosaicking of NPP."""
+        import cupy
+
+        rows, columns = frame.shape
+        out, taken = cupy.empty((rows, columns, 3), np.uint8), cupy.asarray(frame)
+        cupy.cuda.runtime.deviceSynchronize()
+        convert = load_npp("nppicc").nppiCFAToRGB_8u_C1C3R_Ctx
+        convert.argtypes = [
+            *(ctypes.c_void_p, ctypes.c_int, NppSize, NppRect),
+            *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, NppStreamContext),
+        ]
+        # Pointers and lengths of rows; then the grid GBRG, as our operator's, and the only interpolation.
+        arguments = (
+            *(taken.data.ptr, columns, NppSize(columns, rows), NppRect(0, 0, columns, rows)),
+            *(out.data.ptr, 3 * columns, 2, 0, self.npp_context()),
+        )
+        status = convert(*arguments)
+        if status:
+            raise RuntimeError(f"NPP reports the status {status}")
+        return self.measure(lambda: convert(*arguments)) + ", NPP"
+
+    def npp_context(self) -> NppStreamContext:
+        """Return NPP's description of the stream and its device."""
+        properties = self.device.properties
+        capability = self.device.compute_capability
+        return NppStreamContext(
+            int(self.stream),
+            self.device.device_id,
+            properties.multiprocessor_count,
+            properties.max_threads_per_multiprocessor,
+            properties.max_threads_per_block,
+            properties.max_shared_memory_per_block,
+            capability.major,
+            capability.minor,
+            int(self.stream.stream.is_nonblocking),
+            0,
+        )
 
     def cvcuda_view(self, cvcuda: Any, frame: np.ndarray) -> str:
         """Measure a rectangle over a picture in CV-CUDA."""
@@ -178,6 +221,42 @@ class Gpu:
         tensors = [cvcuda.as_tensor(array[None], "NHWC") for array in (out, taken)]
         stream = self.stream.cvcuda()
         return self.measure(lambda: cvcuda.bndbox_into(*tensors, boxes, stream=stream))
+
+
+class NppSize(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in ("width", "height")]
+
+
+class NppRect(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in ("x", "y", "width", "height")]
+
+
+class NppStreamContext(ctypes.Structure):
+    _fields_ = [
+        ("stream", ctypes.c_void_p),
+        ("device_id", ctypes.c_int),
+        ("multiprocessors", ctypes.c_int),
+        ("threads_per_multiprocessor", ctypes.c_int),
+        ("threads_per_block", ctypes.c_int),
+        ("shared_memory_per_block", ctypes.c_size_t),
+        ("compute_major", ctypes.c_int),
+        ("compute_minor", ctypes.c_int),
+        ("flags", ctypes.c_uint),
+        ("reserved", ctypes.c_int),
+    ]
+
+
+def load_npp(name: str) -> Any:
+    """Return a library of NPP: of a wheel of NVIDIA's, or of the CUDA toolkit."""
+    folders = [Path(entry, package) for entry in sys.path for package in ("nvidia", "holoscan")]
+    folders.append(Path("/usr/local/cuda"))
+    found: dict[str, Any] = {}
+    for part in ("nppc", name):  # each needs the first
+        paths = [path for folder in folders for path in sorted(folder.glob(f"**/lib{part}.so.*"))]
+        if not paths:
+            raise RuntimeError(f"lib{part} of NPP is not installed")
+        found[part] = ctypes.CDLL(str(paths[0]), mode=ctypes.RTLD_GLOBAL)
+    return found[name]
 
 
 def pixels(rows: int, columns: int) -> tuple[int, int, int, int]:

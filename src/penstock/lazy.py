@@ -6,16 +6,19 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy_getattr"]
+__all__ = ["lazy_names"]
 
 
-def lazy_getattr(namespace: dict[str, Any], modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package, which imports a name from its module when it is first used.
+def lazy_names(
+    namespace: dict[str, Any], modules: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` of a package, which imports a name when it is first used, and its ``__dir__``.
 
     Parameters
     ----------
     namespace
-        The ``globals()`` of the package; an imported name is stored there, so that it is looked up once.
+        The ``globals()`` of the package; an imported name is stored there, so that it is looked up once. Its
+        ``__all__`` is what ``dir`` lists, the names that are not imported yet included.
     modules
         The module of each name, relative to the package; with a dot in front, relative to the package above.
     """
@@ -27,4 +30,7 @@ def lazy_getattr(namespace: dict[str, Any], modules: Mapping[str, str]) -> Calla
         value = namespace[name] = getattr(import_module(f".{modules[name]}", package), name)
         return value
 
-    return __getattr__
+    def __dir__() -> list[str]:
+        return sorted(namespace["__all__"])
+
+    return __getattr__, __dir__

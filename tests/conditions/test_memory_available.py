@@ -15,7 +15,7 @@ from penstock.core.errors import AllocationError
 from penstock.core.outcome import EndedBy
 from penstock.resources import BlockMemoryPool, RealtimeClock, StreamOrderedAllocator, UnboundedAllocator
 from penstock.schedulers import EventBasedScheduler, GreedyScheduler
-from tests.harness import App, MakeScheduler, Step, run, sink
+from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -314,3 +314,30 @@ def _on_another_thread(action: Any) -> None:
 def _drop(op_input: Any) -> int:
     op_input.receive("in")
     return 1
+
+
+def test_memory_is_looked_for_only_when_there_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    check = MemoryAvailableCondition.check
+
+    def counted(self: Any, timestamp: int) -> Any:
+        assert self._node.blockers == 0
+        looks.append(self.name)
+        return check(self, timestamp)
+
+    monkeypatch.setattr(MemoryAvailableCondition, "check", counted)
+
+    def compose(app: Any) -> None:
+        memory = pool(app, 5)
+
+        def copy(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            op_output.emit(memory.allocate_tensor(8, "int64"), "out")
+
+        waits = MemoryAvailableCondition(app, memory, min_blocks=1, name="waits")
+        step = Step(app, waits, inputs=["in"], outputs=["out"], body=copy, name="step")
+        app.add_flow(source(app, range(5)), step)
+        app.add_flow(step, sink(app, []))
+
+    run(compose)
+    assert looks == ["waits"] * 5

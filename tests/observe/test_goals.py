@@ -79,6 +79,27 @@ def test_a_path_may_begin_and_end_in_the_middle() -> None:
     assert [goal.count for goal in (whole, middle, end)] == [5, 5, 5]
 
 
+def test_a_path_that_names_an_operator_in_the_middle_is_no_other() -> None:
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 4),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        join = Step(
+            app, inputs=["a", "b"], body=lambda self, i, o: (i.receive("a"), i.receive("b")), name="join"
+        )
+        for name, port in (("left", "a"), ("right", "b")):
+            side = Step(app, inputs=["in"], outputs=["out"], body=takes(1), name=name)
+            app.add_flow(source, side)
+            app.add_flow(side, join, {("out", port)})
+
+    left, both = run(compose, ("source->left->join", {"max": "1s"}), ("source->join", {"max": "1s"}))
+    assert (left.count, both.count) == (4, 8)
+
+
 def test_every_run_counts_anew() -> None:
     app = App(chain(1, 2))
     goal = app.expect("a->b", max="1ms")
@@ -206,3 +227,25 @@ def test_work_that_waits_for_others_on_the_device_is_told_apart() -> None:
     kinds = {part.kind for part in goal.recent[-1].breakdown.parts}
     assert kinds <= {"gpu", "device", "host"}
     assert goal.recent[-1].breakdown.largest.where == "critical"
+
+
+def test_work_that_waits_for_the_frame_before_it_waits_for_the_device() -> None:
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 3),
+            PeriodicCondition(app, 1 * MS),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        app.add_flow(source, Step(app, inputs=["in"], body=launches(10, 8), name="slow"))
+
+    with sim.Machine("h200"):
+        app = App(compose)
+        goal = app.expect("source->slow", p99="11ms")
+        app.run()
+    assert goal.misses == 2
+    parts = {part.kind: part.duration / MS for part in goal.recent[-1].breakdown.parts}
+    assert parts["gpu"] == pytest.approx(10, rel=0.01)
+    assert parts["device"] == pytest.approx(18, rel=0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from penstock.conditions import CountCondition, PeriodicCondition
 from penstock.core import IOSpec, op
-from penstock.observe import Computes, Flows, RunInfo, Watcher, watch
+from penstock.observe import Computes, Flows, RunInfo, Tracker, Watcher, watch
 from penstock.observe.distribution import Distribution
 from tests.harness.application import SCHEDULERS, App, MakeScheduler, greedy, multi_thread
 from tests.harness.operators import Step
@@ -247,8 +248,15 @@ def test_a_function_that_yields_several_times_passes_on_what_it_received() -> No
         app.add_flow(first, second)
         app.add_flow(second, third)
 
-    statistics = tracked(compose)
-    assert [(path.name, path.count) for path in statistics.paths] == [("numbers,twice,last", 6)]
+    app = App(compose)
+    collects = Collects()
+    watch(app, collects)
+    app.run()
+    (path,) = {each.path.name for each in collects.flows}
+    assert path == "numbers,twice,last"
+    # Both values follow from the compute that received the number.
+    computes = np.concatenate([each.computes for each in collects.flows])
+    assert computes[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def test_an_acquisition_timestamp_is_where_the_time_begins() -> None:
@@ -315,7 +323,7 @@ def test_a_watcher_that_raises_ends_the_watching_and_not_the_run(caplog: pytest.
     watch(app, broken)
     watch(app, good)
     app.run()
-    assert "Broken raised, and watches no more" in caplog.text
+    assert caplog.text.count("Broken raised, and watches no more") == 1
     assert (broken.ended, good.ended) == (0, 1)
     assert sum(len(each.started) for each in good.computes) == 10
 
@@ -344,6 +352,73 @@ def test_an_operator_that_raises_is_counted_and_the_run_is_observed_to_its_end()
         app.run()
     assert collects.ended == 1
     assert tracker.statistics.operator("last").count == 3
+
+
+def test_a_queue_never_holds_more_than_its_limit() -> None:
+    # Everything happens at the same instant of virtual time.
+    assert tracked(chain(0, 0, count=20, period=0.001)).queue("b.in").most == 1
+
+
+def test_data_is_shown_once_however_many_receive_it() -> None:
+    class Shows(Collects):
+        wants_data = True
+
+        def begin(self, run: RunInfo) -> None:
+            self.shown: list[tuple[str, str]] = []
+
+        def emitted(self, output: Any, item: Any, time: int) -> None:
+            self.shown.append(("emitted", output.name))
+
+        def received(self, queue: Any, item: Any, time: int) -> None:
+            self.shown.append(("received", queue.name))
+
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        for name in ("left", "right"):
+            app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name=name))
+
+    app = App(compose)
+    shows = Shows()
+    watch(app, shows)
+    app.run()
+    assert sorted(shows.shown) == [
+        ("emitted", "source.out"),
+        ("received", "left.in"),
+        ("received", "right.in"),
+    ]
+
+
+def test_the_log_file_is_in_the_order_in_which_sinks_finished(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        slow, quick = (
+            Step(app, inputs=["in"], body=takes(ms), name=name) for name, ms in (("slow", 5), ("quick", 1))
+        )
+        middle = Step(app, inputs=["in"], outputs=["out"], body=takes(20), name="middle")
+        app.add_flow(source, middle)
+        app.add_flow(middle, slow)
+        app.add_flow(source, quick)
+
+    app = App(compose)
+    with Tracker(app, filename=tmp_path / "flow.log"):
+        app.run()
+    lines = (tmp_path / "flow.log").read_text().splitlines()
+    assert [line[line.rfind("(") + 1 :].partition(",")[0] for line in lines if line.startswith("(")] == [
+        "quick",
+        "slow",
+    ]
 
 
 def test_threads_are_noted_for_those_who_ask() -> None:

@@ -114,6 +114,20 @@ def all_cases() -> list[Case]:
         if mode != 8:
             convert(random(np.uint8, 3, 4, 4), out_dtype="rgba8888", **sizes)
     convert(random(np.uint8, 19, 23), out_dtype="uint8", resize_height=5, resize_width=7)
+    for mode in (2, 4, 16):  # resized and converted at once, with few taps and with many
+        sizes = {"resize_height": 6, "resize_width": 8, "resize_mode": mode}
+        convert(random(np.uint8, 19, 23), out_dtype="float32", **sizes)
+        convert(random(np.uint8, 19, 23, 2), out_dtype="uint8", out_channel_order=[1, 0], **sizes)
+        convert(random(np.uint8, 19, 23, 3), out_dtype="rgba8888", alpha_value=9, **sizes)
+        convert(random(np.uint8, 19, 23, 3), out_dtype="yuv420", **sizes)
+        convert(
+            random(np.uint8, 19, 23, 4),
+            out_dtype="float32",
+            scale_min=-1.0,
+            scale_max=2.5,
+            out_channel_order=[1, 3, 0],
+            **sizes,
+        )
     found += [
         Case(SegmentationPostprocessorOp, random(np.float32, *shape), {"data_format": form, **params})
         for form, shape in (("hwc", (6, 7, 5)), ("nhwc", (1, 6, 7, 5)), ("nchw", (1, 5, 6, 7)))

@@ -187,3 +187,22 @@ def test_an_opencv_that_computes_something_else_is_not_used(
         assert routine._opencv() is None
     finally:
         routine._opencv.cache_clear()
+
+
+def test_each_mosaic_is_taken_by_its_own_shape_and_by_the_parameters_of_its_time() -> None:
+    """What an operator keeps of a frame holds for frames of that kind and for these parameters."""
+
+    class Changing(BayerDemosaicOp):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            super().compute(op_input, op_output, context)
+            self.bayer_grid_pos = (self.bayer_grid_pos + 1) % 4
+            self.alpha_value += 1
+
+    wide, tall = random(np.uint8, 4, 8), random(np.uint8, 8, 4)
+    mosaics = [wide, wide, tall, tall, wide]
+    params = {"bayer_grid_pos": 0, "generate_alpha": True, "alpha_value": 5}
+    found = run_operator(Changing, inputs=mosaics, **params)["transmitter"]
+    for number, (mosaic, message) in enumerate(zip(mosaics, found, strict=True)):
+        image = np.asarray(message.get())
+        np.testing.assert_array_equal(image[..., :3], slow(mosaic, PATTERNS[number % 4]))
+        assert (image[..., 3] == 5 + number).all()

@@ -14,7 +14,7 @@ import pytest
 from penstock import CountCondition, Operator, as_tensor
 from penstock.gpu import StreamHandle, sim
 from penstock.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
-from penstock.resources import UnboundedAllocator
+from penstock.resources import CudaStreamPool, UnboundedAllocator
 from tests.harness import MakeScheduler, launch, run, sink, source
 from tests.operators.cases import CASES, Case, random
 from tests.operators.on_device import DeviceSource, Sink, run_on_device
@@ -112,7 +112,11 @@ def test_custom_kernels_run_where_the_device_has_them(machine: sim.Machine) -> N
     assert len(kept) == 2
 
 
-def test_a_frame_is_read_after_work_on_a_stream_that_the_message_does_not_carry(machine: sim.Machine) -> None:
+@pytest.mark.parametrize("fills_on_default", [False, True])
+@pytest.mark.parametrize("stream_flags", [0, 1], ids=["blocking", "non-blocking"])
+def test_a_frame_is_read_after_work_on_a_stream_that_the_message_does_not_carry(
+    fills_on_default: bool, stream_flags: int, machine: sim.Machine
+) -> None:
     frame = random(np.uint8, 4, 6)
 
     class Camera(Operator):
@@ -122,13 +126,15 @@ def test_a_frame_is_read_after_work_on_a_stream_that_the_message_does_not_carry(
             spec.output("out")
 
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            self.stream = StreamHandle(sim.Device(0).create_stream())
+            own = sim.LEGACY_DEFAULT_STREAM if fills_on_default else sim.Device(0).create_stream()
+            self.stream = StreamHandle(own)
             tensor = UnboundedAllocator().allocate_tensor(frame.shape, frame.dtype, stream=self.stream)
             launch(self.stream, 1e-3, lambda out: np.copyto(out.reshape(frame.shape), frame), tensor.owner)
             op_output.emit({"": as_tensor(tensor, stream=self.stream)}, "out")
 
     def compose(app: Any) -> None:
-        demosaic = BayerDemosaicOp(app, name="demosaic")
+        pool = CudaStreamPool(app, stream_flags=stream_flags)
+        demosaic = BayerDemosaicOp(app, pool, name="demosaic")
         app.sink = Sink(app, name="sink")
         app.add_flow(Camera(app, CountCondition(app, 1), name="camera"), demosaic)
         app.add_flow(demosaic, app.sink)

@@ -38,10 +38,14 @@ RESIZED = {"out_dtype": "float32", "resize_height": 4, "resize_width": 5}
 def test_the_blocks_are_those_that_the_docstring_names() -> None:
     pool = CountingAllocator()
     run_operator(FormatConverterOp, inputs=[FRAME], pool=pool, name="format", **RESIZED)
-    assert pool.requests == [
-        ((4, 5, 3), "uint8", 2, "format"),
-        ((4, 5, 3), "float32", 2, "format"),
-    ]
+    assert pool.requests == [((4, 5, 3), "float32", 2, "format")]
+
+
+def test_a_resized_frame_that_becomes_yuv420_takes_two_blocks() -> None:
+    pool = CountingAllocator()
+    resized = {"out_dtype": "yuv420", "resize_height": 4, "resize_width": 2}
+    run_operator(FormatConverterOp, inputs=[FRAME], pool=pool, name="format", **resized)
+    assert pool.requests == [((4, 2, 3), "uint8", 2, "format"), ((6, 2), "uint8", 2, "format")]
 
 
 def test_on_a_device_the_blocks_are_of_its_memory_and_for_the_operators_stream(machine: sim.Machine) -> None:

@@ -122,6 +122,7 @@ class TestWhatKeepsABlock:
         assert memory.free_blocks == 1
 
     def test_many_allocations_leak_nothing(self) -> None:
+        gc.collect()  # other tests may have left cycles with frames in them
         for memory in (pool(2), UnboundedAllocator(), RMMAllocator(), StreamOrderedAllocator()):
             kind = memory.default_storage
             for number in range(2000):
@@ -333,3 +334,21 @@ def test_a_block_may_be_dropped_while_the_simulation_is_locked(machine: sim.Mach
     with machine.timeline.lock:
         del tensor
     assert memory.free_blocks == 1
+
+
+def test_a_request_that_was_served_before_is_not_taken_for_another() -> None:
+    """What an allocator keeps of a request holds for these very arguments."""
+    allocator, shape = UnboundedAllocator(), (2, 3)
+    for dtype in ("uint8", "float32", np.float32, "uint8"):
+        assert allocator.allocate_tensor(shape, dtype, 2).dtype == np.dtype(dtype)
+    for kind in (2, 0, 2):
+        assert allocator.allocate_tensor(shape, "uint8", kind).device.device_type == DEVICE_TYPES[KINDS[kind]]
+    with pytest.raises(TypeError, match="storage_type must be"):
+        allocator.allocate_tensor(shape, "uint8", True)  # equal to 1, and no kind of memory
+    with pytest.raises(TensorError, match="cannot allocate such a tensor"):
+        allocator.allocate_tensor((2.0, 3.0), "uint8", 2)  # type: ignore[arg-type]
+    with pytest.raises(TensorError, match="cannot allocate such a tensor"):
+        allocator.allocate_tensor(([2],), "uint8", 2)  # type: ignore[arg-type]
+    assert [allocator.allocate_tensor((size, 3), "uint8", 2).shape for size in range(200)] == [
+        (size, 3) for size in range(200)
+    ]

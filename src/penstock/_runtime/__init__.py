@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from penstock.core.registry import registry
-from penstock.lazy import lazy_getattr
+from penstock.lazy import lazy_names
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -76,7 +76,7 @@ _MODULES = {
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
-    __getattr__ = lazy_getattr(globals(), _MODULES)
+    __getattr__, __dir__ = lazy_names(globals(), _MODULES)
 
 
 def _run(fragment: Fragment, claim: Claim) -> Outcome:

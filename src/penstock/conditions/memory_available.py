@@ -16,6 +16,8 @@ __all__ = ["MemoryAvailableCondition"]
 # How long nothing comes back before the run may end for it: memory may be held by a thread that is not the run's.
 _PATIENCE_NS = 1_000_000_000
 
+_READY = (SchedulingStatusType.READY, None)
+
 
 class _Store(Protocol):
     def can_reserve(self, size: int) -> bool: ...
@@ -58,6 +60,7 @@ class MemoryAvailableCondition(Condition):
 
     polled = False
     reserves = True
+    matters_while_blocked = False
 
     def __init__(
         self,
@@ -100,14 +103,11 @@ class MemoryAvailableCondition(Condition):
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY when there is enough memory; else wait to be told, for a second at least."""
-        # Listed first: what comes back after the look is announced.
-        self._allocator.add_waiter(self)
         is_told, self._is_told = self._is_told, False
-        # Looked for twice where something came back in between: an announcement in a check is not heard.
-        if self._store.can_reserve(self._size) or (self._is_told and self._store.can_reserve(self._size)):
+        if self._store.can_reserve(self._size) or self._finds_when_listed():
             self._allocator.discard_waiter(self)
             self._since = None
-            return SchedulingStatusType.READY, None
+            return _READY
         if self._since is None or is_told:
             self._since = timestamp
         until = self._since + _PATIENCE_NS
@@ -115,6 +115,14 @@ class MemoryAvailableCondition(Condition):
             return SchedulingStatusType.WAIT_TIME, until
         self._warn()
         return SchedulingStatusType.WAIT, None
+
+    def _finds_when_listed(self) -> bool:
+        """Ask to be told when memory comes back, and return whether there is enough by now."""
+        can_reserve, size = self._store.can_reserve, self._size
+        # Listed first: what comes back after the look is announced.
+        self._allocator.add_waiter(self)
+        # Looked for again where something came back in between: an announcement in a check is not heard.
+        return can_reserve(size) or (self._is_told and can_reserve(size))
 
     def reserve(self) -> bool:
         """Reserve the memory for this thread, which runs the operator next."""

@@ -27,7 +27,7 @@ from penstock.core.ports import IOSpec
 from penstock.core.resource import Resource
 from penstock.core.scheduler import Scheduler
 from penstock.core.spec import ComponentSpec, OperatorSpec
-from penstock.lazy import lazy_getattr
+from penstock.lazy import lazy_names
 
 if TYPE_CHECKING:
     from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -85,4 +85,4 @@ _MODULES = {
 
 # The outcome alone would take a tenth of the time of importing penstock.
 if not TYPE_CHECKING:  # or a type checker would accept every name
-    __getattr__ = lazy_getattr(globals(), _MODULES)
+    __getattr__, __dir__ = lazy_names(globals(), _MODULES)

@@ -74,6 +74,9 @@ class Condition:
     is_polled_beside: bool = False
     # Whether a run created it for a port that was given no condition.
     is_default: bool = False
+    # Whether it must be evaluated while the operator cannot run for another reason, such as a missing message. If
+    # not, it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT.
+    matters_while_blocked: ClassVar[bool] = True
     # Whether it takes something before each compute that others might take as well (`reserve`).
     reserves: ClassVar[bool] = False
     # The argument that names the port or ports of the condition, if `setup` creates it for a port.

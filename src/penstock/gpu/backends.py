@@ -11,7 +11,6 @@ import importlib
 import os
 import sys
 import threading
-from functools import cache
 from types import ModuleType
 from typing import Literal
 
@@ -27,17 +26,22 @@ class DeviceUnavailable(RuntimeError):
 
 
 _choosing = threading.Lock()
+_chosen: Backend | None = None
 
 
 def backend() -> Backend:
     """Return the kind of device that this process uses; the first call makes the choice."""
-    with _choosing:  # two threads must not both announce the simulation
-        return _choose()
+    global _chosen
+    if _chosen is None:
+        with _choosing:  # two threads must not both announce the simulation
+            if _chosen is None:
+                _chosen = _choose()
+    return _chosen
 
 
 def chosen() -> Backend | None:
     """Return the kind of device that this process uses, or None if the choice has not been made."""
-    return _choose() if _choose.cache_info().currsize else None
+    return _chosen
 
 
 def module() -> ModuleType:
@@ -51,7 +55,6 @@ def module() -> ModuleType:
     return importlib.import_module(f"penstock.gpu.{kind}")
 
 
-@cache
 def _choose() -> Backend:
     setting = os.environ.get("PENSTOCK_DEVICE", "auto")
     if setting not in CHOICES:

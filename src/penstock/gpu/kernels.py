@@ -79,6 +79,8 @@ class kernel(Generic[P]):
         self._seconds = seconds
         self._effect = effect
         self._compiled: dict[str, Any] = {}
+        # The same by the number of the device: reading the name of its chip takes longer.
+        self._on_device: dict[int, Any] = {}
         self._compiling = threading.Lock()
         _declared[source, name] = self
 
@@ -93,6 +95,11 @@ class kernel(Generic[P]):
         """Return the kernel for a device, to pass to ``launch``; the first call for a chip compiles it."""
         if is_simulated(device):
             return self.model
+        compiled = self._on_device.get(device.device_id)
+        return self._compile(device) if compiled is None else compiled
+
+    def _compile(self, device: sim.Device) -> sim.Kernel[P]:
+        """Return the kernel for a device that it was not launched on before."""
         with self._compiling:
             if device.arch not in self._compiled:
                 from penstock.gpu.cuda import Program, ProgramOptions
@@ -101,6 +108,7 @@ class kernel(Generic[P]):
                 code = Program(self.source, "c++", options).compile("cubin")
                 self._compiled[device.arch] = code.get_kernel(self.name)
             compiled: sim.Kernel[P] = self._compiled[device.arch]
+            self._on_device[device.device_id] = compiled
             return compiled
 
     def __repr__(self) -> str:

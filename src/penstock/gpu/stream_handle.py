@@ -33,6 +33,8 @@ class StreamHandle(int):
 
     stream: Any
     is_simulated: bool
+    _device: Any
+    _follows_default: bool
     _cupy: Any
     _cvcuda: Any
     _numba: Any
@@ -44,6 +46,24 @@ class StreamHandle(int):
         self.stream = getattr(stream, "stream", stream)  # the handle of a handle has the same stream
         self.is_simulated = is_simulated(self.stream)
         return self
+
+    @property
+    def device(self) -> Any:
+        """The device of the stream."""
+        try:
+            return self._device
+        except AttributeError:
+            self._device = self.stream.device
+            return self._device
+
+    @property
+    def follows_default(self) -> bool:
+        """Whether CUDA orders the stream with the default stream of its device, as far as is known."""
+        try:
+            return self._follows_default
+        except AttributeError:
+            self._follows_default = not getattr(self.stream, "is_nonblocking", True)
+            return self._follows_default
 
     def cupy(self) -> Any:
         """Return CuPy's object for this stream, created on the first call."""

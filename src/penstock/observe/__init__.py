@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.registry import registry
-from penstock.lazy import lazy_getattr
+from penstock.lazy import lazy_names
 from penstock.observe.environment import asked_for, replay_from_environment, watchers_from_environment
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ _MODULES = {
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
-    __getattr__ = lazy_getattr(globals(), _MODULES)
+    __getattr__, __dir__ = lazy_names(globals(), _MODULES)
 
 
 def watch(fragment: Fragment, watcher: Watcher) -> None:

@@ -132,10 +132,9 @@ class NodeLog:
         for position, takes in enumerate(self._takes):
             rows = kinds == FIRST_TAKE + KINDS * position
             takes.add(compute[rows], entries[rows, 1], entries[rows, 2])
-        # A function that yields may end and begin with the next message in the same compute.
-        continued = np.setdiff1d(
-            compute[kinds == CONTINUE], compute[(kinds >= FIRST_TAKE) & (kinds % KINDS == FIRST_TAKE % KINDS)]
-        )
+        # A function that was about to continue may have ended, and begun anew with what it received.
+        is_take = (kinds >= FIRST_TAKE) & ((kinds - FIRST_TAKE) % KINDS == 0)
+        continued = np.setdiff1d(compute[kinds == CONTINUE], compute[is_take])
         base = self._read_bases(continued, first, len(ends))
         for position, tap in enumerate(self._recorder.taps):
             if isinstance(tap, Tap):

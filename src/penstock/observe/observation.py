@@ -158,7 +158,7 @@ class Observation:
         threads = any(watcher.wants_threads for watcher in self.watchers)
         recorder = self._recorders[node] = NodeRecorder(info, self._now, threads)
         operator = node.operator
-        if isinstance(operator, FunctionOperator) and node.inputs:  # a source begins anew with each value
+        if isinstance(operator, FunctionOperator) and node.inputs:
             recorder.goes_on = lambda: operator.has_more
         ports = {port.name: port for port in node.input.ports}
         for position, queue in enumerate(node.inputs):

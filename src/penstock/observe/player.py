@@ -133,8 +133,10 @@ class Player(Operator):
     def allocator(self, device_id: int) -> UnboundedAllocator:
         """Return the allocator for a device."""
         if device_id not in self._allocators:
+            # Without a fragment: a frame that the application keeps would refer to the application through it, and
+            # other libraries hide that from the garbage collector.
             self._allocators[device_id] = UnboundedAllocator(
-                self.fragment, dev_id=device_id, name=f"{self.name}_allocator"
+                None, dev_id=device_id, name=f"{self.name}_allocator"
             )
         return self._allocators[device_id]
 

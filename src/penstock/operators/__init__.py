@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.lazy import lazy_getattr
+from penstock.lazy import lazy_names
 
 if TYPE_CHECKING:
     from penstock.operators.bayer_demosaic import BayerDemosaicOp
@@ -63,7 +63,4 @@ _MODULES = {
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
-    __getattr__ = lazy_getattr(globals(), _MODULES)
-
-    def __dir__() -> list[str]:
-        return sorted(__all__)
+    __getattr__, __dir__ = lazy_names(globals(), _MODULES)

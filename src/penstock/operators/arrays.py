@@ -25,13 +25,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from penstock import gpu
 from penstock.core.errors import choices
-from penstock.tensor import Tensor, as_tensor
+from penstock.tensor import Tensor, TensorMap, as_tensor
+from penstock.tensor.conversion import order_after
 from penstock.tensor.copies import copy, simulated_memory, upload
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.gpu import StreamHandle
 
 __all__ = [
+    "Plan",
     "Routine",
     "Workplace",
     "check_contiguous",
@@ -77,7 +79,25 @@ class Routine:
         self.kernel: gpu.kernel[...] = gpu.kernel(name, source=source, seconds=_BLOCK_SECONDS, effect=host)
 
 
-@dataclass(frozen=True, slots=True)
+class Plan(NamedTuple):
+    """How an operator computes the frames of one kind: the routine with its arguments, and what the result is.
+
+    Attributes
+    ----------
+    routine, threads, arguments
+        The routine, its threads, and its arguments after the result and the frame.
+    shape, element
+        The shape and the element type of the result.
+    """
+
+    routine: Routine
+    threads: int
+    shape: tuple[int, ...]
+    element: np.dtype[Any]
+    arguments: tuple[Any, ...]
+
+
+@dataclass(slots=True)
 class Workplace:
     """Where one compute of an operator works: on a stream, or on the host.
 
@@ -109,7 +129,8 @@ class Workplace:
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Tensor:
         """Return a new tensor here, C-contiguous, with undefined contents."""
-        dtype = np.dtype(dtype)
+        if type(dtype) is not np.dtype:
+            dtype = np.dtype(dtype)
         kind = _kind_of_memory(self.pool, self.stream is None)
         if kind is None:
             return as_tensor(np.empty(shape, dtype))
@@ -124,14 +145,23 @@ class Workplace:
         return tensor
 
     def run(self, routine: Routine, threads: int, *args: Any) -> None:
-        """Run a routine with so many threads; tensors among its arguments are those of this place."""
+        """Run a routine with so many threads; its first arguments are tensors of this place, the others numbers."""
         stream = self.stream
         if threads == 0:
             return
         if stream is None:
             routine.host(*[np.asarray(arg) if type(arg) is Tensor else arg for arg in args])
-            return
-        launch(stream, routine.kernel.on(stream.stream.device), -(-threads // _BLOCK), _BLOCK, args)
+        elif stream.is_simulated:
+            launch(stream, routine.kernel.on(stream.device), -(-threads // _BLOCK), _BLOCK, args)
+        else:
+            # As `launch` does, without a look at the numbers: every frame runs this.
+            given = list(args)
+            for place, arg in enumerate(args):
+                if type(arg) is not Tensor:
+                    break
+                given[place] = arg.data
+            config = _config(-(-threads // _BLOCK), _BLOCK)
+            gpu.launch(stream.stream, config, routine.kernel.on(stream.device), *given)
 
 
 def launch(
@@ -175,12 +205,16 @@ def workplace(
     may_move
         Whether work on host memory moves to the GPU where there is one.
     """
-    if any(tensor.device.is_cuda for tensor in tensors) or (may_move and has_gpu()):
-        stream = op_input.receive_cuda_stream(port)
-        for tensor in tensors:
-            as_tensor(tensor, stream=stream)  # ordered also after work that the message does not carry
-        return Workplace(operator.name, pool, stream)
-    return Workplace(operator.name, pool, None)
+    for tensor in tensors:
+        if tensor.device.is_cuda:
+            break
+    else:
+        if not (may_move and has_gpu()):
+            return Workplace(operator.name, pool, None)
+    stream = op_input.receive_cuda_stream(port)
+    for tensor in tensors:
+        order_after(tensor, stream)  # also after work that the message does not carry
+    return Workplace(operator.name, pool, stream)
 
 
 def has_gpu() -> bool:
@@ -199,6 +233,8 @@ def find_tensor(message: Any, name: str, operator: Any, port: str) -> Tensor:
     ValueError
         If the message has no such tensor, or several and no name was asked for.
     """
+    if type(message) is TensorMap and name in message:
+        return message[name]
     where = f"operator {operator.name!r}, input {port!r}"
     if isinstance(message, Mapping):
         if name in message:

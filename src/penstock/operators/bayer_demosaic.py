@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.operators._routines.demosaic import DEMOSAIC, RED_AT
-from penstock.operators.arrays import check_contiguous, find_tensor, workplace
+from penstock.operators.arrays import Plan, check_contiguous, find_tensor, workplace
 from penstock.operators.tensor_operator import TensorOperator
 
 if TYPE_CHECKING:
     from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
     from penstock.core.spec import OperatorSpec
+    from penstock.tensor import Tensor
 
 __all__ = ["BayerDemosaicOp"]
 
@@ -76,10 +77,33 @@ class BayerDemosaicOp(TensorOperator):
         self.check_choice("interpolation_mode", (0,))
         self.check_choice("bayer_grid_pos", tuple(RED_AT))
         self.check_range("alpha_value", 0, 65535)
+        # The plan of the last kind of frame: frames of a camera are all of one kind.
+        self._planned_for: tuple[Any, ...] = ()
+        self._plan: Plan
 
     def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
         """Demosaic one frame."""
         tensor = find_tensor(op_input.receive("receiver"), self.in_tensor_name, self, "receiver")
+        kind = (
+            tensor.shape,
+            tensor.strides,
+            tensor.dl_dtype,
+            self.generate_alpha,
+            self.alpha_value,
+            self.bayer_grid_pos,
+        )
+        if kind != self._planned_for:
+            self._plan = self._make_plan(tensor)
+            self._planned_for = kind
+        plan = self._plan
+        place = workplace(self, op_input, "receiver", tensor, pool=self.pool)
+        mosaic = place.bring(tensor)
+        image = place.empty(plan.shape, plan.element)
+        place.run(plan.routine, plan.threads, image, mosaic, *plan.arguments)
+        op_output.emit({self.out_tensor_name: image}, "transmitter")
+
+    def _make_plan(self, tensor: Tensor) -> Plan:
+        """Return how frames such as this one are computed; raise if they cannot be."""
         where = f"operator {self.name!r}, input 'receiver'"
         if tensor.ndim not in (2, 3) or (tensor.ndim == 3 and tensor.shape[2] != 1):
             raise ValueError(
@@ -98,19 +122,7 @@ class BayerDemosaicOp(TensorOperator):
                 f"{where}: alpha_value={self.alpha_value} does not fit the type {dtype} of the frame"
             )
         check_contiguous(tensor, where)
-        place = workplace(self, op_input, "receiver", tensor, pool=self.pool)
-        mosaic = place.bring(tensor)
         channels = 4 if self.generate_alpha else 3
-        image = place.empty((rows, columns, channels), dtype)
-        place.run(
-            DEMOSAIC[dtype],
-            rows * columns // 4,
-            image,
-            mosaic,
-            np.int32(rows),
-            np.int32(columns),
-            np.int32(channels),
-            *map(np.int32, RED_AT[self.bayer_grid_pos]),
-            np.int32(self.alpha_value),
-        )
-        op_output.emit({self.out_tensor_name: image}, "transmitter")
+        numbers = (rows, columns, channels, *RED_AT[self.bayer_grid_pos], self.alpha_value)
+        arguments = tuple(map(np.int32, numbers))
+        return Plan(DEMOSAIC[dtype], rows * columns // 4, (rows, columns, channels), dtype, arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from penstock.operators._routines.colour import (
 )
 from penstock.operators._routines.conversion import COPY, FLOAT_TO_BYTE, TO_FLOAT, WIDE_TO_BYTE, pack_order
 from penstock.operators._routines.resampling import FILTERS, RESAMPLE, make_taps
-from penstock.operators.arrays import check_contiguous, find_tensor, workplace
+from penstock.operators.arrays import Plan, check_contiguous, find_tensor, workplace
 from penstock.operators.tensor_operator import TensorOperator
 
 if TYPE_CHECKING:
@@ -66,15 +66,22 @@ class _Image:
     channels: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """How an image is converted: the routine, its threads and arguments, and what the result is."""
+class _Steps(NamedTuple):
+    """How the frames of one kind are converted.
 
-    routine: Routine
-    threads: int
-    shape: tuple[int, ...]
-    element: np.dtype[Any]
-    arguments: tuple[Any, ...]
+    Attributes
+    ----------
+    resize
+        The step that resizes, and converts too where it can.
+    convert
+        The step that converts.
+    tables
+        The tables of the filter for rows and columns, which the step that resizes takes too.
+    """
+
+    resize: Plan | None
+    convert: Plan | None
+    tables: tuple[np.ndarray[Any, Any], ...] = ()
 
 
 class FormatConverterOp(TensorOperator):
@@ -111,7 +118,7 @@ class FormatConverterOp(TensorOperator):
     an image in host memory stays on the host. GPU and host give the same result, bit by bit.
 
     A frame needs one block for the output, one more of ``resize_height * resize_width * channels`` bytes where
-    it is resized, and one more of the input's size where it is copied from host memory to a GPU.
+    it is resized and becomes yuv420, and one more of the input's size where it is copied from host memory to a GPU.
 
     Parameters
     ----------
@@ -211,27 +218,70 @@ class FormatConverterOp(TensorOperator):
     def start(self) -> None:
         """Begin a run: no frame has been seen."""
         self._element: np.dtype[Any] | None = None
-        # The tables of the last size, so that they are made and uploaded once.
-        self._taps_for: Any = None
+        # The steps for the last kind of frame: frames of a run are all of one kind, as a rule.
+        self._planned_for: tuple[Any, ...] = ()
+        self._steps: _Steps
+        # The tables of the last size and the stream they were uploaded on, so that this happens once.
+        self._taps_for: tuple[Any, int | None] = (None, None)
         self._taps: list[Any] = []
 
     def stop(self) -> None:
         """Let go of the tables."""
-        self._taps_for, self._taps = None, []
+        self._taps_for, self._taps = (None, None), []
 
     def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
         """Convert one frame."""
         tensor = find_tensor(op_input.receive("source_video"), self.in_tensor_name, self, "source_video")
+        kind = (
+            tensor.shape,
+            tensor.strides,
+            tensor.dl_dtype,
+            self.in_dtype,
+            self.out_dtype,
+            self.resize_height,
+            self.resize_width,
+            self.scale_min,
+            self.scale_max,
+            self.alpha_value,
+            tuple(self.out_channel_order),
+        )
+        if kind != self._planned_for:
+            self._steps = self._plan_steps(tensor)
+            self._planned_for = kind
+        resize, convert, tables = self._steps
+        place = workplace(self, op_input, "source_video", tensor, pool=self.pool)
+        result = place.bring(tensor)
+        if resize is not None:
+            source, result = result, place.empty(resize.shape, resize.element)
+            taps = self._taps_at(place, tables)
+            place.run(resize.routine, resize.threads, result, source, *taps, *resize.arguments)
+        if convert is not None:
+            source, result = result, place.empty(convert.shape, convert.element)
+            place.run(convert.routine, convert.threads, result, source, *convert.arguments)
+        op_output.emit({self.out_tensor_name: result}, "tensor")
+
+    def _plan_steps(self, tensor: Tensor) -> _Steps:
+        """Return how frames such as this one are converted; raise if they cannot be."""
         image = self._describe(tensor)
         self._check_resize(image)
-        plan = self._plan(self._resized(image))
-        place = workplace(self, op_input, "source_video", tensor, pool=self.pool)
-        source = place.bring(tensor)
-        if self._resizes:
-            source = self._resize(place, source, image)
-        result = place.empty(plan.shape, plan.element)
-        place.run(plan.routine, plan.threads, result, source, *plan.arguments)
-        op_output.emit({self.out_tensor_name: result}, "tensor")
+        resized = self._resized(image)
+        convert = self._plan(resized)
+        if not self._resizes:
+            return _Steps(None, convert)
+        rows = make_taps(self._filter, image.rows, resized.rows)
+        columns = make_taps(self._filter, image.columns, resized.columns)
+        counts = (rows.positions.shape[1], columns.positions.shape[1])
+        sizes = tuple(map(np.int32, (*counts, image.columns, resized.rows, resized.columns)))
+        if convert.routine in (COPY[_UINT8], TO_FLOAT):
+            arguments = (*sizes, *convert.arguments[1:])
+            resize = convert._replace(routine=RESAMPLE[convert.element], arguments=arguments)
+            return _Steps(resize, None, (*rows, *columns))
+        channels, zero = np.int32(resized.channels), np.float32(0)
+        order = pack_order(range(resized.channels))
+        arguments = (*sizes, channels, channels, order, zero, zero, np.int32(0))
+        shape = (resized.rows, resized.columns, resized.channels)
+        resize = Plan(RESAMPLE[_UINT8], resized.rows * resized.columns, shape, _UINT8, arguments)
+        return _Steps(resize, convert, (*rows, *columns))
 
     @property
     def _where(self) -> str:
@@ -336,33 +386,15 @@ class FormatConverterOp(TensorOperator):
                 "such as 4 (cubic)"
             )
 
-    def _resize(self, place: Workplace, source: Tensor, image: _Image) -> Tensor:
+    def _taps_at(self, place: Workplace, tables: tuple[np.ndarray[Any, Any], ...]) -> list[Any]:
+        """Return the tables of the filter as tensors at a place."""
         stream = None if place.stream is None else int(place.stream)
-        wanted = (image.rows, image.columns, stream)
-        if self._taps_for != wanted:
-            rows = make_taps(self._filter, image.rows, self.resize_height)
-            columns = make_taps(self._filter, image.columns, self.resize_width)
-            self._taps = [
-                item
-                for taps in (rows, columns)
-                for item in (*map(place.upload, taps), np.int32(taps.positions.shape[1]))
-            ]
-            self._taps_for = wanted
-        resized = place.empty((self.resize_height, self.resize_width, image.channels), np.uint8)
-        place.run(
-            RESAMPLE,
-            self.resize_height * self.resize_width,
-            resized,
-            source,
-            np.int32(image.columns),
-            np.int32(self.resize_height),
-            np.int32(self.resize_width),
-            np.int32(image.channels),
-            *self._taps,
-        )
-        return resized
+        if self._taps_for[0] is not tables or self._taps_for[1] != stream:
+            self._taps = [place.upload(table) for table in tables]
+            self._taps_for = (tables, stream)
+        return self._taps
 
-    def _plan(self, image: _Image) -> _Plan:
+    def _plan(self, image: _Image) -> Plan:
         """Return how an image is converted; raise if it cannot be."""
         target = self.out_dtype
         rows, columns, channels = image.rows, image.columns, image.channels
@@ -377,7 +409,7 @@ class FormatConverterOp(TensorOperator):
             sizes = map(np.int32, (rows, columns, channels))
             order, alpha = self._order(channels, channels), np.int32(self.alpha_value)
             arguments: tuple[Any, ...] = (*sizes, order, alpha, *matrix)
-            return _Plan(TO_RGB[layout], rows * columns, (rows, columns, channels), _UINT8, arguments)
+            return Plan(TO_RGB[layout], rows * columns, (rows, columns, channels), _UINT8, arguments)
         routine, out_channels = self._packed_routine(image)
         element = _FLOAT32 if target == "float32" else _UINT8
         scale, offset = self._scale(image.format)
@@ -390,7 +422,7 @@ class FormatConverterOp(TensorOperator):
             offset,
             np.int32(self.alpha_value),
         )
-        return _Plan(routine, rows * columns, (rows, columns, out_channels), element, arguments)
+        return Plan(routine, rows * columns, (rows, columns, out_channels), element, arguments)
 
     def _packed_routine(self, image: _Image) -> tuple[Routine, int]:
         """Return the routine from one packed format to another, and the channels of the result."""
@@ -415,7 +447,7 @@ class FormatConverterOp(TensorOperator):
             return WIDE_TO_BYTE, 3
         raise self._unsupported(image)
 
-    def _plan_yuv420(self, image: _Image) -> _Plan:
+    def _plan_yuv420(self, image: _Image) -> Plan:
         rows, columns = image.rows, image.columns
         shape = (rows * 3 // 2, columns)
         if self.out_channel_order:
@@ -426,14 +458,14 @@ class FormatConverterOp(TensorOperator):
             count = rows * columns * 3 // 2
             one, zero = np.int32(1), np.float32(0)
             arguments = (np.int64(count), one, one, pack_order([0]), zero, zero, one)
-            return _Plan(COPY[_UINT8], count, shape, _UINT8, arguments)
+            return Plan(COPY[_UINT8], count, shape, _UINT8, arguments)
         if image.format != "rgb888":
             raise self._unsupported(image)
         if rows % 2 or columns % 2:
             raise ValueError(
                 f"{self._where}: yuv420 needs even rows and columns, not {rows} rows and {columns} columns"
             )
-        return _Plan(RGB_TO_YUV420, rows * columns // 4, shape, _UINT8, (np.int32(rows), np.int32(columns)))
+        return Plan(RGB_TO_YUV420, rows * columns // 4, shape, _UINT8, (np.int32(rows), np.int32(columns)))
 
     def _scale(self, source: str) -> tuple[np.float32, np.float32]:
         """Return the factor and the offset between bytes and floats."""

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from penstock import gpu
 from penstock.core.byte_sizes import size_text
@@ -35,10 +35,26 @@ if TYPE_CHECKING:
     from penstock.conditions.memory_available import MemoryAvailableCondition
     from penstock.core.fragment import Fragment
     from penstock.resources.torch_allocator import TorchMemory
+    from penstock.tensor.types import DLDataType
 
 __all__ = ["Allocator"]
 
 _REMEMBERED = 1024  # pointers that were freed
+_REMEMBERED_REQUESTS = 64
+_REMEMBERED_USES = 16
+
+
+class _Request(NamedTuple):
+    """What a call of `allocate_tensor` asks for: its arguments, which it keeps, and what they mean."""
+
+    shape: Any
+    dtype: Any
+    storage_type: Any
+    extents: tuple[int, ...]
+    element: DLDataType
+    strides: tuple[int, ...]
+    size: int
+    storage: MemoryStorageType
 
 
 class Allocator(Resource):
@@ -79,6 +95,10 @@ class Allocator(Resource):
         self._by_pointer: dict[int, Allocation] = {}
         self._freed: deque[int] = deque(maxlen=_REMEMBERED)
         self._torch_memory: TorchMemory | None = None
+        # The last requests, by the identity of their shape, and the uses of the streams that they named, by that of
+        # the handle: operators ask for the same in every frame. Equal arguments, as True and 1, may mean others.
+        self._requests: dict[int, _Request] = {}
+        self._uses: dict[int, tuple[Any, StreamUse]] = {}
         # The conditions that wait for memory. Any thread adds, and finalizers read a copy.
         self._waiters: dict[MemoryAvailableCondition, None] = {}
 
@@ -149,16 +169,29 @@ class Allocator(Resource):
         AllocationError
             If there is too little memory left, or the request can never be served.
         """
+        request = self._requests.get(id(shape))
+        if request is None or request.dtype is not dtype or request.storage_type is not storage_type:
+            request = self._request(shape, dtype, storage_type, operator)
+        storage = request.storage
+        allocation = self._allocate(request.size, storage, stream, operator)
+        device = self._store(storage).open().device
+        return tensor_of_allocation(allocation, request.extents, request.element, device, request.strides)
+
+    def _request(self, shape: Any, dtype: Any, storage_type: StorageType | None, operator: str) -> _Request:
+        """Return what a call of `allocate_tensor` asks for, and remember it."""
         try:
             extents = (shape,) if isinstance(shape, int) else tuple(index(extent) for extent in shape)
             element = element_of(dtype)
-            _, _, size = compute_layout(extents, None, 1, element.itemsize)
+            strides, _, size = compute_layout(extents, None, 1, element.itemsize)
         except TypeError as error:  # TensorError is one
             raise TensorError(f"{self._who(operator)} cannot allocate such a tensor: {error}") from error
         storage = self._storage(storage_type, operator)
-        allocation = self._allocate(size, storage, stream, operator)
-        device = self._store(storage).open().device
-        return tensor_of_allocation(allocation, extents, element, device)
+        request = _Request(shape, dtype, storage_type, extents, element, strides, size, storage)
+        if type(shape) is tuple:
+            if len(self._requests) >= _REMEMBERED_REQUESTS:
+                self._requests.clear()
+            self._requests[id(shape)] = request
+        return request
 
     def record_stream(self, tensor: Tensor, stream: Any) -> None:
         """Note that one more stream of the program works on a tensor that was allocated here.
@@ -301,6 +334,8 @@ class Allocator(Resource):
         with self._lock:
             self._runs = max(self._runs - 1, 0)
             stores = [] if self._runs else list(self._stores.values())
+            if not self._runs:
+                self._uses.clear()  # the streams of the run end with it
         for store in stores:
             store.release()
 
@@ -341,18 +376,20 @@ class Allocator(Resource):
 
     def announce(self) -> None:
         """Tell the conditions that wait that there may be memory; called from any thread, in finalizers too."""
-        for waiter in tuple(self._waiters):
-            waiter.memory_returned()
+        if self._waiters:
+            for waiter in tuple(self._waiters):
+                waiter.memory_returned()
 
     # Inside.
 
     def _allocate(
         self, size: int, storage: MemoryStorageType, stream: Any, operator: str, is_host: bool = False
     ) -> Allocation:
-        who = self._who(operator)
         why = self._why_never(size, storage)
         if why:
-            raise AllocationError(f"{who} cannot allocate {size_text(size)} of {storage.name} memory: {why}")
+            raise AllocationError(
+                f"{self._who(operator)} cannot allocate {size_text(size)} of {storage.name} memory: {why}"
+            )
         store = self._store(storage)
         user: StreamUse | None = None
         if storage is not MemoryStorageType.SYSTEM and gpu.backend() != "none":
@@ -361,15 +398,27 @@ class Allocator(Resource):
             if stream is None and storage is MemoryStorageType.DEVICE:
                 stream = gpu.LEGACY_DEFAULT_STREAM
             if stream is not None:
-                user = StreamUse.of(stream, self.dev_id)
+                known = self._uses.get(id(stream))
+                user = self._use_of(stream) if known is None else known[1]
         try:
             return store.take(self._block_for(size, storage), size, user, is_host)
         except Exhausted:
             why = self._why_not_now(size, storage)
         except Exception as error:
-            self._explain(error, f"{who}: {size_text(size)}", storage)
+            self._explain(error, f"{self._who(operator)}: {size_text(size)}", storage)
             raise
-        raise AllocationError(f"{who} has too little {storage.name} memory for {size_text(size)}: {why}")
+        raise AllocationError(
+            f"{self._who(operator)} has too little {storage.name} memory for {size_text(size)}: {why}"
+        )
+
+    def _use_of(self, stream: Any) -> StreamUse:
+        """Return the use of a stream, and remember it if the stream of a handle never changes."""
+        use = StreamUse.of(stream, self.dev_id)
+        if type(stream) is gpu.StreamHandle:
+            if len(self._uses) >= _REMEMBERED_USES:
+                self._uses.clear()
+            self._uses[id(stream)] = (stream, use)  # which keeps the handle, and so its identity
+        return use
 
     def _who(self, operator: str) -> str:
         return f"operator {operator!r}: {self.name!r}" if operator else repr(self.name)

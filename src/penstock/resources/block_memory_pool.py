@@ -89,10 +89,10 @@ class BlockMemoryPool(Allocator):
             raise
 
     def _block_for(self, size: int, storage: MemoryStorageType) -> int:
-        return self.block_size
+        return self._block_size
 
     def _why_never(self, size: int, storage: MemoryStorageType) -> str:
-        if size <= self.block_size:
+        if size <= self._block_size:
             return ""
         return f"{self.shortage()}, and an allocation is one block; raise block_size to at least {size}"
 

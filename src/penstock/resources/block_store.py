@@ -32,7 +32,7 @@ from typing import Any
 from penstock import gpu
 from penstock._runtime import ManagedStream, create_event
 from penstock.gpu.allocation import Allocation, StreamUser
-from penstock.resources.memory_block import Block, Key, StreamUse, key_of
+from penstock.resources.memory_block import Block, Key, StreamUse
 from penstock.resources.memory_sources import MemorySource
 
 __all__ = ["BlockStore", "Exhausted"]
@@ -81,10 +81,13 @@ class BlockStore:
         # Oldest first, by size.
         self._idle: dict[int, list[Block]] = {}
         self._idle_bytes = 0
+        # How many idle blocks there are of each `Block.user`.
+        self._idle_users: dict[Key | None, int] = {}
         self._bytes_in_use = 0
         self._blocks_in_use = 0
         self._peak = 0
         self._reservations: dict[object, tuple[int, int]] = {}  # by whom: the thread, and the bytes
+        self._reserved = 0  # their sum
         self._is_released = False
 
     # What can be seen.
@@ -116,6 +119,9 @@ class BlockStore:
 
     def open(self) -> MemorySource:
         """Return the source of the memory, made where this is the first use of it."""
+        source = self._source
+        if source is not None and self._blocks_in_use:
+            return source  # which stays as long as a block is in use
         with self._lock:
             return self._open()
 
@@ -159,14 +165,16 @@ class BlockStore:
             self._collect()
             if size > self._left(thread):
                 raise Exhausted
-            block = self._choose(size, None if managed is None else key_of(managed))
+            block = self._choose(size, None if managed is None or user is None else user.key)
             if block is None:
                 victims = self._make_room(size)
             victims += self._trim()
-            self._use_reservation(thread, size)
+            if self._reserved:
+                self._use_reservation(thread, size)
             self._bytes_in_use += size
             self._blocks_in_use += 1
-            self._peak = max(self._peak, self._bytes_in_use)
+            if self._bytes_in_use > self._peak:
+                self._peak = self._bytes_in_use
         try:
             for victim in victims:
                 self._free(victim)
@@ -207,6 +215,7 @@ class BlockStore:
             self._collect()
             idle = [block for blocks in self._idle.values() for block in blocks]
             self._idle.clear()
+            self._idle_users.clear()
             self._idle_bytes = 0
         errors: list[Exception] = []
         for block in idle:
@@ -236,35 +245,44 @@ class BlockStore:
     def reserve(self, token: object, size: int) -> bool:
         """Reserve bytes for this thread, unless there are too few; what was reserved before is released."""
         with self._lock:
-            self._reservations.pop(token, None)
+            if token in self._reservations:
+                self._reserved -= self._reservations.pop(token)[1]
             if size > self._unreserved():
                 return False
             self._reservations[token] = (threading.get_ident(), size)
+            self._reserved += size
             return True
 
     def unreserve(self, token: object) -> bool:
         """Release a reservation, and return whether anything of it was left."""
         with self._lock:
             _, size = self._reservations.pop(token, (0, 0))
+            self._reserved -= size
             return size > 0
 
     # Inside, with the lock held.
 
     def _unreserved(self) -> int:
         """Return the bytes that nobody uses and nobody reserved; what came back need not be collected for it."""
-        returned = sum(block.size for block, _ in tuple(self._returned))
-        reserved = sum(size for _, size in self._reservations.values())
-        return self.limit - self._bytes_in_use + returned - reserved
+        unreserved = self.limit - self._bytes_in_use - self._reserved
+        if self._returned:
+            unreserved += sum(block.size for block, _ in tuple(self._returned))
+        return unreserved
 
     def _left(self, thread: int) -> int:
-        own = sum(size for other, size in self._reservations.values() if other == thread)
-        return self._unreserved() + own
+        left = self._unreserved()
+        if self._reserved:
+            for other, size in self._reservations.values():
+                if other == thread:
+                    left += size
+        return left
 
     def _use_reservation(self, thread: int, size: int) -> None:
         for token, (other, reserved) in self._reservations.items():
             if other == thread and size > 0:
                 used = min(size, reserved)
                 self._reservations[token] = (other, reserved - used)
+                self._reserved -= used
                 size -= used
 
     def _open(self) -> MemorySource:
@@ -292,26 +310,37 @@ class BlockStore:
             self._add_idle(block)
 
     def _add_idle(self, block: Block) -> None:
-        self._idle.setdefault(block.size, []).append(block)
-        self._idle_bytes += block.size
+        size = block.size
+        if size in self._idle:
+            self._idle[size].append(block)
+        else:
+            self._idle[size] = [block]
+        self._idle_bytes += size
+        self._idle_users[block.user] = self._idle_users.get(block.user, 0) + 1
+
+    def _remove_idle(self, idle: list[Block], position: int) -> Block:
+        """Take an idle block from the list of those of its size."""
+        block = idle.pop(position)
+        self._idle_bytes -= block.size
+        self._idle_users[block.user] -= 1
+        return block
 
     def _choose(self, size: int, key: Key | None) -> Block | None:
         """Take an idle block that is there for a stream at once, or any if there may be no new one."""
         idle = self._idle.get(size)
         if not idle:
             return None
-        position = 0
-        if key is not None:
-            position = next(
-                (place for place in reversed(range(len(idle))) if idle[place].is_free_for(key)), 0
-            )
-        block = idle[position]
-        is_there = (key is not None and block.is_free_for(key)) or block.is_complete()
-        if not is_there and self._bytes_in_use + self._idle_bytes + size <= self.limit:
+        users = self._idle_users
+        # Where several streams use every block, there is none to look for.
+        if key is not None and (users.get(key) or users.get(None)):
+            for position in range(len(idle) - 1, -1, -1):
+                user = idle[position].user
+                if user is None or user == key:  # no other stream works on it
+                    return self._remove_idle(idle, position)
+        # The device is asked last, since that takes a call of the driver for each stream.
+        if self._bytes_in_use + self._idle_bytes + size <= self.limit and not idle[0].is_complete():
             return None
-        del idle[position]
-        self._idle_bytes -= size
-        return block
+        return self._remove_idle(idle, 0)
 
     def _make_room(self, size: int) -> list[Block]:
         """Take the idle blocks that must go so that one of a size can be made, the oldest of each size first."""
@@ -323,12 +352,13 @@ class BlockStore:
 
     def _take_idle(self, excess: int) -> list[Block]:
         taken: list[Block] = []
+        if excess <= 0:
+            return taken
         for idle in self._idle.values():
             while idle and excess > 0:
-                block = idle.pop(0)
+                block = self._remove_idle(idle, 0)
                 taken.append(block)
                 excess -= block.size
-                self._idle_bytes -= block.size
         return taken
 
     def _make(self, size: int) -> Block:
@@ -360,8 +390,8 @@ class BlockStore:
                 if self._own is not None or not block.waits or block.is_complete()
             ]
             for block in taken:
-                self._idle[block.size].remove(block)
-                self._idle_bytes -= block.size
+                idle = self._idle[block.size]
+                self._remove_idle(idle, idle.index(block))
         finally:
             self._lock.release()
         for block in taken:

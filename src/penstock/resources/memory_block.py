@@ -10,23 +10,28 @@ from penstock import gpu
 from penstock._runtime import ManagedStream, create_event, default_stream_of, is_default
 from penstock.gpu.allocation import StreamUser
 
-__all__ = ["Block", "Key", "StreamUse", "key_of"]
+__all__ = ["SEVERAL", "Block", "Key", "StreamUse", "key_of"]
 
 Key = tuple[int, int]
 """What tells a stream from others: its device and its handle."""
+
+SEVERAL: Key = (-1, -1)
+"""The key of no stream: it stands for several."""
 
 
 class StreamUse:
     """A stream that works on a block, as the program named it."""
 
-    __slots__ = ("managed",)
+    __slots__ = ("_streams", "key", "managed")
 
     def __init__(self, managed: ManagedStream) -> None:
         self.managed = managed
+        self.key = key_of(managed)
+        self._streams = (managed,)
 
     def streams(self) -> Iterable[ManagedStream]:
         """Return the stream."""
-        return (self.managed,)
+        return self._streams
 
     @classmethod
     def of(cls, stream: Any, device_id: int) -> StreamUse:
@@ -52,28 +57,32 @@ class Block:
     ----------
     waits
         Where it is idle, the streams that may still work on it, with an event after that work.
+    user
+        Where it is idle, the only stream that may still work on it; None if there is none, `SEVERAL` if there are
+        several.
     """
 
-    __slots__ = ("_spare", "address", "buffer", "size", "waits")
+    __slots__ = ("_spare", "address", "buffer", "size", "user", "waits")
 
     def __init__(self, buffer: Any, size: int) -> None:
         self.buffer = buffer
         self.address = int(buffer.handle)
         self.size = size
         self.waits: list[tuple[Key, Any]] = []
+        self.user: Key | None = None
         # Events that nobody needs any more, by device. Recording one again does not disturb a stream that was told
         # to wait for it.
         self._spare: dict[int, list[Any]] = {}
 
     def record(self, users: Iterable[StreamUser]) -> None:
         """Record an event on each stream of its users, after their work on it."""
-        seen: set[Key] = set()
+        seen: list[Key] = []
         for user in tuple(users):
             for managed in user.streams():
                 key = key_of(managed)
                 if key in seen or not _is_open(managed):
                     continue
-                seen.add(key)
+                seen.append(key)
                 spare = self._spare.get(managed.device_id)
                 try:
                     event = spare.pop() if spare else managed.create_event()
@@ -81,10 +90,7 @@ class Block:
                 except Exception:  # in a finalizer nobody would hear of it; the next user does
                     event = _Unrecorded(managed)
                 self.waits.append((key, event))
-
-    def is_free_for(self, key: Key) -> bool:
-        """Return whether no other stream than one works on it."""
-        return all(other == key for other, _ in self.waits)
+                self.user = key if self.user is None or self.user == key else SEVERAL
 
     def is_complete(self) -> bool:
         """Return whether the device is done with it."""
@@ -92,11 +98,12 @@ class Block:
 
     def order(self, managed: ManagedStream | None) -> None:
         """Order a stream, or where it is None the host, after all work on it."""
-        waits, self.waits = self.waits, []
+        waits, self.waits, self.user = self.waits, [], None
+        own = None if managed is None else key_of(managed)
         for key, event in waits:
             if managed is None or type(event) is _Unrecorded:
                 _synchronize(event)
-            elif key != key_of(managed):
+            elif key != own:
                 managed.wait(event)
             if type(event) is not _Unrecorded:
                 self._spare.setdefault(key[0], []).append(event)
@@ -132,12 +139,13 @@ class _Unrecorded:
 
 def key_of(managed: ManagedStream) -> Key:
     """Return the key of a stream; the default streams of all devices have one handle."""
-    return (managed.device_id, 0 if is_default(managed.handle) else int(managed.handle))
+    handle = int(managed.handle)
+    return (managed.device_id, handle if handle > 1 else 0)  # `is_default`, without the call
 
 
 def _is_open(managed: ManagedStream) -> bool:
     """Return whether a stream still exists: at the end of a run its streams are closed, after their work."""
-    if is_default(managed.handle):
+    if managed.handle <= 1:  # `is_default`, without the call
         return True
     try:
         return bool(int(managed.stream.handle))

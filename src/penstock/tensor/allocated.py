@@ -43,15 +43,20 @@ def element_of(dtype: Any) -> DLDataType:
 
 
 def tensor_of_allocation(
-    allocation: Allocation, shape: tuple[int, ...], element: DLDataType, device: DLDevice
+    allocation: Allocation,
+    shape: tuple[int, ...],
+    element: DLDataType,
+    device: DLDevice,
+    strides: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """Return a C-contiguous tensor at the beginning of an allocation."""
-    strides, _, end = compute_layout(shape, None, 1, element.itemsize)
-    if end > allocation.size:
-        raise TensorError(f"a tensor of {end} bytes does not fit into {allocation.size}")
+    """Return a C-contiguous tensor at the beginning of an allocation; `strides` where they are known to fit."""
+    if strides is None:
+        strides, _, end = compute_layout(shape, None, 1, element.itemsize)
+        if end > allocation.size:
+            raise TensorError(f"a tensor of {end} bytes does not fit into {allocation.size}")
     description: Description = (allocation.address, shape, strides, element, device, False)
     # No library could read memory of a simulated device.
-    is_exported = device.device_type != DLDeviceType.CUDA or gpu.backend() == "cuda"
+    is_exported = gpu.backend() == "cuda" or device.device_type != DLDeviceType.CUDA
     exporter = _Exporter(allocation, description) if is_exported else None
     return Tensor._create(description, allocation, exporter, None)
 

@@ -71,13 +71,35 @@ def as_pending_tensor(obj: Any, pending_work: PendingWork) -> Tensor:
     return obj._with_pending_work(pending_work)
 
 
+def order_after(tensor: Tensor, stream: gpu.StreamHandle) -> None:
+    """Order the stream of an operator after the work on a tensor; the stream's device must be current.
+
+    A stream that CUDA orders with the default stream needs no event for work on that one. Such an event would cost
+    more than a launch: it joins all streams of the device.
+    """
+    work = tensor._pending_work
+    if work is None or not tensor.device.is_cuda:
+        return
+    if type(work) is StreamWork and work.stream_handle == LEGACY_DEFAULT_HANDLE and stream.follows_default:
+        return
+    work.order(stream)
+
+
 def is_array(obj: Any) -> bool:
     """Return whether an object is an array: whether it supports one of the protocols.
 
     NumPy scalars and array classes have the protocols' attributes but are not arrays.
     """
+    if type(obj) is Tensor:
+        return True
     try:
-        if not any(hasattr(obj, name) for name, _ in _PROTOCOLS) or isinstance(obj, type):
+        # Those of `_PROTOCOLS`, without a loop: every emitted dict is asked.
+        has_protocol = (
+            hasattr(obj, "__dlpack__")
+            or hasattr(obj, "__cuda_array_interface__")
+            or hasattr(obj, "__array_interface__")
+        )
+        if not has_protocol or isinstance(obj, type):
             return False
     except Exception:  # an attribute that raises an error; converting the object reports it
         return True
@@ -89,7 +111,7 @@ def _convert(obj: Any, pending_work: PendingWork | None, is_on_stream: bool) -> 
 
     With `is_on_stream`, the array of a library with a current stream is already ordered with that work.
     """
-    tried = []
+    tried: list[str] = []
     try:
         library = library_of(type(obj))
         if library.refusal is not None:

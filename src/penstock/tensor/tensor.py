@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+_new = object.__new__
+
+
 class Tensor:
     """An array of any library: where its memory is, how it is laid out, and when it may be read.
 
@@ -83,7 +86,7 @@ class Tensor:
         held: Any = None,
     ) -> Tensor:
         """Create a tensor; `exporter` creates its capsules, `held` is another object to keep alive."""
-        self = cls.__new__(cls)
+        self = _new(cls)
         self.data, self.shape, self.strides, self.dl_dtype, self.device, self.is_readonly = description
         self.owner = owner
         self._exporter = exporter
@@ -94,8 +97,18 @@ class Tensor:
 
     def _with_pending_work(self, pending_work: PendingWork | None) -> Tensor:
         """Return a copy of this tensor whose data is produced by other work."""
-        description = (self.data, self.shape, self.strides, self.dl_dtype, self.device, self.is_readonly)
-        other = Tensor._create(description, self.owner, self._exporter, pending_work, self._held)
+        # Each field by itself: every emitted tensor is such a copy.
+        other: Tensor = _new(Tensor)
+        other.data = self.data
+        other.shape = self.shape
+        other.strides = self.strides
+        other.dl_dtype = self.dl_dtype
+        other.device = self.device
+        other.is_readonly = self.is_readonly
+        other.owner = self.owner
+        other._exporter = self._exporter
+        other._pending_work = pending_work
+        other._held = self._held
         other._sent_as = self._sent_as
         return other
 

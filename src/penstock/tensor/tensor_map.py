@@ -88,14 +88,21 @@ def as_message(
     """
     if type(data) is Tensor:
         return data if pending_work is None else as_pending_tensor(data, pending_work)
-    if type(data) is dict and not (data and all(map(is_array, data.values()))):
-        return data
-    message = TensorMap()
+    if type(data) is dict:
+        if not data:
+            return data
+        for array in data.values():
+            if type(array) is not Tensor and not is_array(array):
+                return data
+    message = TensorMap.__new__(TensorMap)  # without `__init__`, which would convert
     for name, array in data.items():
         if type(name) is not str:
             return data
         try:
-            tensor = as_tensor(array) if pending_work is None else as_pending_tensor(array, pending_work)
+            if pending_work is not None:
+                tensor = as_pending_tensor(array, pending_work)
+            else:
+                tensor = array if type(array) is Tensor else as_tensor(array)
         except TensorError as error:
             raise TensorError(f"{name!r}: {error}") from error
         except Exception as error:

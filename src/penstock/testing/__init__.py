@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.lazy import lazy_getattr
+from penstock.lazy import lazy_names
 from penstock.testing.message import Message
 from penstock.testing.outcome import Outcome
 from penstock.testing.run_operator import run_operator
@@ -15,4 +15,4 @@ if TYPE_CHECKING:
 __all__ = ["Message", "Outcome", "check_recording", "run_operator"]
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
-    __getattr__ = lazy_getattr(globals(), {"check_recording": "recordings"})
+    __getattr__, __dir__ = lazy_names(globals(), {"check_recording": "recordings"})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.lazy import lazy_getattr
+from penstock.lazy import lazy_names
 
 if TYPE_CHECKING:
     from penstock.video.bayer_sensor import BayerSensor, Truth
@@ -79,4 +79,4 @@ _MODULES = {
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
-    __getattr__ = lazy_getattr(globals(), _MODULES)
+    __getattr__, __dir__ = lazy_names(globals(), _MODULES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.lazy import lazy_getattr
+from penstock.lazy import lazy_names
 
 if TYPE_CHECKING:
     from penstock.viewer.camera import Camera, Pose3D
@@ -72,7 +72,4 @@ _MODULES = {
 }
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy_getattr(globals(), _MODULES)
-
-    def __dir__() -> list[str]:
-        return sorted(__all__)
+    __getattr__, __dir__ = lazy_names(globals(), _MODULES)

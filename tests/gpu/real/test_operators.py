@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock import CountCondition, Operator, gpu
 from penstock.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
+from penstock.resources import CudaStreamPool
 from penstock.testing import run_operator
+from tests.gpu.kernels import spin
 from tests.harness import MakeScheduler, run, sink, source
 from tests.operators.cases import CASES, Case, random
 from tests.operators.on_device import Sink, run_on_device
@@ -26,6 +29,11 @@ LARGE = [
         FormatConverterOp,
         random(np.uint8, 1080, 1920, 3),
         {"out_dtype": "rgb888", "resize_height": 512, "resize_width": 640, "resize_mode": 17},
+    ),
+    Case(
+        FormatConverterOp,
+        random(np.uint8, 1080, 1920, 3),
+        {"out_dtype": "float32", "resize_height": 540, "resize_width": 960, "resize_mode": 2},
     ),
 ]
 
@@ -74,6 +82,41 @@ def test_arrays_of_other_libraries_are_taken_and_the_result_is_theirs(library: s
     result = module.from_dlpack(taken[0].get())
     host = result.get() if library == "cupy" else result.cpu().numpy()
     np.testing.assert_array_equal(host, Case(FormatConverterOp, frame, {"out_dtype": "float32"}).on_host())
+
+
+@pytest.mark.parametrize("stream_flags", [0, 1], ids=["blocking", "non-blocking"])
+def test_a_frame_is_read_after_the_work_on_the_default_stream_that_fills_it(stream_flags: int) -> None:
+    """CUDA orders a blocking stream with the default stream by itself; a non-blocking one waits for an event."""
+    cupy = pytest.importorskip("cupy")
+    mosaics = [random(np.uint8, 64, 48, seed=seed) for seed in range(5)]
+    filled = [cupy.asarray(mosaic) for mosaic in mosaics]
+    cupy.cuda.runtime.deviceSynchronize()
+
+    class Camera(Operator):
+        """Fills each frame on the default stream, after 20 ms."""
+
+        def setup(self, spec: Any) -> None:
+            spec.output("out")
+            self.left = list(filled)
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            device, default = gpu.Device(0), gpu.LEGACY_DEFAULT_STREAM
+            device.set_current()
+            frame = cupy.zeros((64, 48), np.uint8)
+            config = gpu.LaunchConfig(grid=1, block=32)
+            gpu.launch(default, config, spin.on(device), np.int64(20_000_000))
+            frame[...] = self.left.pop(0)
+            op_output.emit({"": frame}, "out")
+
+    def compose(app: Any) -> None:
+        demosaic = BayerDemosaicOp(app, CudaStreamPool(app, stream_flags=stream_flags), name="demosaic")
+        app.sink = Sink(app, name="sink")
+        app.add_flow(Camera(app, CountCondition(app, len(mosaics)), name="camera"), demosaic)
+        app.add_flow(demosaic, app.sink)
+
+    app: Any = run(compose)
+    for mosaic, image in zip(mosaics, app.sink.arrays, strict=True):
+        np.testing.assert_array_equal(image, Case(BayerDemosaicOp, mosaic).on_host())
 
 
 def test_custom_kernels_are_compiled_and_chained() -> None:

@@ -87,8 +87,9 @@ class EmittedWork:
         if self._fences is not None and self._fences.is_over:
             return
         ordered = tuple(self._ordered_streams)
-        if any(is_named(other, stream) for other in ordered):
-            return
+        for other in ordered:
+            if is_named(other, stream):
+                return
         consumer = stream_of(stream)
         # Use events of the stream's own device: the consumer's device may differ.
         if not is_named(self._stream, stream) and not self._is_complete:

@@ -406,6 +406,8 @@ class Engine:
         assert evaluated is not None
         if node.retired:
             return _NEVER, None
+        if node.blockers and not evaluated.matter_while_blocked:
+            return _READY, None  # evaluated again when the last blocker is gone
         now = self.clock.timestamp()
         self._evaluating, self._evaluating_on = node, get_ident()
         try:

@@ -22,13 +22,15 @@ _WAIT_EVENT = SchedulingStatusType.WAIT_EVENT
 class EvaluatedConditions:
     """The conditions of one node that are evaluated before each compute, and what the node waits for.
 
-    `conditions`, `are_polled` and `reserving` are set before the run begins. The rest is changed under the engine's
-    lock, if there is one.
+    `conditions`, `are_polled`, `matter_while_blocked` and `reserving` are set before the run begins. The rest is
+    changed under the engine's lock, if there is one.
 
     Attributes
     ----------
     are_polled
         Whether any of them, written by a user, can become READY without an announcement.
+    matter_while_blocked
+        Whether any of them must be evaluated while the node has blockers.
     reserving
         Those that take something before each compute that others might take as well.
     awaits_event
@@ -37,12 +39,21 @@ class EvaluatedConditions:
         The time that the node waits for, if any (`Timers`).
     """
 
-    __slots__ = ("are_polled", "awaits_event", "conditions", "node", "reserving", "wake_at")
+    __slots__ = (
+        "are_polled",
+        "awaits_event",
+        "conditions",
+        "matter_while_blocked",
+        "node",
+        "reserving",
+        "wake_at",
+    )
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.conditions: list[Condition] = []
         self.are_polled = False
+        self.matter_while_blocked = False
         self.reserving: list[Condition] = []
         self.awaits_event = False
         self.wake_at: int | None = None
@@ -51,6 +62,7 @@ class EvaluatedConditions:
         """Add a condition."""
         self.conditions.append(condition)
         self.are_polled = self.are_polled or condition.polled
+        self.matter_while_blocked = self.matter_while_blocked or condition.matters_while_blocked
         if condition.reserves:
             self.reserving.append(condition)
 

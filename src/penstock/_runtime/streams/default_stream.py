@@ -52,6 +52,16 @@ class DefaultStreamHandle(gpu.StreamHandle):
         return gpu.LEGACY_DEFAULT_STREAM
 
     @property
+    def device(self) -> Any:
+        """The current device."""
+        return gpu.LEGACY_DEFAULT_STREAM.device
+
+    @property
+    def follows_default(self) -> bool:
+        """True: it is the default stream."""
+        return True
+
+    @property
     def is_simulated(self) -> bool:  # type: ignore[override]
         """Whether devices are simulated."""
         return gpu.backend() == "sim"

@@ -116,8 +116,11 @@ def _find_kind(kind: type) -> _Walk:
         return _numpy_array
     if names & _PLAIN_NAMES or isinstance(kind, EnumMeta) or issubclass(kind, type):
         return _nothing
-    if kind.__module__.startswith("penstock.tensor") and kind.__name__ == "Tensor":
-        return _penstock_tensor
+    if kind.__module__.startswith("penstock.tensor"):
+        if kind.__name__ == "Tensor":
+            return _penstock_tensor
+        if kind.__name__ == "TensorMap":
+            return _tensor_map
     if kind is MetadataDictionary:
         return _mapping
     if any(_is_of_the_run(base) for base in kind.__mro__):
@@ -255,6 +258,29 @@ def _penstock_tensor(data: Any, owners: list[Any]) -> list[Any]:
         # It may export an array other than the one it keeps.
         found += [data._held, data._exporter]
     return found
+
+
+def _tensor_map(data: Any, owners: list[Any]) -> list[Any]:
+    """Handle a TensorMap: the owners of its tensors are added without a walk, because every frame is one."""
+    if len(data) > _MOST:
+        return _instance(data, owners)
+    inside: list[Any] = []
+    for name, tensor in data.items():
+        if type(name) is not str:
+            inside.append(name)
+        if _kinds.get(type(tensor)) is not _penstock_tensor:  # or the first tensor of all
+            inside.append(tensor)
+            continue
+        owner = tensor.owner
+        if type(owner) is Allocation:
+            owners.append(owner)
+            continue
+        walk = _kinds.get(type(owner))
+        if walk in _ARRAYS:
+            inside += walk(owner, owners)
+        else:
+            inside += _penstock_tensor(tensor, owners)
+    return inside
 
 
 def _torch_tensor(data: Any, owners: list[Any]) -> tuple[Any, ...]:
