@@ -28,7 +28,7 @@ def test_a_machine_with_a_driver_gets_cuda_core_to_match(tmp_path: Path, module:
     if module is not None:
         driver.write_text(f"NVRM version: NVIDIA UNIX x86_64 {module}\nGCC version:  gcc version 12.3.0\n")
     told = subprocess.run(
-        ["make", "--dry-run", f"NVIDIA={driver}", f"VENV={tmp_path}/venv", "demo"],
+        ["make", "--no-print-directory", "--dry-run", f"NVIDIA={driver}", f"VENV={tmp_path}/venv", "demo"],
         cwd=ROOT,
         capture_output=True,
         text=True,
