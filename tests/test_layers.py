@@ -26,7 +26,8 @@ LAYERS = {
     "resources": {"lazy", "gpu", "tensor", "core", "_runtime", "conditions"},
     "video": {"lazy"},
     "inference": {"gpu", "tensor", "core"},
-    "viewer": {"lazy"},
+    "_web": {"lazy"},
+    "viewer": {"lazy", "_web"},
     "operators": {
         *("lazy", "gpu", "tensor", "core", "_runtime", "conditions"),
         *("resources", "video", "inference", "viewer"),
