@@ -212,7 +212,8 @@ class _Life:
 
     def _tear_down(self, engine: Engine) -> None:
         """Stop and release everything, even after errors."""
-        engine.stopping = True
+        engine.stopping = engine.held = True
+        engine.pausing.close()
         for error in engine.errors:
             self._add(error, "and in the same run")
         engine.errors.clear()
