@@ -62,6 +62,8 @@ class Fragment:
         self._outcome: Outcome | None = None
         # Those who watch its runs (`penstock.observe`).
         self._watchers: list[Any] = []
+        # Live parameters that were changed outside of a run, by operator and parameter.
+        self._live_values: dict[tuple[str, str], Any] = {}
 
     # Methods that a subclass overrides.
 
@@ -240,6 +242,10 @@ class Fragment:
             self.compose()
         finally:
             self._made = None
+        if self._live_values:
+            for operator in made:
+                if operator._live is not None:
+                    operator._live.recall()
         check(self._graph, made)
         check_resources(self)
         return self._graph

@@ -241,6 +241,8 @@ class _Life:
         self._attempt("its clock", lambda: engine.clock.watch(None))
         for node in engine.nodes:
             node.operator._stop_wanted = False
+            if node.operator._live is not None:
+                node.operator._live.end_run()
             conditions = (*node.conditions, *node.operator.conditions.values())
             for condition in {id(condition): condition for condition in conditions}.values():
                 self._attempt(f"condition {condition.name!r}", condition.detach)

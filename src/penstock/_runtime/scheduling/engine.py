@@ -179,6 +179,9 @@ class Engine:
         for node in self.nodes:
             # Read only now: an operator may choose its compute in start().
             compute = compute_of(node)
+            live = node.operator._live
+            if live is not None:
+                compute = live.around(compute)
             if self.observer is not None:
                 compute = self.observer.around(node, compute)
             node.compute = node.streams.around(compute)
