@@ -32,7 +32,7 @@ LAYERS = {
         *("lazy", "gpu", "tensor", "core", "_runtime", "conditions"),
         *("resources", "video", "inference", "viewer"),
     },
-    "observe": {"lazy", "gpu", "core", "_runtime"},
+    "observe": {"lazy", "gpu", "core", "_runtime", "_web"},
     "testing": {"gpu", "core", "_runtime", "schedulers", "resources"},
     "cli": {"version", "gpu", "_runtime"},
     "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},

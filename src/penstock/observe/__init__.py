@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.core.protocols import Observer
     from penstock.observe.breakdown import Breakdown, Part
+    from penstock.observe.dashboard import Dashboard
     from penstock.observe.data_flow_tracker import DataFlowMetric, DataFlowTracker, Tracker
     from penstock.observe.distribution import Summary
     from penstock.observe.goals import Goal, Miss
@@ -37,6 +38,7 @@ __all__ = [
     "Arrivals",
     "Breakdown",
     "Computes",
+    "Dashboard",
     "DataFlowMetric",
     "DataFlowTracker",
     "Flows",
@@ -64,6 +66,7 @@ _MODULES = {
     "Arrivals": "records",
     "Breakdown": "breakdown",
     "Computes": "records",
+    "Dashboard": "dashboard",
     "DataFlowMetric": "data_flow_tracker",
     "DataFlowTracker": "data_flow_tracker",
     "Flows": "records",

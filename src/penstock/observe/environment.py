@@ -6,11 +6,14 @@
 ``HOLOSCAN_FLOW_TRACKING_LOG_FILE=file``       write the times of every message, in the format of the Holoscan SDK
 ``HOLOSCAN_ENABLE_GXF_JOB_STATISTICS=1``       as ``PENSTOCK_TRACK=1``
 ``HOLOSCAN_GXF_JOB_STATISTICS_PATH=file``      where the statistics go, as JSON
+``PENSTOCK_DASHBOARD=1`` or ``host:port``      serve a live page of every run
+``PENSTOCK_DASHBOARD_TOKEN=token``             the token of its address; made anew for each program unless given
 =============================================  ==================================================================
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -26,6 +29,7 @@ __all__ = ["VARIABLES", "asked_for", "watchers_from_environment"]
 
 VARIABLES = (
     "PENSTOCK_TRACK",
+    "PENSTOCK_DASHBOARD",
     "HOLOSCAN_FLOW_TRACKING_LOG_FILE",
     "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS",
 )
@@ -45,7 +49,36 @@ def watchers_from_environment() -> list[Watcher]:
     log_file = os.environ.get("HOLOSCAN_FLOW_TRACKING_LOG_FILE")
     if log_file:
         found.append(_log_to(log_file))
+    dashboard = _dashboard()
+    if dashboard is not None:
+        found.append(dashboard)
     return found
+
+
+def _dashboard() -> Watcher | None:
+    given = os.environ.get("PENSTOCK_DASHBOARD", "")
+    host, _, port = given.rpartition(":")
+    if given in ("", "0"):
+        return None
+    if given == "1":
+        host, port = "", "0"
+    if not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"PENSTOCK_DASHBOARD={given!r} must be 1 or host:port, with a port from 0 to 65535")
+    from penstock.observe.dashboard import Dashboard
+
+    return Dashboard(host=host.strip("[]") or "127.0.0.1", port=int(port), token=_dashboard_token())
+
+
+@functools.cache
+def _made_token() -> str:
+    # One for all runs of a program: a page connects again when the next one begins.
+    import secrets
+
+    return secrets.token_urlsafe(18)
+
+
+def _dashboard_token() -> str:
+    return os.environ.get("PENSTOCK_DASHBOARD_TOKEN") or _made_token()
 
 
 def _statistics_target() -> str | None:
