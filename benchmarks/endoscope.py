@@ -49,7 +49,7 @@ class Collections:
     def _note(self, phase: str, _: dict[str, int]) -> None:
         if phase == "start":
             self._began = time.perf_counter()
-        elif gc.get_freeze_count() or gpu.backend() != "cuda":
+        elif not gc.isenabled() or gpu.backend() != "cuda":
             self.pauses.append(1e3 * (time.perf_counter() - self._began))
 
 
@@ -70,10 +70,10 @@ def tables(result: endoscope.Report, profile: dict[str, dict[str, list[float]]])
     hosts = report.table(["ms of the host: p50 / p99 / max", *(case.name for case in result.cases)], rows)
     longest = []
     for case in result.cases:
-        worst = sorted(zip(case.control, case.begun, strict=True), reverse=True)[:5]
-        shown = ", ".join(f"{latency:.2f} ({begun:.2f})" for latency, begun in worst)
+        worst = sorted(zip(case.control, case.begun, case.on_gpu, strict=True), reverse=True)[:5]
+        shown = ", ".join(f"{latency:.2f} ({begun:.2f}, {on_gpu:.2f})" for latency, begun, on_gpu in worst)
         longest.append(
-            f"{case.name}: the longest control steps in ms, and how late they were launched: {shown}"
+            f"{case.name}: the longest control steps in ms (launched late by, time on the GPU): {shown}"
         )
     return [result.cases[0].network, figures, hosts, *longest]
 
@@ -126,6 +126,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    os.environ["PENSTOCK_SIM_TIME"] = "virtual"  # which a simulated GPU runs in here, and is said to run in
     if gpu.backend() != "cuda":
         print("There is no GPU: these figures are simulated.", file=sys.stderr)
     main()

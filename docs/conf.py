@@ -29,6 +29,8 @@ autodoc_default_options = {"members": True, "member-order": "bysource", "show-in
 autodoc_typehints = "signature"
 autodoc_class_signature = "mixed"
 python_use_unqualified_type_names = True
+# In an annotation, `slice` is Python's although attributes have that name, and `Outcome` may be one of two classes.
+suppress_warnings = ["ref.python"]
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 

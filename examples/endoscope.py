@@ -3,8 +3,9 @@
 The camera is simulated: discs that move over a still background, as a Bayer mosaic with noise. Each frame is
 demosaicked, freed of noise, resized and segmented by a small network that this program builds; the mask is drawn
 over the picture, and scored on the GPU against the truth, which the camera knows. Beside it a control loop computes
-a step every 2 ms, which must be done before the next one begins. The program runs twice: with all work on the same
-SMs, and with the control loop on 8 SMs of its own.
+a step every 9 ms, which must be done before the next one begins. The program runs twice: with all work on the same
+SMs, and with the control loop on 8 SMs of its own. Deadlines that were missed because of the GPU and because of the
+host are counted separately.
 
 It runs on a GPU, or on a simulated H200 where there is none, and says which. Simulated figures are in virtual time.
 The simulated GPU reduces noise for as long as frames of the full size take, and computes the pixels of smaller
@@ -72,13 +73,11 @@ LAYERS = [
     {"name": "picture", "type": "color", "priority": 0},
     {"name": "out_tensor", "type": "color_lut", "opacity": 0.7, "priority": 1},
 ]
-COLORS = [[0, 0, 0, 0], [0.0, 1.0, 0.6, 1.0]]  # nothing over the background, green over a disc
+COLORS = [[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.6, 1.0]]  # nothing over the background, green over a disc
 DISCS = 3
 ENOUGH = 0.8  # the part that mask and truth must have in common, of what either covers
 CONTROL_SMS = 8
-PERIOD = round(
-    STEP * 1e9
-)  # ns between two steps of the control loop; a step must be done when the next is due
+PERIOD = round(STEP * 1e9)  # ns between two steps of the control loop; each must be done when the next is due
 WIDEST = 480  # of the frames that a simulated GPU computes
 WARM_UP = 0.5  # seconds of a measured run that are not counted; a simulated one counts from the first frame
 CASES = {"shared SMs": False, "own SMs": True}
@@ -105,7 +104,7 @@ class Settings:
     @property
     def radius(self) -> int:
         """The radius of the noise reduction: what is one speck at 4K is less than a pixel of a small frame."""
-        return min(max(round(self.height / 216), 1), MOST_RADIUS)
+        return min(max(round(self.height / 108), 1), MOST_RADIUS)
 
 
 @dataclass(frozen=True)
@@ -135,9 +134,11 @@ class Endoscope(Application):
 
     def compose(self) -> None:
         settings, measured = self.settings, gpu.backend() == "cuda"
-        # One thread makes a simulated run the same every time. On a GPU, no operator delays the control loop.
+        # One thread makes a simulated run the same every time. On a GPU the control loop has its own thread, so
+        # that no operator delays it. One thread is enough for the others, which only submit work; with more, the
+        # interpreter's lock would delay the control loop.
         if measured:
-            self.scheduler(EventBasedScheduler(self, worker_thread_number=4))
+            self.scheduler(EventBasedScheduler(self, worker_thread_number=1))
         else:
             self.scheduler(GreedyScheduler(self))
         self.enable_metadata(True)  # the number of a frame travels with it
@@ -209,8 +210,8 @@ class Endoscope(Application):
             name="viewer",
         )
         self.last = Last(self, streams, name="last")
-        for operator in (self.viewer, self.last):  # both of their inputs carry the number of the frame
-            operator.metadata_policy = MetadataPolicy.UPDATE
+        for joins in (self.viewer, self.last):  # both of their inputs carry the number of the frame
+            joins.metadata_policy = MetadataPolicy.UPDATE
         self.add_flow(self.camera, demosaic, {("output", "receiver")})
         self.add_flow(demosaic, self.denoise, {("transmitter", "in")})
         self.add_flow(self.denoise, convert, {("out", "source_video")})
@@ -276,7 +277,7 @@ class Denoise(Operator):
         )
         config = gpu.LaunchConfig(grid=-(-width // TILE) * -(-height // TILE), block=TILE * TILE)
         begin, end = stream.device.create_event(self.timed), stream.device.create_event(self.timed)
-        sizes = (np.int32(value) for value in (rows, columns, radius, self.settings.radius))
+        sizes: list[Any] = [np.int32(value) for value in (rows, columns, radius, self.settings.radius)]
         stream.record(begin)
         gpu.launch(stream, config, self.kernel, pointer(out), pointer(image), *sizes)
         stream.record(end)
@@ -369,6 +370,8 @@ class Control(Operator):
         self.best.fill(255, stream=self.side)
         self.side.sync()
         self.done = Completions(self.fragment)
+        self.timed = gpu.EventOptions(timing_enabled=True)
+        self.events: list[tuple[Any, Any]] = []
         self.begun: list[int] = []
         self.tick = self.origin = self.sms = 0
 
@@ -379,18 +382,35 @@ class Control(Operator):
         self.origin = self.origin or now
         due = self.origin + tick * PERIOD
         self.begun.append(now - due)
-        position = np.float32(
-            math.sin(2 * math.pi * tick * STEP)
-        )  # where the instrument is to be: once a second
-        gpu.launch(stream, self.config, self.kernel, self.states, self.best, np.int32(tick), position)
+        target = np.float32(math.sin(2 * math.pi * tick * STEP))  # back and forth once a second
+        begin, end = stream.device.create_event(self.timed), stream.device.create_event(self.timed)
+        stream.record(begin)
+        gpu.launch(stream, self.config, self.kernel, self.states, self.best, np.int32(tick), target)
+        stream.record(end)
+        self.events.append((begin, end))
         self.done.expect(stream, tick, due)
         self.tick += 1
 
     def stop(self) -> None:
         self.path = download(self.states, self.side).view(np.float32).reshape(-1, 2)[: self.tick, 0]
+        self.on_gpu = self._times_on_gpu()
+        self.events = []
         self.states.close()
         self.best.close()
         self.side.close()
+
+    def _times_on_gpu(self) -> list[float]:
+        """Return how many ms the GPU took for each step from its launch on.
+
+        The events around a step enclose its wait for SMs. A step that is launched before the one before it is done
+        waits for that, too.
+        """
+        times, free = [], 0.0
+        for tick, (late, (begin, end)) in enumerate(zip(self.begun, self.events, strict=True)):
+            launched = (tick * PERIOD + late) / 1e6
+            free = max(launched, free) + (end - begin)
+            times.append(round(free - launched, 4))
+        return times
 
 
 class Last(Operator):
@@ -512,7 +532,7 @@ def choose_network(folder: Path, which: str = "auto") -> Network:
 
 
 def _onnx_has_cuda() -> bool:
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
 
     return "CUDAExecutionProvider" in onnxruntime.get_available_providers()
 
@@ -541,8 +561,8 @@ def run_case(
     app.control.done.wait()
     skipped = WARM_UP if gpu.backend() == "cuda" else 0.0
     first = min(round(skipped * settings.rate), settings.frames // 2)
-    ended = sorted(app.score.done.times.values())
-    counted = ended[first:]
+    first_step = round(first / settings.rate / STEP)
+    counted = sorted(app.score.done.times.values())[first:]
     case = Case(
         name=name,
         vision_sms=app.denoise.sms,
@@ -556,8 +576,9 @@ def run_case(
         rate=(len(counted) - 1) / max((counted[-1] - counted[0]) / 1e9, 1e-9),
         latencies=app.score.done.after(first),
         denoise=[round(float(value), 4) for value in app.denoise.milliseconds[first:]],
-        control=app.control.done.after(round(first / settings.rate / STEP)),
-        begun=[in_ms(late) for late in app.control.begun[round(first / settings.rate / STEP) :]],
+        control=app.control.done.after(first_step),
+        begun=[in_ms(late) for late in app.control.begun[first_step:]],
+        on_gpu=app.control.on_gpu[first_step:],
     )
     return case, app.last.overlay()
 
@@ -596,7 +617,7 @@ def measure(
 
 
 def warm_up(settings: Settings, network: Network) -> None:
-    """Compile the kernels and load the libraries, and keep the garbage collector from what is there by then."""
+    """Compile the kernels and load the libraries."""
     logging.disable(logging.WARNING)  # the camera of this run is late
     try:
         for name in CASES:
@@ -604,19 +625,20 @@ def warm_up(settings: Settings, network: Network) -> None:
     finally:
         logging.disable(logging.NOTSET)
     gc.collect()
-    gc.freeze()
 
 
 @contextmanager
 def steady() -> Iterator[None]:
-    """Let no thread keep the others waiting for long, as programs with deadlines do."""
-    before = sys.getswitchinterval()
+    """Let no thread and no garbage collection keep the others waiting, as programs with deadlines do."""
+    before, collecting = sys.getswitchinterval(), gc.isenabled()
     sys.setswitchinterval(1e-4)
+    gc.disable()
     try:
         yield
     finally:
+        if collecting:
+            gc.enable()
         sys.setswitchinterval(before)
-        gc.unfreeze()
 
 
 def keep_address() -> None:
@@ -653,7 +675,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--size", type=int, nargs=2, default=(3840, 2160), metavar=("WIDTH", "HEIGHT"))
     parser.add_argument("--rate", type=float, default=60.0, help="frames per second")
-    parser.add_argument("--seconds", type=float, default=0.0, help="of each run (10 on a GPU, 1 simulated)")
+    parser.add_argument("--seconds", type=float, default=0.0, help="of each run (5 on a GPU, 1 simulated)")
     parser.add_argument(
         "--network", choices=("auto", "onnxrt", "torch"), default="auto", help="what runs the network"
     )
@@ -665,6 +687,7 @@ def main() -> None:
     options = parser.parse_args()
     needs("rich", "matplotlib", "PIL", remedy="pip install 'penstock[demo]'")
     profile: dict[str, dict[str, list[float]]] | None = {} if options.profile else None
+    os.environ["PENSTOCK_SIM_TIME"] = "virtual"  # which a simulated GPU runs in here, and is said to run in
     if options.view:
         keep_address()
     if options.load:
@@ -672,7 +695,7 @@ def main() -> None:
     else:
         needs("onnx", "onnxruntime", remedy="pip install 'penstock[demo]'")
         width, height = options.size
-        seconds = options.seconds or (10.0 if gpu.backend() == "cuda" else 1.0)
+        seconds = options.seconds or (5.0 if gpu.backend() == "cuda" else 1.0)
         if min(width, height) < 32 or options.rate <= 0 or seconds < 4 / options.rate:
             parser.error("the frames must be at least 32 by 32 pixels, and at least four of them")
         settings = Settings(width, height, options.rate, seconds, options.view)

@@ -32,9 +32,9 @@ LAYERS = {
         *("lazy", "gpu", "tensor", "core", "_runtime", "conditions"),
         *("resources", "video", "inference", "viewer"),
     },
-    "observe": {"lazy", "gpu", "core", "_runtime", "_web"},
-    "testing": {"gpu", "core", "_runtime", "schedulers", "resources"},
-    "cli": {"version", "gpu", "_runtime"},
+    "observe": {"lazy", "gpu", "tensor", "core", "_runtime", "resources", "_web"},
+    "testing": {"lazy", "gpu", "core", "_runtime", "schedulers", "resources", "observe"},
+    "cli": {"version", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
     "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
 }
 

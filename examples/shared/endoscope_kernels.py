@@ -12,23 +12,32 @@ from penstock import gpu
 TILE = 16  # of a block of the noise reduction, in pixels on each side
 MOST_RADIUS = 20
 SHADES = 64  # two colours that differ by this much, summed over the channels, are not mixed
-TAP_SECONDS = 0.3e-6  # that a block takes for each pixel of the window, with 8 blocks on an SM
+TAP_SECONDS = 0.225e-6  # that a block takes for each pixel of the window, with 8 blocks on an SM
 
 
 def _denoise(
     out: np.ndarray, image: np.ndarray, rows: int, columns: int, radius: int, modelled_radius: int
 ) -> None:
-    picture = image.reshape(rows, columns, 3).astype(np.int32)
-    padded = np.pad(picture, ((radius, radius), (radius, radius), (0, 0)), mode="edge")
-    weights = np.zeros((rows, columns, 1), np.int32)
-    sums = np.zeros_like(picture)
+    # A plane for each channel, and as few bits as suffice: several times as fast as whole pixels.
+    planes = np.ascontiguousarray(np.moveaxis(image.reshape(rows, columns, 3), 2, 0)).astype(np.int16)
+    padded = np.pad(planes, ((0, 0), (radius, radius), (radius, radius)), mode="edge")
+    weights = np.zeros((rows, columns), np.int32)
+    sums = np.zeros((3, rows, columns), np.int32)
+    weight, change = np.empty((2, rows, columns), np.int16)
     for down in range(2 * radius + 1):
         for across in range(2 * radius + 1):
-            near = padded[down : down + rows, across : across + columns]
-            weight = np.maximum(SHADES - np.abs(near - picture).sum(axis=2, keepdims=True), 0)
+            near = padded[:, down : down + rows, across : across + columns]
+            weight.fill(SHADES)
+            for plane, other in zip(planes, near, strict=True):
+                np.subtract(other, plane, out=change)
+                np.abs(change, out=change)
+                weight -= change
+            np.maximum(weight, 0, out=weight)
             weights += weight
-            sums += weight * near
-    out.reshape(rows, columns, 3)[...] = (sums + weights // 2) // weights
+            for total, other in zip(sums, near, strict=True):
+                np.multiply(weight, other, out=change)  # at most 64 * 255
+                total += change
+    out.reshape(rows, columns, 3)[...] = np.moveaxis((sums + weights // 2) // weights, 0, 2)
 
 
 def _denoise_seconds(
@@ -139,35 +148,41 @@ extern "C" __global__ void score(
 )
 
 CANDIDATES = 2048
-HORIZON = 32
-STEP = 2e-3  # seconds
+STEP = 9e-3  # seconds between two steps of the control loop
+PARTS = 9  # into which the model of the instrument divides a step, so that it stays exact
+HORIZON = 4 * PARTS  # parts for which the effect of a force is predicted
 
 
 def _force(index: np.ndarray) -> np.ndarray:
     return (index.astype(np.float32) / np.float32(CANDIDATES / 2) - 1) * np.float32(200)
 
 
+def _advance(force: np.ndarray, position: np.ndarray, velocity: np.ndarray) -> None:
+    velocity += np.float32(STEP / PARTS) * (force - velocity)
+    position += np.float32(STEP / PARTS) * velocity
+
+
 def _steer(states: np.ndarray, best: np.ndarray, tick: int, target: float) -> None:
     motion, chosen = states.view(np.float32).reshape(-1, 2), best.view(np.uint64)
-    position, velocity = motion[max(tick - 1, 0)]
     if tick:
-        force = _force(chosen[tick - 1 : tick] & np.uint64(0xFFFFFFFF))[0]
-        velocity += np.float32(STEP) * (force - velocity)
-        position += np.float32(STEP) * velocity
-        motion[tick] = position, velocity
+        motion[tick] = motion[tick - 1]
+        force = _force(chosen[tick - 1 : tick] & np.uint64(0xFFFFFFFF))
+        for _ in range(PARTS):
+            _advance(force, motion[tick, :1], motion[tick, 1:])
     forces = _force(np.arange(CANDIDATES))
-    positions = np.full(CANDIDATES, position, np.float32)
-    velocities = np.full(CANDIDATES, velocity, np.float32)
+    positions, velocities = (np.full(CANDIDATES, value, np.float32) for value in motion[tick])
     cost = np.zeros(CANDIDATES, np.float32)
     for _ in range(HORIZON):
-        velocities += np.float32(STEP) * (forces - velocities)
-        positions += np.float32(STEP) * velocities
+        _advance(forces, positions, velocities)
         cost += (positions - np.float32(target)) ** 2
     index = int(cost.argmin())
     chosen[tick] = (int(cost[index : index + 1].view(np.uint32)[0]) << 32) | index
 
 
-_STEER_SIZES = f"#define CANDIDATES {CANDIDATES}\n#define HORIZON {HORIZON}\n#define STEP {STEP}f\n"
+_STEER_SIZES = (
+    f"#define CANDIDATES {CANDIDATES}\n#define HORIZON {HORIZON}\n"
+    f"#define PARTS {PARTS}\n#define PART {STEP / PARTS}f\n"
+)
 
 STEER = gpu.kernel(
     "steer",
@@ -176,8 +191,8 @@ STEER = gpu.kernel(
 __device__ float force_of(unsigned index) { return (index / (CANDIDATES / 2.0f) - 1) * 200; }
 
 __device__ void advance(float force, float& position, float& velocity) {
-    velocity += STEP * (force - velocity);
-    position += STEP * velocity;
+    velocity += PART * (force - velocity);
+    position += PART * velocity;
 }
 
 // One step of a controller: tries a force on each thread over a horizon, and keeps the best of them.
@@ -185,7 +200,10 @@ __device__ void advance(float force, float& position, float& velocity) {
 extern "C" __global__ void steer(float* states, unsigned long long* best, int tick, float target) {
     int before = tick ? 2 * tick - 2 : 0;
     float position = states[before], velocity = states[before + 1];
-    if (tick) advance(force_of((unsigned)best[tick - 1]), position, velocity);
+    if (tick) {
+        float chosen = force_of((unsigned)best[tick - 1]);
+        for (int i = 0; i < PARTS; i++) advance(chosen, position, velocity);
+    }
     unsigned index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index == 0 && tick) states[2 * tick] = position, states[2 * tick + 1] = velocity;
     float cost = 0, force = force_of(index);

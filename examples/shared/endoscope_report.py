@@ -16,8 +16,10 @@ class Case:
     """The figures of one run; latencies are in ms.
 
     `latencies` are those of the frames, from the moment a frame was due at the camera until its mask was scored;
-    `control` those of the steps of the control loop, `begun` how late each was launched, and `denoise` the time
-    that the GPU took to reduce the noise of a frame. `common` is the least part that a mask and its truth share.
+    `control` those of the steps of the control loop, from the moment a step was due until the host saw that it was
+    done. `begun` is how late each step was launched, and `on_gpu` how long the GPU took from then on. `denoise` is
+    the time that the GPU took to reduce the noise of a frame. `common` is the least part that a mask and its truth
+    share.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Case:
     denoise: list[float]
     control: list[float]
     begun: list[float]
+    on_gpu: list[float]
 
     @property
     def unscored(self) -> int:
@@ -66,6 +69,16 @@ class Report:
         """Return the number of steps that were done later than the next was due."""
         return sum(latency > self.deadline for latency in case.control)
 
+    def causes(self, case: Case) -> tuple[int, int]:
+        """Return how many of the misses are due to the GPU, and how many to the host.
+
+        A miss is due to the GPU if the GPU took at least half of the time. Otherwise the host launched the step
+        late, or was late to see that it was done.
+        """
+        steps = zip(case.control, case.on_gpu, strict=True)
+        by_gpu = sum(latency > self.deadline and on_gpu >= latency / 2 for latency, on_gpu in steps)
+        return by_gpu, self.misses(case) - by_gpu
+
     def headroom(self, case: Case) -> float:
         """Return the part of the time between two frames that is left when a frame is done, for 99 of 100."""
         return 1 - float(np.percentile(case.latencies, 99)) * self.rate / 1000
@@ -74,10 +87,14 @@ class Report:
         shared, own = self.cases
         frames, wrong = sum(case.scored for case in self.cases), sum(case.wrong for case in self.cases)
         return (
-            f"Deadlines missed by the control loop: {self.misses(shared)} of {len(shared.control)} on shared SMs, "
-            f"{self.misses(own)} of {len(own.control)} on its own {own.control_sms} SMs. "
-            f"Wrong frames: {wrong} of {frames}."
+            f"Deadlines missed by the control loop: {self._missed(shared)} on shared SMs, "
+            f"{self._missed(own)} on its own {own.control_sms} SMs. Wrong frames: {wrong} of {frames}."
         )
+
+    def _missed(self, case: Case) -> str:
+        by_gpu, by_host = self.causes(case)
+        causes = f" ({by_gpu} due to the GPU, {by_host} due to the host)" if by_gpu or by_host else ""
+        return f"{by_gpu + by_host} of {len(case.control)}{causes}"
 
 
 def save(report: Report, picture: np.ndarray, path: Path) -> None:
@@ -97,7 +114,12 @@ def load(path: Path) -> tuple[Report, np.ndarray]:
     from PIL import Image
 
     content = json.loads(path.read_text())
-    cases = [Case(**case) for case in content.pop("cases")]
+    cases = []
+    for case in content.pop("cases"):
+        if "on_gpu" not in case:  # an older file: all of the time after the launch counts as the GPU's
+            steps = zip(case["control"], case["begun"], strict=True)
+            case["on_gpu"] = [latency - begun for latency, begun in steps]
+        cases.append(Case(**case))
     return Report(cases=cases, **content), np.asarray(Image.open(path.with_suffix(".png")))
 
 
@@ -117,7 +139,8 @@ def show(report: Report) -> None:
         table.add_column(case.name, justify="right", no_wrap=True)
     for name, values in rows(report):
         table.add_row(name, *values)
-    Console().print(table)
+    terminal = Console()
+    (terminal if terminal.is_terminal else Console(width=100)).print(table)  # in a file, nothing is cut off
 
 
 def rows(report: Report) -> list[tuple[str, list[str]]]:
@@ -143,6 +166,7 @@ def rows(report: Report) -> list[tuple[str, list[str]]]:
         f"deadlines of {report.deadline:g} ms missed": lambda case: (
             f"{report.misses(case)} of {len(case.control)}"
         ),
+        "missed by the GPU / the host": lambda case: "{} / {}".format(*report.causes(case)),
     }
     return [(name, [line(case) for case in report.cases]) for name, line in lines.items()]
 

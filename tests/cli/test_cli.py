@@ -10,8 +10,9 @@ from typing import Any, Never
 
 import pytest
 
-from penstock.cli import main
+from penstock.cli import COMMANDS, main
 from penstock.gpu import sim
+from tests.harness.processes import output_of
 
 
 @pytest.fixture(autouse=True)
@@ -188,3 +189,57 @@ def test_a_reader_that_has_seen_enough_is_no_error(entry, arguments):
     finally:
         os.close(writer)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_help_fits_on_a_screen_and_has_examples_and_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert len(told.splitlines()) <= 32
+    assert max(map(len, told.splitlines())) <= 100
+    for words in (*COMMANDS, "examples:", "exit status:"):
+        assert words in told
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_has_examples(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    told = capsys.readouterr().out
+    assert told.startswith(f"usage: penstock {command}")
+    assert "\nexamples:\n  " in told
+    assert f"penstock {command}" in told.partition("examples:")[2]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["run", "--help"], ["graph", "--help"]])
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    heavy = ("numpy", "yaml", "penstock.gpu.sim", "penstock._runtime.scheduling.engine", "asyncio")
+    code = (
+        "import sys\nfrom penstock.cli import main\n"
+        f"try:\n    main({words})\nexcept SystemExit:\n    pass\n"
+        f"print('loaded:', [name for name in {heavy} if name in sys.modules])\n"
+    )
+    assert output_of("-c", code).splitlines()[-1] == "loaded: []"
+
+
+def test_a_command_imports_only_its_own_module() -> None:
+    code = (
+        "import sys\nfrom penstock.cli import main\nmain(['partition', '16'])\n"
+        "print(sorted(name for name in sys.modules if name.startswith('penstock.cli')))\n"
+    )
+    assert output_of("-c", code).splitlines()[-1] == "['penstock.cli', 'penstock.cli.partition']"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ([], "the following arguments are required: command"),
+        (["fly"], "invalid choice: 'fly'"),
+        (["info", "more"], "penstock info: error: unrecognized arguments: more"),
+        (["info", "--", "more"], "penstock info: error: unrecognized arguments: more"),
+    ],
+)
+def test_wrong_usage_ends_with_2(capsys: pytest.CaptureFixture[str], words: list[str], text: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert text in capsys.readouterr().err

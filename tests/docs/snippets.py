@@ -1,5 +1,8 @@
 """Run the python blocks of a page, in order, as one program. Blocks may import the modules in docs/programs.
 
+A block fenced as ``console run`` is a session of a shell: the lines after ``$`` are run by bash, in the same
+folder, and the other lines are what they print; ``penstock`` is the command of this source tree.
+
 A block fenced as ``output`` right after a python block is what that block prints, word for word. A block fenced as
 ``python skip`` is shown and not run. One fenced as ``python needs=cupy,gpu`` is run where those can be had: each is
 a module to be imported, or ``gpu``, a real GPU, or ``opencv-cuda``, an OpenCV that finds one.
@@ -26,7 +29,7 @@ MARK = "--- end of block {} ---"
 
 @dataclass
 class Block:
-    """A python block of a page."""
+    """A python block of a page, or a session of a shell as one."""
 
     line: int
     code: str
@@ -50,9 +53,25 @@ def blocks(text: str) -> list[Block]:
                     for need in option.removeprefix("needs=").split(",")
                 )
                 found.append(Block(text.count("\n", 0, match.start(2)), match[2], needs=needs))
+        elif language == "console" and "run" in options:
+            shown = True  # an output block after it would belong to nothing
+            found.append(_session(text.count("\n", 0, match.start(2)), match[2]))
         elif language == "output" and found and not shown:
             found[-1].output = match[2]
     return found
+
+
+def _session(line: int, text: str) -> Block:
+    """Return a session of a shell as a block of Python that runs its commands."""
+    lines = text.splitlines(keepends=True)
+    commands = [each.removeprefix("$ ") for each in lines if each.startswith("$ ")]
+    script = 'exec 2>&1\npenstock() { "$PYTHON" -m penstock.cli "$@"; }\n' + "".join(commands)
+    code = (
+        "import os as _os, subprocess as _subprocess, sys as _sys\n"
+        f"_done = _subprocess.run(['bash', '-c', {script!r}], stdout=_subprocess.PIPE, text=True, "
+        "env={**_os.environ, 'PYTHON': _sys.executable})\nprint(_done.stdout, end='')\n"
+    )
+    return Block(line, code, "".join(each for each in lines if not each.startswith("$ ")))
 
 
 def needs_of(page: Path) -> dict[str, int]:

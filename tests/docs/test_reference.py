@@ -16,6 +16,7 @@ MODULES = {
     "schedulers": "penstock.schedulers",
     "operators": "penstock.operators",
     "inference": "penstock.inference",
+    "observe": "penstock.observe",
     "tensor": "penstock.tensor",
     "gpu": "penstock.gpu",
     "sim": "penstock.gpu.sim",

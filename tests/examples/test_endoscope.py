@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from tests.harness.processes import EXAMPLES, ROOT, run_python
 for needed in ("onnx", "onnxruntime", "PIL"):
     pytest.importorskip(needed)
 
-SETTINGS = endoscope.Settings(3840, 2160, 60.0, 0.15)  # 9 frames and 75 steps of the control loop
+SETTINGS = endoscope.Settings(3840, 2160, 60.0, 0.15)  # 9 frames and 17 steps of the control loop
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +46,26 @@ def run_case(name: str, network: endoscope.Network, frames: int = 5) -> endoscop
     return endoscope.run_case(name, settings, network)[0]
 
 
+def report_of(case: endoscope_report.Case) -> endoscope_report.Report:
+    return endoscope_report.Report("", False, 960, 540, 60.0, 5 / 60, 9.0, [case])
+
+
 def test_on_its_own_sms_the_control_loop_misses_no_deadline(result: Any) -> None:
     report, _ = result
     shared, own = report.cases
     assert [(case.vision_sms, case.control_sms) for case in (shared, own)] == [(132, 132), (124, 8)]
-    assert len(shared.control) == len(own.control) == SETTINGS.ticks
-    assert 3 < report.misses(shared) < SETTINGS.ticks // 2
+    assert len(shared.control) == len(own.control) == SETTINGS.ticks == 17
+    assert 0 < report.misses(shared) < SETTINGS.ticks // 2
+    assert report.causes(shared) == (report.misses(shared), 0)
     assert report.misses(own) == 0
     assert max(own.control) < 0.05
+
+
+def test_a_step_that_waits_for_the_noise_reduction_waits_on_the_gpu(result: Any) -> None:
+    for case in result[0].cases:
+        assert len(case.on_gpu) == len(case.begun) == len(case.control)
+        assert max(case.begun) == 0
+        np.testing.assert_allclose(case.on_gpu, case.control, atol=0.02)  # all but the launch and the report
 
 
 def test_every_frame_is_scored_and_right(result: Any) -> None:
@@ -68,8 +82,8 @@ def test_headroom_is_what_is_left_of_the_frame_period(result: Any) -> None:
     report, _ = result
     for case in report.cases:
         # 32,400 blocks of the noise reduction, eight on each SM, are most of a frame's time.
-        waves = -(-32_400 // (8 * case.vision_sms))
-        expected = waves * 441 * endoscope_kernels.TAP_SECONDS * 1e3
+        waves, taps = -(-32_400 // (8 * case.vision_sms)), 41**2
+        expected = waves * taps * endoscope_kernels.TAP_SECONDS * 1e3
         assert min(case.denoise) == pytest.approx(expected, rel=0.02)
         assert expected < min(case.latencies) < expected + 2
         assert report.headroom(case) == pytest.approx(1 - np.percentile(case.latencies, 99) * 0.06)
@@ -122,13 +136,62 @@ def test_a_network_that_finds_nothing_is_wrong_in_every_frame(
 
 def test_a_missed_deadline_is_counted(network: endoscope.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     tick = itertools.count()
-    slow: Any = gpu.kernel("steer", source="", seconds=lambda *_: 2.5e-3 if next(tick) == 4 else 1e-6)
+    slow: Any = gpu.kernel("steer", source="", seconds=lambda *_: 11e-3 if next(tick) == 4 else 1e-6)
     monkeypatch.setattr(endoscope, "STEER", slow)
     case = run_case("own SMs", network)
-    report = endoscope.Report("", False, 960, 540, 60.0, 5 / 60, 2.0, [case])
-    assert report.misses(case) == 1
-    assert case.control[4] > 2.5
-    assert 0.4 < case.control[5] < 0.6  # it waited for the slow one, and was still in time
+    report = report_of(case)
+    assert (report.misses(case), report.causes(case)) == (1, (1, 0))
+    assert case.control[4] > 11
+    assert 2 < case.control[5] < 2.1  # it waited for the slow one, and was still in time
+    assert 2 < case.on_gpu[5] < 2.1
+    assert max(case.on_gpu[:4] + case.on_gpu[6:]) < 0.05
+
+
+def test_a_deadline_that_the_host_missed_is_not_the_gpus(
+    network: endoscope.Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, number = endoscope.Score.compute, itertools.count()
+
+    def compute(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        original(self, op_input, op_output, context)
+        if next(number) == 2:
+            sim.current_machine().sleep(20e-3)  # on the only thread: no step is launched meanwhile
+
+    monkeypatch.setattr(endoscope.Score, "compute", compute)
+    case = run_case("own SMs", network)
+    report = report_of(case)
+    assert report.misses(case) >= 1
+    assert report.causes(case) == (0, report.misses(case))
+    assert max(case.begun) > 9
+    assert max(case.on_gpu) < 0.05
+    assert (
+        f"(0 due to the GPU, {report.misses(case)} due to the host)"
+        in replace(report, cases=[case, case]).conclusion()
+    )
+
+
+@pytest.mark.parametrize(
+    ("latency", "on_gpu", "expected"),
+    [(9.0, 9.0, (0, 0)), (9.1, 4.6, (1, 0)), (9.1, 4.5, (0, 1)), (30.0, 11.0, (0, 1)), (30.0, 19.0, (1, 0))],
+)
+def test_the_longer_part_of_a_missed_step_is_its_cause(
+    result: Any, latency: float, on_gpu: float, expected: tuple[int, int]
+) -> None:
+    case = replace(result[0].cases[0], control=[0.1, latency], on_gpu=[0.1, on_gpu])
+    assert report_of(case).causes(case) == expected
+
+
+def test_a_file_without_the_times_of_the_gpu_can_be_loaded(result: Any, tmp_path: Path) -> None:
+    report, picture = result
+    saved = tmp_path / "samples.json"
+    endoscope_report.save(report, picture, saved)
+    assert asdict(endoscope_report.load(saved)[0]) == asdict(report)
+    content = json.loads(saved.read_text())
+    for case in content["cases"]:
+        del case["on_gpu"]
+    saved.write_text(json.dumps(content))
+    older, _ = endoscope_report.load(saved)
+    assert endoscope_report.rows(older) == endoscope_report.rows(report)
 
 
 def test_a_frame_that_never_arrives_is_counted(
@@ -160,27 +223,42 @@ def test_the_network_is_the_same_in_pytorch(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.asarray(theirs), np.asarray(ours), atol=1e-6)
 
 
-def run_program(*arguments: object) -> Any:
-    done = run_python("-W", "error", EXAMPLES / "endoscope.py", *arguments)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
+def run_program(lacking: str, *arguments: object, cwd: Path, device: str = "sim") -> Any:
+    """Run the program where a module cannot be imported."""
+    program = EXAMPLES / "endoscope.py"
+    code = (
+        f"import sys, runpy; sys.modules[{lacking!r}] = None; sys.path.insert(0, {str(EXAMPLES)!r}); "
+        f"sys.argv[0] = {str(program)!r}; runpy.run_path({str(program)!r}, run_name='__main__')"
+    )
+    return run_python("-W", "error", "-c", code, *arguments, cwd=cwd, PENSTOCK_DEVICE=device)
 
 
-def test_the_program_reports_and_reports_again(tmp_path: Path) -> None:
+def test_the_program_reports_and_reports_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_SIM_TIME", "virtual")  # the program sets it, too
     saved, first, again = tmp_path / "samples.json", tmp_path / "plots" / "first.png", tmp_path / "again.png"
-    done = run_program("--seconds", "0.1", "--save", saved, "--out", first)
+    arguments = "--seconds", "0.1", "--save", saved, "--out", first
+    done = run_program("cuda", *arguments, cwd=tmp_path, device="auto")
+    assert done.returncode == 0, done.stdout + done.stderr
     out = done.stdout
     assert "NVIDIA H200 (simulated): SIMULATED, not measured" in out
     assert "3840x2160 at 60 frames/s for 0.1 s" in out
     assert re.search(
-        r"missed by the control loop: [1-9]\d* of 50 on shared SMs, 0 of 50 on its own 8 SMs", out
+        r"missed by the control loop: (\d) of 11 \(\1 due to the GPU, 0 due to the host\) on shared SMs, "
+        r"0 of 11 on its own 8 SMs",
+        out,
     )
+    assert re.search(r"│ missed by the GPU / the host +│ +[1-9] / 0 │ +0 / 0 │", out)
     assert "Wrong frames: 0 of 12." in out
     assert f"These figures are SIMULATED, not measured, in virtual time. The picture is in {first}." in out
     for line in ("frames per second", "frame latency, p50 / p99", "headroom of frame period", "wrong frames"):
         assert line in out
     assert "shared SMs: 6 of 6" in done.stderr.splitlines()  # there is no terminal
-    repeated = run_program("--load", saved, "--out", again).stdout
+    assert "running on a simulated device, in virtual time" in done.stderr.splitlines()[0]
+    monkeypatch.setattr(sys, "argv", ["endoscope.py", "--load", str(saved), "--out", str(again)])
+    endoscope.main()
+    repeated = capsys.readouterr().out
     assert out.replace(str(first), "") == repeated.replace(str(again), "")
     assert again.read_bytes() == first.read_bytes()
     assert first.read_bytes().startswith(b"\x89PNG")
@@ -188,22 +266,21 @@ def test_the_program_reports_and_reports_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lacking", ["rich", "matplotlib", "onnxruntime"])
 def test_the_program_says_what_it_lacks_before_it_works(lacking: str, tmp_path: Path) -> None:
-    program = EXAMPLES / "endoscope.py"
-    code = (
-        f"import sys, runpy; sys.modules[{lacking!r}] = None; sys.path.insert(0, {str(EXAMPLES)!r}); "
-        f"sys.argv = [{str(program)!r}]; runpy.run_path({str(program)!r}, run_name='__main__')"
-    )
-    done = run_python("-c", code, cwd=tmp_path)
+    done = run_program(lacking, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"endoscope.py needs {lacking}: ")
     assert done.stderr.endswith("; pip install 'penstock[demo]'\n")
     assert not list(tmp_path.iterdir())
 
 
-def test_too_few_frames_are_refused() -> None:
-    done = run_python(EXAMPLES / "endoscope.py", "--seconds", "0.01")
-    assert done.returncode == 2
-    assert "at least four" in done.stderr
+def test_too_few_frames_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_SIM_TIME", "virtual")
+    monkeypatch.setattr(sys, "argv", ["endoscope.py", "--seconds", "0.01"])
+    with pytest.raises(SystemExit, match="2"):
+        endoscope.main()
+    assert "at least four" in capsys.readouterr().err
 
 
 class Terminal(io.StringIO):
@@ -245,9 +322,17 @@ def test_the_benchmark_says_that_it_is_simulated_and_keeps_the_samples(tmp_path:
     assert picture.shape[1::-1] == endoscope.VIEW
 
 
-def test_the_page_of_both_runs_has_one_address(tmp_path: Path) -> None:
+def test_the_page_of_both_runs_has_one_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("aiohttp")
-    done = run_program("--seconds", "0.1", "--view", "--out", tmp_path / "out.png")
-    addresses = re.findall(r"http://127\.0\.0\.1:\d+/\S+", done.stdout + done.stderr)
+    pytest.importorskip("matplotlib")
+    for name in ("PENSTOCK_VIEW_PORT", "PENSTOCK_VIEW_TOKEN", "PENSTOCK_SIM_TIME"):
+        monkeypatch.setenv(name, "")  # what the program sets is undone
+        monkeypatch.delenv(name)
+    arguments = "--size", "480", "270", "--seconds", "0.07", "--view", "--out", str(tmp_path / "out.png")
+    monkeypatch.setattr(sys, "argv", ["endoscope.py", *arguments])
+    endoscope.main()
+    addresses = re.findall(r"http://127\.0\.0\.1:\d+/\S+", capsys.readouterr().out)
     assert len(addresses) == 2
     assert addresses[0] == addresses[1]

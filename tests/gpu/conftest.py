@@ -60,6 +60,14 @@ def two(request: pytest.FixtureRequest) -> Iterator[list[Bench]]:
 
 
 @pytest.fixture
+def of_this_process(bench: Bench) -> Bench:
+    """The kind of device that the process uses, for pipelines, which run on no other."""
+    if bench.is_simulated != (gpu.backend() == "sim"):
+        pytest.skip("pipelines run on the kind of device that the process uses")
+    return bench
+
+
+@pytest.fixture
 def real(bench: Bench) -> Bench:
     """A real device, for what a simulated one cannot show."""
     if bench.is_simulated or gpu.backend() != "cuda":

@@ -14,8 +14,8 @@ VALUES = np.random.default_rng(5).integers(0, 1 << 16, (300, 400, 3), dtype=np.u
 
 
 @pytest.fixture
-def stream(bench: Bench) -> StreamHandle:
-    return StreamHandle(bench.device.create_stream())
+def stream(of_this_process: Bench) -> StreamHandle:
+    return StreamHandle(of_this_process.device.create_stream())
 
 
 def test_plain_memory_goes_to_the_device_and_back(stream: StreamHandle) -> None:

@@ -10,17 +10,13 @@ import pytest
 from penstock import Application, CountCondition, Operator, gpu
 from penstock.observe import Computes, DataFlowTracker, Flows, RunInfo, Watcher, watch
 from penstock.resources import CudaGreenContext, CudaGreenContextPool
-from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin
 
 MILLISECOND = 1_000_000
 FRAMES = 20
 
 
-@pytest.fixture(autouse=True)
-def _of_this_process(bench: Bench) -> None:
-    if bench.is_simulated != (gpu.backend() == "sim"):
-        pytest.skip("pipelines run on the kind of device that the process uses")
+pytestmark = pytest.mark.usefixtures("of_this_process")
 
 
 class Spins(Operator):

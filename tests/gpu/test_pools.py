@@ -14,10 +14,7 @@ from tests.gpu.bench import Bench
 NAMED = {"control": 16, "vision": 40}
 
 
-@pytest.fixture(autouse=True)
-def _of_this_process(bench: Bench) -> None:
-    if bench.is_simulated != (gpu.backend() == "sim"):
-        pytest.skip("pipelines run on the kind of device that the process uses")
+pytestmark = pytest.mark.usefixtures("of_this_process")
 
 
 class Where(Operator):

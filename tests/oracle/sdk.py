@@ -26,6 +26,9 @@ def load(package: str) -> SimpleNamespace:
     for module in modules:
         known = {*dir(module), *getattr(module, "__all__", ())}
         names.update({name: getattr(module, name) for name in known if not name.startswith("_")})
+    if package == "penstock":
+        observe = importlib.import_module("penstock.observe")
+        names |= {name: getattr(observe, name) for name in ("DataFlowMetric", "Tracker")}
     # Its names are imported when they are used: some of the SDK's operators cannot be imported without a GPU.
     names["operators"] = importlib.import_module(f"{package}.operators")
     return SimpleNamespace(**names)

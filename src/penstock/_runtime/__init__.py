@@ -15,6 +15,7 @@ from penstock.lazy import lazy_getattr
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from penstock import gpu
     from penstock._runtime.compiled import is_compiled
     from penstock._runtime.lifecycle.accounts import Tally
     from penstock._runtime.messages.message import Message
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.core import protocols
     from penstock.core.claim import Claim
     from penstock.core.fragment import Fragment
+    from penstock.core.operator import Operator
     from penstock.core.outcome import Outcome
 
 __all__ = [
@@ -95,6 +97,13 @@ def _resume(node: protocols.Node) -> protocols.Resume:
     return Resume(cast("Node", node))
 
 
+def _slice_of(operator: Operator) -> gpu.Share | None:
+    from penstock._runtime.streams.run_streams import slice_of
+
+    return slice_of(operator)
+
+
 registry.run = _run
 registry.run_async = _run_async
 registry.resume = _resume
+registry.slice_of = _slice_of

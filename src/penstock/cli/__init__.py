@@ -1,4 +1,10 @@
-"""The ``penstock`` command."""
+"""The ``penstock`` command.
+
+Each command is a module with two functions, ``add_arguments(parser)`` and ``main(options) -> int``, listed in
+`COMMANDS`. Only the module of the command in use is imported. A module whose ``TAKES_ARGUMENTS`` is true gets the
+words after ``--`` in ``options.arguments``; for other commands there must be none. Its optional ``prepare(words)``
+may rewrite the words before ``--`` first.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +12,50 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 from penstock.version import __version__
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("penstock.cli.run", "run a program; choose device, scheduler, duration"),
+    "record": ("penstock.cli.record", "run a program and record messages of its ports"),
+    "replay": ("penstock.cli.replay", "run a program on recorded messages"),
+    "graph": ("penstock.cli.graph", "draw the operators and flows of a program"),
+    "info": ("penstock.cli.info", "show the device, the libraries, and what is missing"),
+    "partition": ("penstock.cli.partition", "show the slices that a device would give"),
+    "bench": ("penstock.cli.bench", "measure what a step costs on this machine"),
+    "demo": ("penstock.cli.demo", "a critical kernel beside a noisy one, on slices"),
+    "trace": ("penstock.cli.trace", "show where the time in a trace file goes"),
+    "completion": ("penstock.cli.completion", "print a completion script for bash, zsh or fish"),
+}
+
+EPILOG = """\
+examples:
+  penstock run app.py --count 100             end each source after 100 computes
+  penstock run app.py --device sim -- --fast  words after -- are the program's own
+  penstock graph app.py -o app.svg            draw the program
+  penstock run --help                         every option of one command
+
+exit status: 0 success, 1 the program or the command failed, 2 wrong usage, 3 a run starved,
+130 Ctrl-C, 143 SIGTERM; a program that exits by itself keeps its own status
+"""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of descriptions, and leaves room for the names of options."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+        # argparse forgets the indentation of commands when it measures their names.
+        self._action_max_length = 14
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     try:
         try:
-            return _run(arguments)
+            return _run(list(sys.argv[1:] if arguments is None else arguments))
         finally:
             sys.stdout.flush()  # here, not at exit, because here a closed pipe can be handled
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
@@ -23,38 +64,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _run(arguments: Sequence[str] | None) -> int:
-    # Each command has its own file, which is imported only when it is used.
-    parser = argparse.ArgumentParser(prog="penstock", description="Streaming GPU pipelines in Python.")
-    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+def make_parser(command: str | None = None, *, every: bool = False) -> argparse.ArgumentParser:
+    """Return the parser, with the arguments of one command or of every command.
 
-    commands.add_parser("info", help="show the device, its capabilities, the libraries, and what is missing")
-
-    partition = commands.add_parser(
-        "partition",
-        help="show the partitions that the device would provide for the given SM counts",
-        description="Show how a device would be divided, without creating anything on it.",
+    The parsers of the commands are in its ``commands``, by name.
+    """
+    parser = argparse.ArgumentParser(
+        prog="penstock",
+        description="Streaming GPU pipelines in Python.",
+        epilog=EPILOG,
+        formatter_class=_Formatter,
+        allow_abbrev=False,
     )
-    partition.add_argument("counts", help="SM counts, as in 16,40 or control=16,vision=40")
-    partition.add_argument("--device", type=int, default=0, metavar="N", help="the device (default 0)")
-    partition.add_argument("--exact", action="store_true", help="refuse to round counts up")
+    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command", title="commands")
+    made: dict[str, argparse.ArgumentParser] = {}
+    for name, (module, text) in COMMANDS.items():
+        made[name] = commands.add_parser(name, help=text, formatter_class=_Formatter, allow_abbrev=False)
+        if every or name == command:
+            import_module(module).add_arguments(made[name])
+    parser.set_defaults(commands=made)
+    return parser
 
-    options = parser.parse_args(arguments)
-    if options.command == "info":
-        from penstock.cli.info import info
 
-        try:
-            print(info())
-        except ValueError as error:  # a mistake in the environment, shown in one line
-            print(f"penstock info: {error}", file=sys.stderr)
-            return 1
-        return 0
-    from penstock.cli.partition import draw
-
-    try:
-        print(draw(options.counts, device_id=options.device, exact=options.exact))
-    except (ValueError, RuntimeError) as error:  # a mistake in the request, shown in one line
-        print(f"penstock partition: {error}", file=sys.stderr)
-        return 1
-    return 0
+def _run(words: list[str]) -> int:
+    command = next((word for word in words if not word.startswith("-")), None)
+    module: Any = import_module(COMMANDS[command][0]) if command in COMMANDS else None
+    rest: list[str] = []
+    if "--" in words:
+        position = words.index("--")
+        words, rest = words[:position], words[position + 1 :]
+    if hasattr(module, "prepare"):
+        words = module.prepare(words)
+    options, unknown = make_parser(command).parse_known_args(words)
+    takes_arguments = getattr(module, "TAKES_ARGUMENTS", False)
+    if unknown or (rest and not takes_arguments):
+        hint = "; the program's own arguments go after --" if takes_arguments else ""
+        options.commands[command].error(f"unrecognized arguments: {' '.join(unknown or rest)}{hint}")
+    options.arguments = rest
+    options.error = options.commands[command].error
+    status: int = module.main(options)
+    return status

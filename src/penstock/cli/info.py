@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
+import sys
 from importlib import metadata
 from typing import Any
 
@@ -28,6 +30,22 @@ LIBRARIES = {
     "Rich": ["rich"],
     "Matplotlib": ["matplotlib"],
 }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, of which there are none."""
+    parser.description = "Show the device, its capabilities, the libraries, and what is missing."
+    parser.epilog = "examples:\n  penstock info\n  PENSTOCK_DEVICE=sim penstock info"
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return its exit status."""
+    try:
+        print(info())
+    except ValueError as error:  # a mistake in the environment, shown in one line
+        print(f"penstock info: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def info() -> str:

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+import sys
 
 from penstock import gpu
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.description = "Show how a device would be divided, without creating anything on it."
+    parser.epilog = (
+        "examples:\n  penstock partition 16,40\n  penstock partition control=16,vision=40 --device 1\n"
+        "  PENSTOCK_DEVICE=sim PENSTOCK_SIM_PROFILE=orin penstock partition 4"
+    )
+    parser.add_argument("counts", help="SM counts, as in 16,40 or control=16,vision=40")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="the device (default 0)")
+    parser.add_argument("--exact", action="store_true", help="refuse to round counts up")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return its exit status."""
+    try:
+        print(draw(options.counts, device_id=options.device, exact=options.exact))
+    except (ValueError, RuntimeError) as error:  # a mistake in the request, shown in one line
+        print(f"penstock partition: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def draw(counts: str, *, device_id: int = 0, exact: bool = False) -> str:

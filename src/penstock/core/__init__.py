@@ -32,6 +32,7 @@ from penstock.lazy import lazy_getattr
 if TYPE_CHECKING:
     from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
     from penstock.core.outcome import EndedBy, OperatorOutcome, Outcome
+    from penstock.core.progress import Progress
 
 __all__ = [
     "Application",
@@ -62,6 +63,7 @@ __all__ = [
     "ParameterError",
     "ParameterFlag",
     "PortError",
+    "Progress",
     "QueueFullError",
     "Resource",
     "Scheduler",
@@ -78,6 +80,7 @@ _MODULES = {
     "OperatorOutcome": "outcome",
     "Outcome": "outcome",
     "OutputContext": "contexts",
+    "Progress": "progress",
 }
 
 # The outcome alone would take a tenth of the time of importing penstock.

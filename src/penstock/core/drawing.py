@@ -1,4 +1,4 @@
-"""Drawing a graph as text, Mermaid or DOT."""
+"""Drawing a graph as text, boxes, SVG, Mermaid or DOT."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["draw"]
 
 
 def draw(graph: Graph, style: str = "text") -> str:
-    """Return `graph` drawn in a style: ``"text"``, ``"mermaid"`` or ``"dot"``."""
+    """Return `graph` drawn in a style: ``"text"``, ``"boxes"``, ``"svg"``, ``"mermaid"`` or ``"dot"``."""
     try:
         drawer = _DRAWERS[style]
     except KeyError:
@@ -27,7 +27,7 @@ def _text(graph: Graph) -> str:
         lines.append(f"{operator.name} ({type(operator).__name__})")
         for name in operator.spec.outputs:
             targets = [flow for flow in operator._outgoing if flow.output == name]
-            if not targets:
+            if not targets and not operator.never_emits:
                 lines.append(f"  {name} -> (nothing)")
             lines.extend(f"  {name} -> {flow.target.name}.{flow.input}" for flow in targets)
     return "\n".join(lines)
@@ -64,4 +64,16 @@ def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-_DRAWERS = {"text": _text, "mermaid": _mermaid, "dot": _dot}
+def _boxes(graph: Graph) -> str:
+    from penstock.core.box_drawing import draw_boxes
+
+    return draw_boxes(graph)
+
+
+def _svg(graph: Graph) -> str:
+    from penstock.core.svg_drawing import draw_svg
+
+    return draw_svg(graph, next((operator.fragment.name for operator in graph), "pipeline"))
+
+
+_DRAWERS = {"text": _text, "boxes": _boxes, "svg": _svg, "mermaid": _mermaid, "dot": _dot}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.core.operator import Operator
     from penstock.core.outcome import Outcome
     from penstock.core.ports import IOSpec
+    from penstock.core.progress import Progress
     from penstock.core.protocols import Engine, GreenContextPool
     from penstock.core.scheduler import Scheduler
 
@@ -60,8 +61,11 @@ class Fragment:
         # The current use of the fragment, under "run". A dict, because its setdefault is atomic.
         self._claims: dict[str, Claim] = {}
         self._outcome: Outcome | None = None
-        # Those who watch its runs (`penstock.observe`).
+        # Those who watch its runs, the loggers of its data, and the recording that it plays (`penstock.observe`).
         self._watchers: list[Any] = []
+        self._data_loggers: list[Any] = []
+        self._composed_data_loggers: list[Any] = []
+        self._replay: Any = None
         # Live parameters that were changed outside of a run, by operator and parameter.
         self._live_values: dict[tuple[str, str], Any] = {}
 
@@ -150,6 +154,19 @@ class Fragment:
         """Return the pool that `add_default_green_context_pool` created, or None."""
         return self._green_contexts
 
+    def add_data_logger(self, logger: Any) -> None:
+        """Show every message that an operator emits or receives to a logger; in compose, or before `run`.
+
+        A logger is a :class:`penstock.observe.DataLogger`. One that compose adds is used in that run alone.
+        """
+        registry.check_data_logger(self, logger)
+        (self._data_loggers if self._made is None else self._composed_data_loggers).append(logger)
+
+    @property
+    def data_loggers(self) -> list[Any]:
+        """The loggers that were added."""
+        return [*self._data_loggers, *self._composed_data_loggers]
+
     def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
         """Set the scheduler, if one is given, and return the one in use (greedy unless set)."""
         if scheduler is not None:
@@ -236,6 +253,7 @@ class Fragment:
         self._names = {}
         self._thread_pools = []
         self._green_contexts = None
+        self._composed_data_loggers = []
         made: list[Operator] = []
         self._made = made
         try:
@@ -251,7 +269,11 @@ class Fragment:
         return self._graph
 
     def draw(self, style: str = "text") -> str:
-        """Return the graph drawn as ``"text"``, ``"mermaid"`` or ``"dot"``; compose it first if necessary."""
+        """Return the graph drawn in a style, composed first if necessary.
+
+        The styles are ``"text"``, a list; ``"boxes"``, boxes and lines for a terminal; ``"svg"``, a picture with
+        ports, queue sizes and slices of the GPU; ``"mermaid"`` and ``"dot"``.
+        """
         if not len(self._graph):
             self.compose_graph()
         return draw(self._graph, style)
@@ -421,6 +443,16 @@ class Fragment:
         if self._claims.get("run") is claim:
             del self._claims["run"]
             claim.end()
+
+    def progress(self) -> Progress:
+        """Return what the run in progress, or else the last run, has done so far.
+
+        Any thread may call it at any time. It takes no lock, so a run is not slowed down by it. The result is plain
+        data.
+        """
+        from penstock.core.progress import progress_of
+
+        return progress_of(self._graph, self.name, self._engine is not None)
 
     def dropped(self) -> dict[str, int]:
         """Return the number of messages that each port dropped in the last run, by ``"operator.port"``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 from penstock.core.arguments import Arg
@@ -16,6 +17,8 @@ from penstock.core.resource import Resource
 from penstock.core.spec import OperatorSpec
 
 if TYPE_CHECKING:
+    import logging
+
     from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
     from penstock.core.error_policy import OnError
     from penstock.core.fragment import Fragment
@@ -186,6 +189,14 @@ class Operator:
         while name in parts:
             name, number = f"{part.name}_{number}", number + 1
         parts[name] = part
+
+    # Not a plain property: a program may assign a logger of its own, and a parameter may have this name.
+    @cached_property
+    def logger(self) -> logging.Logger:
+        """The logger of this operator, ``penstock.operator.<name>``, created when it is first used."""
+        import logging
+
+        return logging.getLogger(f"penstock.operator.{self.name}")
 
     def resource(self, name: str) -> Resource | None:
         """Return the resource with the given name, or None."""

@@ -82,6 +82,10 @@ class Node(Protocol):
         """The engine of the run."""
 
     @property
+    def computes(self) -> int:
+        """The number of computes it has finished in this run."""
+
+    @property
     def context(self) -> ExecutionContext:
         """The context that is passed to `compute`."""
 

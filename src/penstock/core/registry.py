@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from penstock import gpu
     from penstock.core.claim import Claim
     from penstock.core.clock import Clock
     from penstock.core.condition import Condition
     from penstock.core.fragment import Fragment
+    from penstock.core.operator import Operator
     from penstock.core.outcome import Outcome
     from penstock.core.protocols import GreenContextPool, Node, Observer, Resume
     from penstock.core.resource import Resource
+    from penstock.core.run_options import RunOptions
     from penstock.core.scheduler import Scheduler
 
 __all__ = ["Registry", "registry"]
@@ -38,6 +41,8 @@ class Registry:
     """Run a fragment on its own thread."""
     resume: Callable[[Node], Resume]
     """Keep a node ready between the values that its function yields."""
+    slice_of: Callable[[Operator], gpu.Share | None]
+    """Return the slice of a device that an operator's streams belong to, or None if they may use every SM."""
 
     # By penstock.conditions.
 
@@ -48,6 +53,8 @@ class Registry:
 
     default_scheduler: Callable[[Fragment], Scheduler]
     """Create the scheduler of a fragment that sets none."""
+    chosen_scheduler: Callable[[Scheduler, RunOptions], Scheduler]
+    """Create the scheduler of one run from the application's own and what the environment changes."""
 
     # By penstock.resources.
 
@@ -70,6 +77,11 @@ class Registry:
     """Return the tracker of a fragment, or None."""
     expect: Callable[..., Any]
     """Set a goal for a path of a fragment: its path, what to call at a miss, and its bounds."""
+    latency: Callable[[Fragment], float | None]
+    """Return the mean latency of a running fragment's slowest path in seconds, or None if it is not tracked."""
+
+    check_data_logger: Callable[[Fragment, Any], None]
+    """Raise if an object is not a data logger."""
 
     if not TYPE_CHECKING:
 

@@ -89,6 +89,9 @@ def why_not_cuda() -> str | None:
             f"cuda-core cannot be imported ({_first_line(error)}): "
             "install penstock[cu13], or penstock[cu12] for a driver before 13.0"
         )
+    # Streams share connections to the device, 8 unless set otherwise, and work on one stream then waits for work on
+    # another. The driver reads it when it starts; if another library has started it already, this changes nothing.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         version = driver_version()
     except Exception as error:

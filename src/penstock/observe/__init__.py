@@ -9,19 +9,35 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.registry import registry
 from penstock.lazy import lazy_getattr
-from penstock.observe.environment import asked_for, watchers_from_environment
+from penstock.observe.environment import asked_for, replay_from_environment, watchers_from_environment
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.core.protocols import Observer
+    from penstock.observe.arrow_logger import ArrowLogger
     from penstock.observe.breakdown import Breakdown, Part
+    from penstock.observe.console_loggers import AsyncConsoleLogger, BasicConsoleLogger, GXFConsoleLogger
     from penstock.observe.dashboard import Dashboard
     from penstock.observe.data_flow_tracker import DataFlowMetric, DataFlowTracker, Tracker
+    from penstock.observe.data_loggers import (
+        AsyncDataLoggerResource,
+        AsyncQueuePolicy,
+        DataLogger,
+        DataLoggerQueueType,
+        DataLoggerResource,
+        QueueFullError,
+    )
     from penstock.observe.distribution import Summary
     from penstock.observe.goals import Goal, Miss
+    from penstock.observe.nvtx_ranges import NvtxRanges
+    from penstock.observe.otel_spans import OtelSpans
+    from penstock.observe.payloads import PayloadError
+    from penstock.observe.port_recorder import PortRecorder
+    from penstock.observe.recordings import RecordedMessage, RecordedPort, Recording, RecordingError
     from penstock.observe.records import (
         Arrivals,
         Computes,
+        Emissions,
         Flows,
         GpuWork,
         OperatorInfo,
@@ -31,62 +47,127 @@ if TYPE_CHECKING:
         RunInfo,
         StreamInfo,
     )
+    from penstock.observe.replaying import replay
+    from penstock.observe.rerun_logger import RerunLogger
+    from penstock.observe.snapshots import TensorCopy, TensorMapCopy
     from penstock.observe.statistics import OperatorStatistics, PathStatistics, QueueStatistics, Statistics
+    from penstock.observe.text_serializer import SimpleTextSerializer
+    from penstock.observe.trace_reader import TraceError
+    from penstock.observe.trace_summary import PathSummary, TraceSummary, summarize_trace
+    from penstock.observe.trace_writer import TraceWriter
     from penstock.observe.watchers import Watcher
 
 __all__ = [
     "Arrivals",
+    "ArrowLogger",
+    "AsyncConsoleLogger",
+    "AsyncDataLoggerResource",
+    "AsyncQueuePolicy",
+    "BasicConsoleLogger",
     "Breakdown",
     "Computes",
     "Dashboard",
     "DataFlowMetric",
     "DataFlowTracker",
+    "DataLogger",
+    "DataLoggerQueueType",
+    "DataLoggerResource",
+    "Emissions",
     "Flows",
+    "GXFConsoleLogger",
     "Goal",
     "GpuWork",
     "Miss",
+    "NvtxRanges",
     "OperatorInfo",
     "OperatorStatistics",
+    "OtelSpans",
     "OutputInfo",
     "Part",
     "Path",
     "PathStatistics",
+    "PathSummary",
+    "PayloadError",
+    "PortRecorder",
+    "QueueFullError",
     "QueueInfo",
     "QueueStatistics",
+    "RecordedMessage",
+    "RecordedPort",
+    "Recording",
+    "RecordingError",
+    "RerunLogger",
     "RunInfo",
+    "SimpleTextSerializer",
     "Statistics",
     "StreamInfo",
     "Summary",
+    "TensorCopy",
+    "TensorMapCopy",
+    "TraceError",
+    "TraceSummary",
+    "TraceWriter",
     "Tracker",
     "Watcher",
+    "replay",
+    "summarize_trace",
     "watch",
 ]
 
 _MODULES = {
     "Arrivals": "records",
+    "ArrowLogger": "arrow_logger",
+    "AsyncConsoleLogger": "console_loggers",
+    "AsyncDataLoggerResource": "data_loggers",
+    "AsyncQueuePolicy": "data_loggers",
+    "BasicConsoleLogger": "console_loggers",
     "Breakdown": "breakdown",
     "Computes": "records",
     "Dashboard": "dashboard",
     "DataFlowMetric": "data_flow_tracker",
     "DataFlowTracker": "data_flow_tracker",
+    "DataLogger": "data_loggers",
+    "DataLoggerQueueType": "data_loggers",
+    "DataLoggerResource": "data_loggers",
+    "Emissions": "records",
     "Flows": "records",
+    "GXFConsoleLogger": "console_loggers",
     "Goal": "goals",
     "GpuWork": "records",
     "Miss": "goals",
+    "NvtxRanges": "nvtx_ranges",
     "OperatorInfo": "records",
     "OperatorStatistics": "statistics",
+    "OtelSpans": "otel_spans",
     "OutputInfo": "records",
     "Part": "breakdown",
     "Path": "records",
     "PathStatistics": "statistics",
+    "PathSummary": "trace_summary",
+    "PayloadError": "payloads",
+    "PortRecorder": "port_recorder",
+    "QueueFullError": "data_loggers",
     "QueueInfo": "records",
     "QueueStatistics": "statistics",
+    "RecordedMessage": "recordings",
+    "RecordedPort": "recordings",
+    "Recording": "recordings",
+    "RecordingError": "recordings",
+    "RerunLogger": "rerun_logger",
     "RunInfo": "records",
+    "SimpleTextSerializer": "text_serializer",
     "Statistics": "statistics",
     "StreamInfo": "records",
     "Summary": "distribution",
+    "TensorCopy": "snapshots",
+    "TensorMapCopy": "snapshots",
+    "TraceError": "trace_reader",
+    "TraceSummary": "trace_summary",
+    "TraceWriter": "trace_writer",
     "Tracker": "data_flow_tracker",
     "Watcher": "watchers",
+    "replay": "replaying",
+    "summarize_trace": "trace_summary",
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
@@ -100,9 +181,17 @@ def watch(fragment: Fragment, watcher: Watcher) -> None:
 
 
 def _observe(fragment: Fragment) -> Observer | None:
-    if not fragment._watchers and not asked_for():
+    replay = fragment._replay or replay_from_environment()
+    if replay is not None:
+        replay.prepare(fragment)
+    loggers = fragment.data_loggers
+    if not fragment._watchers and not loggers and not asked_for():
         return None
     watchers = [*fragment._watchers, *watchers_from_environment()]
+    if loggers:
+        from penstock.observe.data_loggers import DataLogging
+
+        watchers.append(DataLogging(loggers))
     if not watchers:
         return None
     from penstock.observe.observation import Observation
@@ -139,7 +228,26 @@ def _expect(fragment: Fragment, path: str, on_miss: Any, bounds: dict[str, Any])
     return goal
 
 
+def _check_data_logger(fragment: Fragment, logger: Any) -> None:
+    from penstock.observe.data_loggers import check_data_logger
+
+    check_data_logger(fragment, logger)
+
+
+def _latency(fragment: Fragment) -> float | None:
+    """Return the mean latency of the slowest path so far, if the run is tracked."""
+    from penstock.observe.statistics import StatisticsWatcher
+
+    watchers = getattr(getattr(fragment._engine, "observer", None), "watchers", ())
+    tracked = next((watcher for watcher in watchers if isinstance(watcher, StatisticsWatcher)), None)
+    if tracked is None:
+        return None
+    return max((path.latency.mean / 1e9 for path in tracked.snapshot().paths), default=None)
+
+
 registry.observe = _observe
+registry.latency = _latency
+registry.check_data_logger = _check_data_logger
 registry.track = _track
 registry.tracker_of = _tracker_of
 registry.expect = _expect

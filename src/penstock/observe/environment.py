@@ -3,36 +3,58 @@
 =============================================  ==================================================================
 ``PENSTOCK_TRACK=1``                           track every run, and print its tables at the end
 ``PENSTOCK_TRACK=file.json`` or ``file.prom``  the same, into a file: JSON, or the text format of Prometheus
+``PENSTOCK_LOG=camera.out,blur``               print the messages of ports
+``PENSTOCK_RECORD=file``                       record the messages of every connected output to a file
+``PENSTOCK_RECORD_PORTS=camera.out``           the ports to record, in place of every output
+``PENSTOCK_REPLAY=file``                       play a recording in place of the operators it was made of
+``PENSTOCK_REPLAY_PACE=fast``                  play it as fast as possible
+``PENSTOCK_REPLAY_PORTS=camera.out``           the ports to play, in place of every recorded output
 ``HOLOSCAN_FLOW_TRACKING_LOG_FILE=file``       write the times of every message, in the format of the Holoscan SDK
 ``HOLOSCAN_ENABLE_GXF_JOB_STATISTICS=1``       as ``PENSTOCK_TRACK=1``
 ``HOLOSCAN_GXF_JOB_STATISTICS_PATH=file``      where the statistics go, as JSON
 ``PENSTOCK_DASHBOARD=1`` or ``host:port``      serve a live page of every run
 ``PENSTOCK_DASHBOARD_TOKEN=token``             the token of its address; made anew for each program unless given
+``PENSTOCK_TRACE=out.json``                    write a trace, compressed if the name ends with ``.gz``
+``PENSTOCK_TRACE_METADATA=1``                  show the metadata of messages in the trace
+``PENSTOCK_NVTX=1``                            put an NVTX range around each compute
+``HOLOSCAN_ENABLE_PROFILE=1``                  the same
+``PENSTOCK_OTEL=1``                            make spans of OpenTelemetry of the messages
 =============================================  ==================================================================
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core.booleans import boolean
+from penstock.core.booleans import flag
 
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
+    from penstock.observe.replaying import Replay
     from penstock.observe.watchers import Watcher
 
-__all__ = ["VARIABLES", "asked_for", "watchers_from_environment"]
+__all__ = ["VARIABLES", "asked_for", "replay_from_environment", "watchers_from_environment"]
 
 VARIABLES = (
     "PENSTOCK_TRACK",
     "PENSTOCK_DASHBOARD",
+    "PENSTOCK_LOG",
+    "PENSTOCK_RECORD",
     "HOLOSCAN_FLOW_TRACKING_LOG_FILE",
     "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS",
+    "PENSTOCK_TRACE",
+    "PENSTOCK_NVTX",
+    "HOLOSCAN_ENABLE_PROFILE",
+    "PENSTOCK_OTEL",
 )
+
+_traces = itertools.count(1)
+_NVTX = ("PENSTOCK_NVTX", "HOLOSCAN_ENABLE_PROFILE")
 
 
 def asked_for() -> bool:
@@ -49,18 +71,70 @@ def watchers_from_environment() -> list[Watcher]:
     log_file = os.environ.get("HOLOSCAN_FLOW_TRACKING_LOG_FILE")
     if log_file:
         found.append(_log_to(log_file))
+    patterns = os.environ.get("PENSTOCK_LOG")
+    if patterns:
+        found.append(_print_ports(patterns))
+    recording = os.environ.get("PENSTOCK_RECORD")
+    if recording:
+        found.append(_record_to(recording))
+    trace_file = os.environ.get("PENSTOCK_TRACE")
+    if trace_file:
+        found.append(_trace_to(trace_file))
+    if any(map(_flag, _NVTX)):
+        from penstock.observe.nvtx_ranges import NvtxRanges
+
+        found.append(NvtxRanges())
+    if _flag("PENSTOCK_OTEL"):
+        from penstock.observe.otel_spans import OtelSpans
+
+        found.append(OtelSpans())
     dashboard = _dashboard()
     if dashboard is not None:
         found.append(dashboard)
     return found
 
 
+def replay_from_environment() -> Replay | None:
+    """Return the replay that the environment asks for, if any."""
+    path = os.environ.get("PENSTOCK_REPLAY")
+    if not path:
+        return None
+    from penstock.observe.port_patterns import parse_patterns
+    from penstock.observe.replaying import Replay
+
+    ports = os.environ.get("PENSTOCK_REPLAY_PORTS")
+    pace = os.environ.get("PENSTOCK_REPLAY_PACE") or "recorded"
+    return Replay(path, pace, parse_patterns(ports) if ports else None)
+
+
+def _print_ports(patterns: str) -> Watcher:
+    from penstock.observe.console_loggers import PortPrinter
+    from penstock.observe.data_loggers import DataLogging
+    from penstock.observe.port_patterns import parse_patterns
+
+    return DataLogging([PortPrinter(parse_patterns(patterns))])
+
+
+def _record_to(path: str) -> Watcher:
+    from penstock.observe.port_patterns import parse_patterns
+    from penstock.observe.port_recorder import PortRecorder
+
+    ports = os.environ.get("PENSTOCK_RECORD_PORTS")
+    # One for the process: it numbers the files of several runs.
+    return _recorders.setdefault(
+        (path, ports or ""), PortRecorder(path, parse_patterns(ports) if ports else None)
+    )
+
+
+_recorders: dict[tuple[str, str], Watcher] = {}
+
+
 def _dashboard() -> Watcher | None:
     given = os.environ.get("PENSTOCK_DASHBOARD", "")
-    host, _, port = given.rpartition(":")
-    if given in ("", "0"):
-        return None
-    if given == "1":
+    host, colon, port = given.rpartition(":")
+    if not colon:
+        if not _flag("PENSTOCK_DASHBOARD"):
+            return None
         host, port = "", "0"
     if not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"PENSTOCK_DASHBOARD={given!r} must be 1 or host:port, with a port from 0 to 65535")
@@ -87,12 +161,18 @@ def _statistics_target() -> str | None:
     if given.endswith((".json", ".prom", ".txt")):
         return given
     if given:
-        return "" if boolean(given, "PENSTOCK_TRACK") else None
-    if boolean(
-        os.environ.get("HOLOSCAN_ENABLE_GXF_JOB_STATISTICS") or False, "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"
-    ):
+        return "" if _flag("PENSTOCK_TRACK") else None
+    if _flag("HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"):
         return os.environ.get("HOLOSCAN_GXF_JOB_STATISTICS_PATH", "")
     return None
+
+
+def _flag(variable: str) -> bool:
+    text = os.environ.get(variable, "")
+    try:
+        return bool(text.strip()) and flag(text)
+    except ValueError as error:
+        raise ValueError(f"{variable}={text}: {error}") from None
 
 
 def _report_to(target: str) -> Watcher:
@@ -129,3 +209,11 @@ def _log_to(filename: str) -> Watcher:
     log = Log()
     log.enable_logging(filename)
     return log
+
+
+def _trace_to(filename: str) -> Watcher:
+    from penstock.observe.trace_writer import TraceWriter, numbered
+
+    # A program may run several applications, even at the same time.
+    path = numbered(Path(filename), next(_traces))
+    return TraceWriter(path, metadata=_flag("PENSTOCK_TRACE_METADATA"))

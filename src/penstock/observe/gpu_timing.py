@@ -7,7 +7,8 @@ several segments. If its compute waits for nothing, the time begins when it firs
 compute if there is nothing to receive.
 
 Between the first event and the first kernel lies the time in which the host prepares the launch. An idle device
-waits then, and this counts as time of the operator: a few microseconds.
+waits then, and this counts as time of the operator: some ten microseconds, or more if threads compete for the
+interpreter. For a kernel of 100 µs this matters; kernels by themselves are what CUPTI shows (`cupti_activity`).
 
 Nothing here waits for the device. The resolver reads the times when the events are complete, and gives the events
 back. Two events a compute, and reading them, cost several microseconds of the processor. An operator that computes
@@ -47,6 +48,7 @@ class StreamTimer:
         "_began",
         "_count",
         "_events",
+        "_is_sampled",
         "_next",
         "_queues",
         "_record",
@@ -69,6 +71,7 @@ class StreamTimer:
         self._wait = managed.wait
         self._events = time.events
         self._queues = queues
+        self._is_sampled = time.is_sampled
         self._began: Any = None
         self._count = 0
         # From when on a compute is timed again.
@@ -77,10 +80,11 @@ class StreamTimer:
         managed.wait = self.wait
 
     def begin_compute(self, now: int) -> None:
-        """Begin to time a compute, unless others were timed just before."""
-        if now < self._next:
-            return
-        self._next = max(self._next, now - _BURST) + _INTERVAL
+        """Begin to time a compute, unless others were timed just before or events are short."""
+        if self._is_sampled:
+            if now < self._next or len(self._events) < _FEW:
+                return
+            self._next = max(self._next, now - _BURST) + _INTERVAL
         self.is_timing = True
         for queue in self._queues:
             if queue:
@@ -168,13 +172,18 @@ class DeviceTime:
         The largest possible error of the last reference, in nanoseconds.
     """
 
+    is_sampled = True
+    """Whether only some computes of an operator are timed if there are very many."""
+
     def __init__(self, device_id: int, now: Callable[[], int]) -> None:
         self.device_id = device_id
         self._now = now
         self.error = 0
         self._reference: Any = None
         self._reference_at = 0
-        self.events: deque[Any] = deque(self.create_event() for _ in range(_SPARE))
+        self.events: deque[Any] = deque()
+        self._created = 0
+        self.add_events()
         with gpu.on_device(device_id):
             self._stream = gpu.Device(device_id).create_stream()
         self.synchronize()
@@ -183,6 +192,16 @@ class DeviceTime:
         """Create a timed event."""
         with gpu.on_device(self.device_id):
             return gpu.Device(self.device_id).create_event(gpu.EventOptions(timing_enabled=True))
+
+    def add_events(self) -> None:
+        """Create more events if few are free: here, not in a compute, where it would take its time."""
+        if len(self.events) >= _SPARE or self._created >= _MOST:
+            return
+        options = gpu.EventOptions(timing_enabled=True)
+        with gpu.on_device(self.device_id):
+            create = gpu.Device(self.device_id).create_event
+            self.events.extend([create(options) for _ in range(_SPARE)])
+        self._created += _SPARE
 
     def synchronize(self) -> None:
         """Make a new reference: read both clocks at the same moment."""
@@ -206,7 +225,8 @@ class DeviceTime:
         return at, at + round((ended - began) * 1e6)
 
     def refresh(self) -> None:
-        """Make a new reference if the last one is old."""
+        """Create events if few are free, and make a new reference if the last one is old."""
+        self.add_events()
         if self._now() - self._reference_at > _REFRESH:
             self.synchronize()
 
@@ -218,7 +238,12 @@ class DeviceTime:
 
 
 class SimulatedTime(DeviceTime):
-    """The clock of a simulated device whose time is the run's: its events tell their times."""
+    """The clock of a simulated device whose time is the run's: its events tell their times.
+
+    Every compute is timed: that takes no simulated time, and the figures are the same in every run.
+    """
+
+    is_sampled = False
 
     def synchronize(self) -> None:
         """Do nothing: it is one clock."""
@@ -228,11 +253,14 @@ class SimulatedTime(DeviceTime):
         return began.reached_at, ended.reached_at
 
     def refresh(self) -> None:
-        """Do nothing: it is one clock."""
+        """Create events if few are free."""
+        self.add_events()
 
 
-_INTERVAL = 500_000  # nanoseconds between two computes that are timed, in the long run
+_INTERVAL = 1_000_000  # nanoseconds between two computes that are timed, in the long run
 _BURST = 20_000_000  # but in so many nanoseconds, as many as there would be room for
-_SPARE = 64  # events created in advance
+_SPARE = 256  # events that are created at once, when fewer are free
+_MOST = 16_384  # events in all
+_FEW = 16  # free events with which no compute begins to be timed
 _TRIES = 8
 _REFRESH = 2_000_000_000  # nanoseconds: 24 bits resolve 2 s to 0.1 µs

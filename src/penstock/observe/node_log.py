@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.observe.recorder import CONTINUE, END, FIRST_PUT, FIRST_TAKE, GPU, KINDS, TAPS, THREAD, Tap
-from penstock.observe.records import Arrivals, Computes, GpuWork
+from penstock.observe.recorder import (
+    CONTINUE,
+    DROP,
+    END,
+    FIRST_PUT,
+    FIRST_TAKE,
+    GPU,
+    KINDS,
+    TAPS,
+    THREAD,
+    Tap,
+)
+from penstock.observe.records import Arrivals, Computes, Emissions, GpuWork
 
 if TYPE_CHECKING:
     from penstock.observe.gpu_timing import StreamTimer
@@ -24,6 +36,13 @@ _NONE = np.zeros(0, np.int64)
 class NodeLog:
     """What is known of one operator's computes, and what of it was not shown yet.
 
+    Parameters
+    ----------
+    recorder
+        The recorder of the operator.
+    shows_emissions
+        Whether computes are shown with what they emitted.
+
     Attributes
     ----------
     info
@@ -32,12 +51,21 @@ class NodeLog:
         The number of computes that were shown.
     """
 
-    def __init__(self, recorder: NodeRecorder) -> None:
+    def __init__(self, recorder: NodeRecorder, shows_emissions: bool = False) -> None:
         self.info = recorder.info
         self.shown = 0
         self._recorder = recorder
         self._emissions = {tap: _Emissions() for tap in recorder.taps if isinstance(tap, Tap)}
         self._takes = [_Takes(queue) for queue in self.info.inputs]
+        # By the position of the tap.
+        self._emitted: dict[int, _Emitted] = {}
+        if shows_emissions:
+            for position, tap in enumerate(recorder.taps):
+                if isinstance(tap, Tap):
+                    self._emitted[position] = _Emitted(tap)
+        # What was taken from the log and not read yet, and how much of the first part was.
+        self._unread: deque[list[int]] = deque()
+        self._read = 0
         self._tail = np.zeros((0, 3), np.int64)
         self._thread = 0
         # The last compute that did not continue an earlier one.
@@ -63,16 +91,27 @@ class NodeLog:
     @property
     def length(self) -> int:
         """The length of what was not read yet."""
-        return len(self._recorder.log)
+        return len(self._recorder.log) + sum(map(len, self._unread)) - self._read
 
-    def read(self) -> None:
-        """Read the log as far as it has been written."""
+    def read(self, most: int) -> None:
+        """Read the log as far as it has been written, but at most this many ints of it."""
         log = self._recorder.log
-        count = len(log)
-        if not count:
+        written = log[:]
+        del log[: len(written)]  # at once: removing little from the front of a long list would move all of it
+        if written:
+            self._unread.append(written)
+        chunk: list[int] = []
+        while self._unread and len(chunk) < most:
+            part = self._unread[0]
+            taken = part[self._read : self._read + most - len(chunk)]
+            chunk += taken
+            self._read += len(taken)
+            if self._read == len(part):
+                self._unread.popleft()
+                self._read = 0
+        if not chunk:
             return
-        entries = np.fromiter(log[:count], np.int64, count).reshape(-1, 3)
-        del log[:count]
+        entries = np.fromiter(chunk, np.int64, len(chunk)).reshape(-1, 3)
         entries = np.concatenate((self._tail, entries))
         is_end = entries[:, 0] == END
         ends = np.flatnonzero(is_end)
@@ -95,6 +134,11 @@ class NodeLog:
             if isinstance(tap, Tap):
                 rows = kinds == FIRST_PUT + KINDS * position
                 self._emissions[tap].add(base[compute[rows] - first], entries[rows, 2], entries[rows, 1])
+                if position in self._emitted:
+                    rejected = (kinds == DROP) & (entries[:, 1] == position)
+                    self._emitted[position].add(
+                        compute[rows], entries[rows, 2], compute[rejected], entries[rejected, 2]
+                    )
         self._read_gpu(entries[kinds == GPU], compute[kinds == GPU], first, len(ends))
 
     def _read_gpu(self, entries: Times, compute: Times, first: int, count: int) -> None:
@@ -166,6 +210,7 @@ class NodeLog:
             self._is_timed[:count],
             [takes.before(end) for takes in self._takes],
             self._gpu_before(end),
+            [emitted.before(end) for emitted in self._emitted.values()],
         )
         self._started, self._ended = self._started[count:], self._ended[count:]
         self._threads, self._is_timed = self._threads[count:], self._is_timed[count:]
@@ -225,6 +270,42 @@ class _Emissions:
             self.producer = self.producer[count:]
             self.emitted = self.emitted[count:]
             self.acq_timestamp = self.acq_timestamp[count:]
+
+
+class _Emitted:
+    """The messages that passed one tap in computes that were not shown yet."""
+
+    __slots__ = ("_compute", "_count", "_emitted", "_rejected", "_rejected_in", "tap")
+
+    def __init__(self, tap: Tap) -> None:
+        self.tap = tap
+        self._count = 0
+        self._compute = self._emitted = self._rejected_in = self._rejected = _NONE
+
+    def add(self, compute: Times, emitted: Times, rejected_in: Times, rejected: Times) -> None:
+        """Add messages, and those that the full queue rejected."""
+        self._compute = np.concatenate((self._compute, compute))
+        self._emitted = np.concatenate((self._emitted, emitted))
+        self._rejected_in = np.concatenate((self._rejected_in, rejected_in))
+        self._rejected = np.concatenate((self._rejected, rejected))
+
+    def before(self, end: int) -> Emissions:
+        """Return what computes before `end` emitted."""
+        count = int(np.searchsorted(self._compute, end))
+        rejections = int(np.searchsorted(self._rejected_in, end))
+        queue = self.tap.behind.info
+        emissions = Emissions(
+            queue,
+            queue.taps.index(self.tap),
+            self._compute[:count],
+            np.arange(self._count, self._count + count),
+            self._emitted[:count],
+            self._rejected[:rejections],
+        )
+        self._count += count
+        self._compute, self._emitted = self._compute[count:], self._emitted[count:]
+        self._rejected_in, self._rejected = self._rejected_in[rejections:], self._rejected[rejections:]
+        return emissions
 
 
 class _Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Observation"]
 
+_log = logging.getLogger("penstock.observe")
+
 
 class Observation:
     """The observation of one run, shared by all its watchers.
@@ -42,7 +45,7 @@ class Observation:
     def __init__(self, fragment: Fragment, watchers: Sequence[Watcher], gpu_times: bool = True) -> None:
         self.fragment = fragment
         self.watchers = list(watchers)
-        self.gpu_times = gpu_times
+        self.gpu_times = gpu_times and any(watcher.wants_gpu_times for watcher in watchers)
         self.run: RunInfo
         self._recorders: dict[Node, NodeRecorder] = {}
         self._times: dict[int, DeviceTime] = {}
@@ -74,16 +77,28 @@ class Observation:
         _find_cycles(engine, infos)
         for node in engine.nodes:
             self._put_taps(node, infos[node])
-        for watcher in self.watchers:
+        for number, watcher in enumerate(self.watchers):
             watcher.observation = self
-            watcher.begin(self.run)
+            try:
+                watcher.begin(self.run)
+            except BaseException:
+                # There will be no run: those who have begun must not wait for its end.
+                for begun in self.watchers[:number]:
+                    begun.end(None)
+                raise
         recorders = [self._recorders[node] for node in engine.nodes]
         self._resolver = Resolver(self.watchers, self.run, recorders, self._times)
         self._resolver.start()
 
     def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that takes the times of `compute`."""
-        return self._recorders[node].around(compute)
+        recorder = self._recorders[node]
+        for watcher in self.watchers:
+            try:
+                compute = watcher.around(recorder.info, compute)
+            except Exception:
+                _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
+        return recorder.around(compute)
 
     def uses_stream(self, node: Node, managed: ManagedStream) -> None:
         """Time a node's work on a stream."""
@@ -199,7 +214,10 @@ class Observation:
             found = self._times.get(device_id)
             if found is None:
                 kind = DeviceTime if self._machine is None else SimulatedTime
-                found = self._times[device_id] = kind(device_id, self._now)
+                found = kind(device_id, self._now)
+                if any(watcher.wants_every_gpu_time for watcher in self.watchers):
+                    found.is_sampled = False
+                self._times[device_id] = found
                 self.run.device_sm_counts[device_id] = gpu.Device(device_id).resources.sm.sm_count
             return found
 

@@ -18,6 +18,7 @@ __all__ = [
     "NO_TIMESTAMP",
     "Arrivals",
     "Computes",
+    "Emissions",
     "Flows",
     "GpuWork",
     "OperatorInfo",
@@ -160,6 +161,22 @@ class Arrivals:
 
 
 @dataclass(eq=False, slots=True)
+class Emissions:
+    """The messages that a batch of computes emitted into one queue, in order; some are dropped later."""
+
+    queue: QueueInfo
+    output: int
+    """Where they were emitted: the position in `queue.outputs`."""
+    compute: Times
+    """The compute that emitted each: its number among all computes of the operator, from 0."""
+    number: Times
+    """The number of each among the messages from that output to this queue, from 0."""
+    emitted: Times
+    rejected: Times
+    """When the full queue rejected further messages, which have no number."""
+
+
+@dataclass(eq=False, slots=True)
 class GpuWork:
     """The work of a batch of computes on one stream; a compute that waits in between has several pieces."""
 
@@ -185,6 +202,8 @@ class Computes:
     times a second has only some computes timed."""
     arrivals: list[Arrivals]
     gpu: list[GpuWork]
+    emissions: list[Emissions] = field(default_factory=list)
+    """What they emitted, if a watcher wants to know (`Watcher.wants_emissions`)."""
 
     @property
     def gpu_time(self) -> Times:

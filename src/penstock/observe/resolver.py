@@ -10,6 +10,7 @@ without a pause, most is resolved at the end, unless too much would wait.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["Resolver"]
 
 _PERIOD = 0.1  # seconds between two rounds, or more,
-_PART = 0.05  # so that they take at most this part of the time
-_MOST = 4_000_000  # ints in a log from which on rounds follow each other
+_PART = 0.02  # so that they take at most this part of the time
+_AT_ONCE = 6_000  # ints of a log that are read in a round: some 700 computes
+_MOST = 4_000_000  # ints in a log from which on all are read
 _log = logging.getLogger("penstock.observe")
 
 
@@ -60,7 +62,8 @@ class Resolver:
         self._watchers = list(watchers)
         self._run = run
         self._times = times
-        self._logs = _in_order_of_flow([NodeLog(recorder) for recorder in recorders])
+        emissions = any(watcher.wants_emissions for watcher in watchers)
+        self._logs = _in_order_of_flow([NodeLog(recorder, emissions) for recorder in recorders])
         for log in self._logs:
             log.connect({other.info: other for other in self._logs})
         self._tables = FlowTables(run)
@@ -79,14 +82,14 @@ class Resolver:
         if self._thread.ident is not None:
             self._thread.join()
         with self._lock:
-            while self._round(is_last=True):
+            while self._round(sys.maxsize, is_last=True):
                 pass
 
     def catch_up(self) -> None:
         """Resolve what can be resolved now; may be called from any thread."""
         if not self._is_over.is_set() and threading.current_thread() is not self._thread:
             with self._lock:
-                self._round()
+                self._round(sys.maxsize)
 
     def _work(self) -> None:
         pause = _PERIOD
@@ -94,7 +97,8 @@ class Resolver:
             began = time.perf_counter()
             try:
                 with self._lock:
-                    self._round()
+                    is_long = any(log.length > _MOST for log in self._logs)
+                    self._round(sys.maxsize if is_long else _AT_ONCE)
                     for device_time in tuple(self._times.values()):
                         device_time.refresh()
             except (
@@ -103,22 +107,19 @@ class Resolver:
                 _log.debug("resolving was interrupted", exc_info=True)
                 return
             pause = max(_PERIOD, (time.perf_counter() - began) / _PART)
-            if any(log.length > _MOST for log in self._logs):
-                pause = 0.001
-            elif pause > 1.0:
-                pause = 1.0
+            pause = min(pause, 1.0)
 
-    def _round(self, is_last: bool = False) -> bool:
+    def _round(self, most: int, is_last: bool = False) -> bool:
         """Resolve what can be resolved, and return whether there was anything."""
         with ExitStack() as devices:
             for device_id in tuple(self._times):
                 devices.enter_context(gpu.on_device(device_id))
-            return self._resolve(is_last)
+            return self._resolve(most, is_last)
 
-    def _resolve(self, is_last: bool) -> bool:
+    def _resolve(self, most: int, is_last: bool) -> bool:
         # Consumers first: whatever they have received is then found in the logs of the producers.
         for log in reversed(self._logs):
-            log.read()
+            log.read(most // 3 * 3)
         found = False
         for log in self._logs:
             log.resolve_gpu(is_last)

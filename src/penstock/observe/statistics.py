@@ -235,10 +235,11 @@ class _QueueCounts:
             return
         self.wait.add(arrivals.wait)
         received = np.concatenate((self._received, arrivals.received))
-        # When a message was added, those before it that were received later still waited.
-        still = np.searchsorted(received, arrivals.emitted, "right")
+        # When a message was added, those before it that were received later, or at that moment, still waited.
+        gone = np.searchsorted(received, arrivals.emitted, "left")
         places = np.arange(len(self._received), len(received))
-        self.most = max(self.most, int((places - np.minimum(still, places)).max()) + 1)
+        most = int((places - np.minimum(gone, places)).max()) + 1
+        self.most = max(self.most, min(most, arrivals.queue.limit))
         self._received = received[-arrivals.queue.limit :]
 
     def statistics(self, queue: QueueInfo) -> QueueStatistics:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
     from penstock.observe.observation import Observation
-    from penstock.observe.records import Computes, Flows, OutputInfo, QueueInfo, RunInfo
+    from penstock.observe.records import Computes, Flows, OperatorInfo, OutputInfo, QueueInfo, RunInfo
 
 __all__ = ["Watcher"]
 
@@ -21,6 +22,13 @@ class Watcher:
 
     wants_threads = False
     """Whether the thread of each compute is noted."""
+    wants_emissions = False
+    """Whether computes are shown with what they emitted (`Computes.emissions`)."""
+    wants_every_gpu_time = False
+    """Whether every compute's work on the device is timed, even if an operator computes thousands of times a
+    second."""
+    wants_gpu_times = True
+    """Whether work on the device is timed; if no watcher wants it, it is not."""
     wants_data = False
     """Whether `emitted` and `received` are called with every message; this slows down every message."""
 
@@ -28,12 +36,20 @@ class Watcher:
     """The observation of the run that it watches, or of the last one."""
 
     def catch_up(self) -> None:
-        """Have everything noted that can be noted now; may be called from any thread."""
+        """Note everything that can be noted now; may be called from any thread."""
         if self.observation is not None:
             self.observation.catch_up()
 
     def begin(self, run: RunInfo) -> None:
         """Begin to watch a run; called before its operators are started."""
+
+    def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
+        """Return what is called in place of an operator's compute; called when the operators have started.
+
+        The compute itself costs nothing. A function around it runs on the thread that computes, in the time of the
+        compute.
+        """
+        return compute
 
     def computed(self, computes: Computes) -> None:
         """Note finished computes of one operator, in their order; their work on the device is complete.

@@ -23,7 +23,7 @@ from penstock.schedulers.greedy import GreedyScheduler
 from penstock.testing.harness import Collector, Feeder, StepCounter
 from penstock.testing.outcome import Outcome
 
-__all__ = ["run_operator"]
+__all__ = ["device_in_virtual_time", "run_operator"]
 
 # A run with more steps than this, plus this many for each message, is considered endless.
 _MAX_STEPS = 10_000
@@ -63,7 +63,7 @@ def run_operator(
         The values that each output emitted, as in ``outcome["out"]``, and the operator.
     """
     app = _SingleOperator(operator, inputs, steps, scheduler, parameters)
-    with _device_in_virtual_time():
+    with device_in_virtual_time():
         app.run()
     if steps is None and app.counter.has_ended_it:
         raise RuntimeError(
@@ -185,7 +185,7 @@ class _SingleOperator(Application):
         return {name: count for name, count in counts.items() if count}
 
 
-def _device_in_virtual_time() -> AbstractContextManager[Any]:
+def device_in_virtual_time() -> AbstractContextManager[Any]:
     """Return a simulated machine in virtual time, or an empty context if none is needed.
 
     A test should not have to wait for real time. If the simulated machine in use is not in virtual time, the new

@@ -129,7 +129,7 @@ def test_pytorch_on_many_threads_does_not_deadlock_with_a_pool() -> None:
 
     def work() -> None:
         with memory.for_torch():
-            totals.extend(float(torch.full((1 << 16,), n, device="cuda").mean()) for n in range(200))
+            totals.extend(float(torch.full((1 << 16,), float(n), device="cuda").mean()) for n in range(200))
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
     for thread in threads:

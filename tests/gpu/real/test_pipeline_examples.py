@@ -55,8 +55,11 @@ def test_the_endoscope_is_measured_and_scores_every_frame(tmp_path: Path) -> Non
         pytest.importorskip(needed)
     out = run("endoscope.py", "--seconds", "3", "--out", str(tmp_path / "endoscope.png"))
     assert "Wrong frames: 0 of 360." in out
-    assert re.search(r"frames lost / late at camera │ +0 / \d+ │ +0 / \d+ │", out), out
+    assert re.search(r"frames lost / late at camera +│ +0 / \d+ │ +0 / \d+ │", out), out
     assert "These figures are measured, in real time." in out
-    found = re.search(r"loop: (\d+) of 1250 on shared SMs, (\d+) of 1250 on its own 8 SMs", out)
+    # How many depends on the machine; a deadline that the host missed says nothing about the SMs.
+    found = re.search(r"missed by the GPU / the host +│ +(\d+) / \d+ │ +(\d+) / \d+ │", out)
     assert found is not None, out
-    assert int(found[2]) < int(found[1])  # how many depends on the machine
+    assert int(found[1]) > 0
+    assert int(found[2]) == 0
+    assert re.search(r"loop: \d+ of 277 .*on shared SMs, \d+ of 277 .*on its own 8 SMs", out), out

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.usefixtures("real")
 def test_the_result_is_that_of_another_library(reference: Reference, seed: int) -> None:
     case, expected = reference.made(seed)
     seen = run_on_device(case)
-    assert seen.devices == ["cuda:0"]
+    # Maxima are a few numbers, which the operator sends on the host unless it is told otherwise.
+    assert seen.devices == (["cpu"] if str(reference).startswith("maxima") else ["cuda:0"])
     reference.compare(seen.arrays[0], expected)
 
 

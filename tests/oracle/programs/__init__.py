@@ -8,7 +8,7 @@ refused, not on how it is worded.
 
 from __future__ import annotations
 
-from tests.oracle.programs import conditions, flows, messages, operators, queues, runs
+from tests.oracle.programs import conditions, flows, messages, operators, queues, runs, tracking
 from tests.oracle.sdk import PROGRAMS, load
 
-__all__ = ["PROGRAMS", "conditions", "flows", "load", "messages", "operators", "queues", "runs"]
+__all__ = ["PROGRAMS", "conditions", "flows", "load", "messages", "operators", "queues", "runs", "tracking"]

@@ -19,6 +19,7 @@ from penstock.core.errors import GraphError, choices
 from penstock.core.ports import IOSpec, PortCondition
 from penstock.core.queues import queues_of
 from penstock.core.registry import registry
+from penstock.core.run_options import read_run_options
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
@@ -36,8 +37,11 @@ _GIVING = threading.Lock()
 
 def assemble(fragment: Fragment, queue_type: type[Queue] = Queue) -> Engine:
     """Create the engine that runs the composed graph of `fragment`."""
+    options = read_run_options()
     scheduler = fragment.scheduler()
     scheduler.choose_clock()
+    if options.changes_scheduler:
+        scheduler = registry.chosen_scheduler(scheduler, options)
     engine = Engine(scheduler)
     for operator in fragment.graph:
         node = Node(engine, operator)
@@ -57,6 +61,8 @@ def assemble(fragment: Fragment, queue_type: type[Queue] = Queue) -> Engine:
             _take_conditions(node)
         for node in engine.nodes:
             _attach_conditions(node)
+            if options.count is not None and not node.operator._incoming:
+                node.limit_count(options.count)
         _complete(fragment, engine)
     except BaseException:
         _give_conditions_back(engine)

@@ -8,8 +8,9 @@ continue after Ctrl-C.
 
 from __future__ import annotations
 
+import os
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from penstock._runtime.lifecycle.accounts import count_messages, operators_of
@@ -25,6 +26,7 @@ from penstock.core.resource import Resource
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
 
     from penstock._runtime.scheduling.engine import Engine
     from penstock.core.claim import Claim
@@ -39,10 +41,15 @@ def run(fragment: Fragment, claim: Claim) -> Outcome:
     """Run a fragment to its end and return its outcome; raise an operator's exception unchanged."""
     life = _Life(fragment, claim)
     interrupts = life.interrupts
+    if os.environ.get("PENSTOCK_LOG_LEVEL") or os.environ.get("HOLOSCAN_LOG_LEVEL"):
+        from penstock.core.log_output import configure_log
+
+        configure_log()
     try:
         interrupts.install()
         fragment._claim(claim)
-        life.live()
+        with _progress_line(fragment):
+            life.live()
     finally:
         fragment._release(claim)
         interrupts.restore()
@@ -56,6 +63,15 @@ def run(fragment: Fragment, claim: Claim) -> Outcome:
             del failure
     assert life.outcome is not None
     return life.outcome
+
+
+def _progress_line(fragment: Fragment) -> AbstractContextManager[None]:
+    """Return the context in which the progress of a run is shown, if the environment asks for it."""
+    if not os.environ.get("PENSTOCK_PROGRESS"):
+        return nullcontext()
+    from penstock._runtime.lifecycle.progress_line import is_wanted, shown_progress
+
+    return shown_progress(fragment) if is_wanted() else nullcontext()
 
 
 def run_async(fragment: Fragment, claim: Claim) -> Future[Outcome]:

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock import gpu
 from penstock._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of, is_default
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.core.operator import Operator
     from penstock.core.protocols import Observer
 
-__all__ = ["RunStreams", "foundations", "source_of", "sources_of"]
+__all__ = ["RunStreams", "foundations", "slice_of", "source_of", "sources_of"]
 
 
 class RunStreams:
@@ -181,6 +181,14 @@ def source_of(operator: Operator) -> StreamSource | None:
     """Return the source of streams that an operator was given; of several, the one that builds on the others."""
     sources = sources_of(operator)
     return max(sources, key=lambda source: len(foundations(source)), default=None)
+
+
+def slice_of(operator: Operator) -> gpu.Share | None:
+    """Return the slice of a device that an operator's streams belong to, or None if they may use every SM."""
+    source = source_of(operator) or operator.fragment.get_default_green_context_pool()
+    if source is None or gpu.backend() == "none":
+        return None
+    return cast("StreamSource", source).slice
 
 
 def sources_of(operator: Operator) -> list[StreamSource]:

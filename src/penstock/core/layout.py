@@ -1,0 +1,190 @@
+"""The layout of a graph in layers, for drawings.
+
+Operators are put in layers so that flows lead from one layer to a later one. A flow that passes over a layer gets a
+*bend* there, so that it is drawn between the operators. The order inside the layers is improved by moving each
+vertex to the mean place of its neighbours (Sugiyama's method), and the coordinates are the nearest ones to the
+neighbours that keep the order and the distances. Flows that close a circle are left out of all this; drawings lead
+them around.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Layout", "lay_out", "place"]
+
+_ROUNDS = 12
+
+
+@dataclass(slots=True)
+class Layout:
+    """Vertices in layers; the first vertices are the operators, the others are bends."""
+
+    layers: list[list[int]]
+    """The vertices of each layer, in order."""
+    paths: list[list[int]]
+    """The vertices that each edge passes, from its source to its target; empty if it leads back."""
+    before: dict[int, list[int]] = field(default_factory=dict)
+    """The neighbours of each vertex in the layer before."""
+    after: dict[int, list[int]] = field(default_factory=dict)
+    """The neighbours of each vertex in the next layer."""
+
+
+def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
+    """Return a layout of `count` operators with edges between their numbers."""
+    backward = _backward(count, edges)
+    forward = [edge for number, edge in enumerate(edges) if number not in backward]
+    rank = _ranks(count, forward)
+    layers: list[list[int]] = [[] for _ in range(max(rank, default=0) + 1)]
+    for vertex in range(count):
+        layers[rank[vertex]].append(vertex)
+    layout = Layout(layers, [])
+    bends = count
+    for number, (source, target) in enumerate(edges):
+        if number in backward:
+            layout.paths.append([])
+            continue
+        path = [source]
+        for layer in range(rank[source] + 1, rank[target]):
+            layers[layer].append(bends)
+            path.append(bends)
+            bends += 1
+        path.append(target)
+        layout.paths.append(path)
+        for first, second in itertools.pairwise(path):
+            layout.after.setdefault(first, []).append(second)
+            layout.before.setdefault(second, []).append(first)
+    _order(layout)
+    return layout
+
+
+def place(layout: Layout, sizes: Sequence[float], gap: float) -> list[float]:
+    """Return the centre of each vertex across its layer: near its neighbours, with `gap` between two vertices.
+
+    `sizes` has the extent of each vertex, operators first.
+    """
+    centres = [0.0] * sum(map(len, layout.layers))
+    for layer in layout.layers:
+        _settle(layer, centres, dict.fromkeys(layer, 0.0), sizes, gap)
+    for turn in range(2 * _ROUNDS):
+        down = turn % 2 == 0
+        neighbours = layout.before if down else layout.after
+        for layer in layout.layers if down else reversed(layout.layers):
+            wanted = {
+                vertex: sum(centres[each] for each in near) / len(near)
+                if (near := neighbours.get(vertex))
+                else centres[vertex]
+                for vertex in layer
+            }
+            _settle(layer, centres, wanted, sizes, gap)
+    least = min((centres[v] - sizes[v] / 2 for layer in layout.layers for v in layer), default=0.0)
+    return [centre - least for centre in centres]
+
+
+def _settle(
+    layer: list[int], centres: list[float], wanted: dict[int, float], sizes: Sequence[float], gap: float
+) -> None:
+    """Move the vertices of a layer as near to the wanted centres as their order and distances allow.
+
+    Without the distances before a vertex, its centre must not be less than that of the one before it: so this is an
+    isotonic regression, which pools neighbours that violate the order.
+    """
+    offsets, offset = [], 0.0
+    for position, vertex in enumerate(layer):
+        if position:
+            offset += (sizes[layer[position - 1]] + sizes[vertex]) / 2 + gap
+        offsets.append(offset)
+    pools: list[tuple[float, int]] = []
+    for vertex, offset in zip(layer, offsets, strict=True):
+        mean, size = wanted[vertex] - offset, 1
+        while pools and pools[-1][0] > mean:
+            other, number = pools.pop()
+            mean, size = (mean * size + other * number) / (size + number), size + number
+        pools.append((mean, size))
+    means = [mean for mean, size in pools for _ in range(size)]
+    for vertex, mean, offset in zip(layer, means, offsets, strict=True):
+        centres[vertex] = mean + offset
+
+
+def _backward(count: int, edges: Sequence[tuple[int, int]]) -> set[int]:
+    """Return the edges that close a circle, found by a depth-first search."""
+    leaving: dict[int, list[tuple[int, int]]] = {}
+    for number, (source, target) in enumerate(edges):
+        leaving.setdefault(source, []).append((number, target))
+    state, found = [0] * count, set()  # 0 unseen, 1 on the path, 2 done
+    has_input = {target for source, target in edges if source != target}
+    starts = sorted(range(count), key=lambda vertex: vertex in has_input)
+    for start in starts:
+        if state[start]:
+            continue
+        state[start] = 1
+        stack = [(start, iter(leaving.get(start, ())))]
+        while stack:
+            vertex, rest = stack[-1]
+            for number, target in rest:
+                if state[target] == 1:
+                    found.add(number)
+                elif not state[target]:
+                    state[target] = 1
+                    stack.append((target, iter(leaving.get(target, ()))))
+                    break
+            else:
+                state[vertex] = 2
+                stack.pop()
+    return found
+
+
+def _ranks(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the layer of each vertex: after all that lead to it; sources right before their first target."""
+    rank, waiting = [0] * count, [0] * count
+    after: dict[int, list[int]] = {}
+    for source, target in edges:
+        waiting[target] += 1
+        after.setdefault(source, []).append(target)
+    ready = [vertex for vertex in range(count) if not waiting[vertex]]
+    sources = list(ready)
+    while ready:
+        vertex = ready.pop()
+        for target in after.get(vertex, ()):
+            rank[target] = max(rank[target], rank[vertex] + 1)
+            waiting[target] -= 1
+            if not waiting[target]:
+                ready.append(target)
+    for vertex in sources:
+        rank[vertex] = min((rank[target] - 1 for target in after.get(vertex, ())), default=0)
+    return rank
+
+
+def _order(layout: Layout) -> None:
+    """Reorder the layers so that few edges cross."""
+    best, fewest = [list(layer) for layer in layout.layers], _crossings(layout)
+    for turn in range(_ROUNDS):
+        down = turn % 2 == 0
+        neighbours = layout.before if down else layout.after
+        layers = layout.layers if down else list(reversed(layout.layers))
+        for fixed, layer in itertools.pairwise(layers):
+            place_of = {vertex: place for place, vertex in enumerate(fixed)}
+            own = {vertex: place for place, vertex in enumerate(layer)}
+            key = {
+                vertex: sum(map(place_of.__getitem__, near)) / len(near)
+                if (near := neighbours.get(vertex))
+                else own[vertex]
+                for vertex in layer
+            }
+            layer.sort(key=key.__getitem__)
+        crossings = _crossings(layout)
+        if crossings < fewest:
+            best, fewest = [list(layer) for layer in layout.layers], crossings
+    layout.layers[:] = best
+
+
+def _crossings(layout: Layout) -> int:
+    total = 0
+    for layer, following in zip(layout.layers, layout.layers[1:], strict=False):
+        place_of = {vertex: place for place, vertex in enumerate(following)}
+        targets = [sorted(place_of[target] for target in layout.after.get(vertex, ())) for vertex in layer]
+        flat = [place for places in targets for place in places]
+        total += sum(a > b for position, a in enumerate(flat) for b in flat[position + 1 :])
+    return total

@@ -1,0 +1,290 @@
+"""Console loggers: a line for every message, through Python's ``logging``, by the logger ``penstock.data``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock._runtime import Message
+from penstock.core.ports import IOSpec
+from penstock.observe.data_loggers import (
+    AsyncDataLoggerResource,
+    AsyncQueuePolicy,
+    DataLoggerQueueType,
+    DataLoggerResource,
+)
+from penstock.observe.port_patterns import matches
+from penstock.observe.snapshots import TensorCopy, TensorMapCopy
+from penstock.observe.text_serializer import SimpleTextSerializer
+from penstock.tensor import Tensor, TensorMap
+from penstock.tensor.conversion import is_array
+
+if TYPE_CHECKING:
+    from penstock.core.clock import Clock
+    from penstock.core.fragment import Fragment
+    from penstock.observe.data_loggers import _Entry
+
+__all__ = ["AsyncConsoleLogger", "BasicConsoleLogger", "GXFConsoleLogger", "PortPrinter"]
+
+_OUTPUT = IOSpec.IOType.OUTPUT
+_log = logging.getLogger("penstock.data")
+
+
+class AsyncConsoleLogger(AsyncDataLoggerResource):
+    """Prints a line for every message, on a thread of its own.
+
+    The line goes to the logger ``penstock.data`` of Python's ``logging``, as INFO. A program that has not set up
+    logging gets it on stderr.
+
+    Parameters
+    ----------
+    serializer
+        What makes the text; a :class:`SimpleTextSerializer` unless given.
+    **options
+        The parameters of :class:`AsyncDataLoggerResource`.
+    """
+
+    _label = "AsyncConsoleLogger"
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        *,
+        serializer: Any = None,
+        max_queue_size: int = 50_000,
+        worker_sleep_time: int = 50_000,
+        queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT,
+        large_data_max_queue_size: int = 1_000,
+        large_data_worker_sleep_time: int = 50_000,
+        large_data_queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT,
+        enable_large_data_queue: bool = True,
+        shutdown_wait_period_ms: int = -1,
+        queue_type: DataLoggerQueueType = DataLoggerQueueType.LOCK_FREE,
+        log_inputs: bool = True,
+        log_outputs: bool = True,
+        log_metadata: bool = True,
+        log_tensor_data_content: bool = True,
+        use_scheduler_clock: bool = True,
+        clock: Clock | None = None,
+        allowlist_patterns: Sequence[str] = (),
+        denylist_patterns: Sequence[str] = (),
+        name: str = "async_console_logger",
+    ) -> None:
+        super().__init__(
+            fragment,
+            max_queue_size=max_queue_size,
+            worker_sleep_time=worker_sleep_time,
+            queue_policy=queue_policy,
+            large_data_max_queue_size=large_data_max_queue_size,
+            large_data_worker_sleep_time=large_data_worker_sleep_time,
+            large_data_queue_policy=large_data_queue_policy,
+            enable_large_data_queue=enable_large_data_queue,
+            shutdown_wait_period_ms=shutdown_wait_period_ms,
+            queue_type=queue_type,
+            log_inputs=log_inputs,
+            log_outputs=log_outputs,
+            log_metadata=log_metadata,
+            log_tensor_data_content=log_tensor_data_content,
+            use_scheduler_clock=use_scheduler_clock,
+            clock=clock,
+            allowlist_patterns=allowlist_patterns,
+            denylist_patterns=denylist_patterns,
+            name=name,
+        )
+        self.serializer = SimpleTextSerializer(fragment) if serializer is None else serializer
+
+    def initialize(self) -> None:
+        """Prepare for a run."""
+        make_visible(_log)
+
+    def log_data(
+        self,
+        data: Any,
+        unique_id: str,
+        acquisition_timestamp: int = -1,
+        metadata: dict[str, Any] | None = None,
+        io_type: IOSpec.IOType = _OUTPUT,
+        stream: Any = None,
+    ) -> bool:
+        """Print a message."""
+        text = self.serializer.serialize_to_string(data)
+        return self._print("Message", data, text, unique_id, acquisition_timestamp, metadata, io_type, stream)
+
+    def log_tensor_data(
+        self,
+        data: Any,
+        unique_id: str,
+        acquisition_timestamp: int = -1,
+        metadata: dict[str, Any] | None = None,
+        io_type: IOSpec.IOType = _OUTPUT,
+        stream: Any = None,
+    ) -> bool:
+        """Print a tensor."""
+        text = self.serializer.serialize_tensor_to_string(data, self.log_tensor_data_content)
+        return self._print("Tensor", data, text, unique_id, acquisition_timestamp, metadata, io_type, stream)
+
+    def log_tensormap_data(
+        self,
+        data: Any,
+        unique_id: str,
+        acquisition_timestamp: int = -1,
+        metadata: dict[str, Any] | None = None,
+        io_type: IOSpec.IOType = _OUTPUT,
+        stream: Any = None,
+    ) -> bool:
+        """Print a TensorMap."""
+        text = self.serializer.serialize_tensormap_to_string(data, self.log_tensor_data_content)
+        return self._print(
+            "TensorMap", data, text, unique_id, acquisition_timestamp, metadata, io_type, stream
+        )
+
+    def _print(
+        self,
+        category: str,
+        data: Any,
+        text: str,
+        unique_id: str,
+        acquisition_timestamp: int,
+        metadata: dict[str, Any] | None,
+        io_type: IOSpec.IOType,
+        stream: Any,
+    ) -> bool:
+        moment = "Emit" if io_type is _OUTPUT else "Receive"
+        shown = "none" if stream is None else f"{int(stream):#x}"
+        line = (
+            f"{self._label}[ID:{unique_id}][Acquisition Timestamp:{acquisition_timestamp}]"
+            f"[{moment} Timestamp:{self.get_timestamp()}][Category:{category}][Type Name: {_type_name(data)}]"
+            f"[Stream: {shown}] {text}"
+        )
+        if self.log_metadata and metadata:
+            line += f"\n{self.serializer.serialize_metadata_to_string(metadata)}"
+        _log.info("%s", line)
+        return True
+
+
+class BasicConsoleLogger(AsyncConsoleLogger):
+    """Prints a line for every message, on the thread that computes.
+
+    A message with device memory whose contents are printed is copied to the host first, while the pipeline goes on.
+    It is printed when the copy is complete, by another thread, and messages after it wait for it: lines are always
+    in order.
+
+    Parameters
+    ----------
+    serializer
+        What makes the text; a :class:`SimpleTextSerializer` unless given.
+    **options
+        The parameters of :class:`DataLoggerResource`.
+    """
+
+    _label = "BasicConsoleLogger"
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        *,
+        serializer: Any = None,
+        log_inputs: bool = True,
+        log_outputs: bool = True,
+        log_metadata: bool = True,
+        log_tensor_data_content: bool = True,
+        use_scheduler_clock: bool = True,
+        clock: Clock | None = None,
+        allowlist_patterns: Sequence[str] = (),
+        denylist_patterns: Sequence[str] = (),
+        name: str = "basic_console_logger",
+    ) -> None:
+        super().__init__(
+            fragment,
+            serializer=serializer,
+            max_queue_size=sys.maxsize,
+            enable_large_data_queue=False,
+            queue_type=DataLoggerQueueType.ORDERED,
+            log_inputs=log_inputs,
+            log_outputs=log_outputs,
+            log_metadata=log_metadata,
+            log_tensor_data_content=log_tensor_data_content,
+            use_scheduler_clock=use_scheduler_clock,
+            clock=clock,
+            allowlist_patterns=allowlist_patterns,
+            denylist_patterns=denylist_patterns,
+            name=name,
+        )
+
+    def _take(self, entry: _Entry, item: Any) -> None:
+        if self._queues[0].is_idle and not self._must_be_copied(item):
+            DataLoggerResource._take(self, entry, item)
+        else:
+            super()._take(entry, item)
+
+    def _must_be_copied(self, item: Any) -> bool:
+        """Return whether a message has contents that the host cannot read now."""
+        if not self.log_tensor_data_content:
+            return False
+        if type(item) is Message:
+            if not item.is_done:
+                return True
+            item = item.data
+        if type(item) is Tensor:
+            return item.device.is_cuda
+        if type(item) is TensorMap:
+            return any(tensor.device.is_cuda for tensor in item.values())
+        return not isinstance(item, np.ndarray) and is_array(item)
+
+
+class GXFConsoleLogger(BasicConsoleLogger):
+    """The same as :class:`BasicConsoleLogger`, which prints the tensors of every message."""
+
+    _label = "GXFConsoleLogger"
+
+
+class PortPrinter(BasicConsoleLogger):
+    """Prints the messages of ports that patterns name, such as ``camera.out``, ``camera.*`` or ``camera``."""
+
+    _label = "PENSTOCK_LOG"
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        super().__init__(None, name="PENSTOCK_LOG")
+        self._ports = list(patterns)
+        self._found: set[str] = set()
+
+    def should_log_output(self, unique_id: str) -> bool:
+        """Return whether a pattern names the port."""
+        name = unique_id.rpartition(":")[0] if unique_id.rpartition(":")[2].isdecimal() else unique_id
+        operator, _, port = name.rpartition(".")
+        found = [pattern for pattern in self._ports if matches(pattern, operator, port)]
+        self._found.update(found)
+        return bool(found)
+
+    should_log_input = should_log_output
+
+    def _end(self) -> None:
+        super()._end()
+        for pattern in self._ports:
+            if pattern not in self._found:
+                _log.warning("PENSTOCK_LOG=%s names no port of the application", pattern)
+
+
+def make_visible(logger: logging.Logger) -> None:
+    """Let a logger print INFO, and print to stderr if the program has not set up logging."""
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+
+
+def _type_name(data: Any) -> str:
+    if isinstance(data, TensorCopy):
+        return "penstock.Tensor"
+    if isinstance(data, TensorMapCopy):
+        return "penstock.TensorMap"
+    kind = type(data)
+    if kind is Tensor or kind is TensorMap:
+        return f"penstock.{kind.__name__}"
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")

@@ -1,0 +1,62 @@
+"""NvtxRanges: names for Nsight Systems, through the package ``nvtx``.
+
+Each compute is a range in the domain ``penstock``, on the thread that computes: its message is the operator's name,
+its payload the number of the compute. The number is no part of the message because NVTX keeps every message that it
+has seen. If no tool is attached, computes run as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from penstock.observe.watchers import Watcher
+
+if TYPE_CHECKING:
+    from penstock.observe.records import OperatorInfo, RunInfo
+
+__all__ = ["NvtxRanges"]
+
+_log = logging.getLogger("penstock.observe")
+
+
+class NvtxRanges(Watcher):
+    """Puts an NVTX range around each compute of the runs that it watches.
+
+    Without the package ``nvtx`` it only logs a warning.
+    """
+
+    wants_gpu_times = False
+
+    def __init__(self) -> None:
+        self._domain: Any = None
+
+    def begin(self, run: RunInfo) -> None:
+        """Open the domain."""
+        try:
+            self._domain = import_module("nvtx").get_domain("penstock")
+        except ImportError:
+            self._domain = None
+            _log.warning("no NVTX ranges: the package nvtx is not installed (pip install nvtx)")
+
+    def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
+        """Return a compute in a range; the compute itself if there is no tool to see it."""
+        domain = self._domain
+        attributes = None if domain is None else domain.get_event_attributes(message=operator.name, payload=0)
+        if attributes is None:
+            return compute
+        push, pop = domain.push_range, domain.pop_range
+        numbers = itertools.count()
+
+        def ranged(op_input: Any, op_output: Any, context: Any) -> None:
+            attributes.payload = next(numbers)
+            push(attributes)
+            try:
+                compute(op_input, op_output, context)
+            finally:
+                pop()
+
+        return ranged

@@ -1,0 +1,98 @@
+"""penstock graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from penstock.cli import main
+from tests.cli.programs import write
+
+LATER = "\nprint('before')\nShows().run()\nprint('after')\n"
+
+
+def test_a_program_is_drawn_and_not_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", write(folder, LATER)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "before",
+        "┌─────────┐",
+        "│ numbers │",
+        "└────┬────┘",
+        "     ▼",
+        " ┌───────┐",
+        " │ show  │",
+        " └───────┘",
+        "",
+        "numbers (FunctionOperator)",
+        "  out -> show.value",
+        "show (FunctionOperator)",
+    ]
+
+
+@pytest.mark.parametrize("ending", ["Shows().run_async().result()", "", "Shows().run()"])
+def test_it_does_not_matter_how_the_program_would_run(
+    folder: Path, capsys: pytest.CaptureFixture[str], ending: str
+) -> None:
+    assert main(["graph", write(folder, ending), "--format", "dot"]) == 0
+    assert '"numbers" -> "show"' in capsys.readouterr().out
+
+
+def test_no_except_clause_of_the_program_keeps_it_running(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = write(folder, "try:\n    Shows().run()\nexcept Exception:\n    print('kept')\n")
+    assert main(["graph", f"{app}", "--format", "mermaid"]) == 0
+    assert "kept" not in capsys.readouterr().out
+
+
+def test_a_named_class_is_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", write(folder, LATER) + ":Shows", "--format", "mermaid"]) == 0
+    assert "flowchart LR" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "beginning"),
+    [("a.svg", "<svg"), ("a.dot", "digraph"), ("a.mmd", "flowchart"), ("a.txt", "┌")],
+)
+def test_the_name_of_the_file_chooses_the_format(folder: Path, name: str, beginning: str) -> None:
+    assert main(["graph", write(folder, ""), "-o", name]) == 0
+    assert (folder / name).read_text().startswith(beginning)
+
+
+def test_the_format_wins_over_the_name(folder: Path) -> None:
+    assert main(["graph", write(folder, ""), "--format", "svg", "--output", "a.txt"]) == 0
+    ElementTree.parse(folder / "a.txt")
+
+
+def test_arguments_and_settings_reach_the_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = write(folder, "print(sys.argv[1:], os.environ['PENSTOCK_SET_a__b'])\nShows().run()")
+    assert main(["graph", app, "--set", "a.b=3", "--", "--fast"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "['--fast'] 3"
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "text"),
+    [
+        ("if __name__ == '__main__':\n    pass", 2, "app.py ended without running an application"),
+        ("sys.exit()", 1, "app.py ended without running an application"),
+        ("sys.exit('usage: ...')", 1, "usage: ..."),
+        ("sys.exit(5)", 5, ""),
+        ("1 / 0", 1, "penstock graph: ZeroDivisionError: division by zero; app.py:"),
+    ],
+)
+def test_where_nothing_can_be_drawn_it_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str], ending: str, status: int, text: str
+) -> None:
+    assert main(["graph", write(folder, ending)]) == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert text in captured.err
+
+
+def test_a_file_that_cannot_be_written_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", write(folder, ""), "-o", "no/such/folder.svg"]) == 1
+    assert capsys.readouterr().err == (
+        "penstock graph: cannot write 'no/such/folder.svg': No such file or directory\n"
+    )

@@ -1,0 +1,115 @@
+"""penstock record and penstock replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import main
+from penstock.observe import Recording, environment
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "_recorders", {})
+
+
+PROGRAM = """
+from penstock import Application, op
+
+
+@op
+def camera(*, count: int):
+    print("camera runs")
+    yield from range(count)
+
+
+@op
+def show(value):
+    print(value)
+
+
+class Shows(Application):
+    def compose(self):
+        self.add_flow(camera(self, count=3), show(self))
+
+
+Shows().run()
+"""
+
+
+@pytest.fixture
+def app(folder: Path) -> str:
+    (folder / "app.py").write_text(PROGRAM)
+    return "app.py"
+
+
+def test_a_program_is_recorded_and_replayed(
+    app: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", app, "--ports", "camera.out", "-o", "a.rec"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["camera runs", "0", "1", "2"]
+    assert [one.data for one in Recording(folder / "a.rec")] == [0, 1, 2]
+    for options in ([], ["--fast"]):
+        assert main(["replay", app, "a.rec", *options]) == 0
+        assert capsys.readouterr().out.splitlines() == ["0", "1", "2"]
+
+
+def test_every_connected_output_is_recorded_unless_ports_are_named(
+    app: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", app]) == 0
+    assert [port.name for port in Recording(folder / "recording.rec").ports] == ["camera.out"]
+    capsys.readouterr()
+    assert main(["replay", app, "recording.rec", "--ports", "camera.*"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["0", "1", "2"]
+    assert main(["replay", app, "recording.rec", "--ports", "blur"]) == 1
+    assert "has nothing named blur to play: it has the outputs 'camera.out'" in capsys.readouterr().err
+
+
+def test_an_operator_whose_output_nobody_listens_to_is_not_replaced(
+    app: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", app, "--ports", "*", "-o", "a.rec"]) == 0
+    capsys.readouterr()
+    assert main(["replay", app, "a.rec"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["0", "1", "2"]
+
+
+def test_an_unknown_port_is_an_error_in_one_line(app: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", app, "--ports", "cam.out"]) == 1
+    assert (
+        "no port is named 'cam.out'; 'Shows' has camera.out, show.out, show.value" in capsys.readouterr().err
+    )
+
+
+def test_a_recording_is_listed(app: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", app, "--ports", "camera,show.value", "-o", "a.rec"]) == 0
+    capsys.readouterr()
+    assert main(["replay", "a.rec", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Shows: 6 messages, ")
+    assert lines[2].split() == ["port", "direction", "messages", "first", "last"]
+    assert [line.split()[:3] for line in lines[3:]] == [
+        ["camera.out", "output", "3"],
+        ["show.value", "input", "3"],
+    ]
+
+
+def test_a_file_that_is_no_recording_is_refused(
+    app: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (["app.py", "--list"], ["app.py", "app.py"], ["app.py", "missing.rec"]):
+        assert main(["replay", *arguments]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("penstock replay: ")
+        assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["app.py"], ["a.rec", "b.rec", "--list"]])
+def test_what_is_missing_or_too_much_is_named(
+    folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", *arguments]) == 2
+    assert capsys.readouterr().err.startswith("penstock replay: name ")

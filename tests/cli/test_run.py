@@ -1,0 +1,486 @@
+"""penstock run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli import main
+from penstock.cli.run import prepare
+from tests.cli.programs import write
+from tests.harness.processes import run_python
+
+GUARD = 'if __name__ == "__main__":\n    '
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str]:
+    """Return the lines on stdout, and the text on stderr."""
+    captured = capsys.readouterr()
+    return captured.out.splitlines(), captured.err
+
+
+# Which programs.
+
+
+def test_a_file_runs_as_the_main_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = write(folder, GUARD + "Shows().run()\n    print(__name__, __file__, sys.argv, sys.path[0])")
+    assert main(["run", app, "--count", "2", "--", "--fast", "--count", "9"]) == 0
+    out, err = said(capsys)
+    assert out == ["0", "1", f"__main__ app.py ['app.py', '--fast', '--count', '9'] {folder}"]
+    assert err == ""
+
+
+def test_what_the_program_saw_is_restored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = list(sys.argv), list(sys.path), sys.modules["__main__"], dict(os.environ)
+    app = write(folder, "Shows().run()\nos.environ['MADE_BY'] = 'app'")
+    assert main(["run", app, "--count", "1", "--device", "none"]) == 0
+    assert (list(sys.argv), list(sys.path), sys.modules["__main__"], dict(os.environ)) == before
+
+
+def test_a_program_is_compiled_by_its_own_rules(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "app.py").write_text("def f(x: int): ...\n\n\nprint(f.__annotations__)\n")
+    assert main(["run", "app.py"]) == 0
+    assert said(capsys)[0] == ["{'x': <class 'int'>}"]
+
+
+def test_a_program_finds_its_own_module_while_it_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = write(
+        folder,
+        "import pickle\n\n\n@op\ndef keep(value):\n    print(pickle.loads(pickle.dumps(Number(value))))\n\n\n"
+        "class Keeps(Application):\n    def compose(self):\n        self.add_flow(numbers(self), keep(self))\n\n\n"
+        "del Shows\n",
+    )
+    assert main(["run", app, "--count", "1"]) == 0
+    assert said(capsys) == (["Number(value=0)"], "")
+
+
+def test_a_module_runs_with_its_package(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, "", "pipes/__init__.py")
+    write(folder, "from . import Shows\nShows().run()\nprint(__package__, sys.argv[1:])", "pipes/live.py")
+    assert main(["run", "pipes.live", "--count", "1", "--", "x"]) == 0
+    assert said(capsys)[0] == ["0", "pipes ['x']"]
+
+
+@pytest.mark.parametrize("name", ["pipes", "pipes/"])
+def test_a_package_or_folder_runs_its_main_module(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    write(folder, "", "pipes/__init__.py")
+    write(folder, "Shows().run()", "pipes/__main__.py")
+    assert main(["run", name, "--count", "1"]) == 0
+    assert said(capsys)[0] == ["0"]
+
+
+@pytest.mark.parametrize("name", ["app.py:Shows", "app:Shows"])
+def test_a_named_class_is_made_and_run_without_the_rest(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    write(folder, GUARD + "print('not this')")
+    assert main(["run", name, "--count", "2"]) == 0
+    assert said(capsys)[0] == ["0", "1"]
+
+
+def test_a_program_may_have_the_name_of_a_library(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    write(folder, "", "json.py")
+    assert main(["run", "json.py:Shows", "--count", "1"]) == 0
+    assert said(capsys)[0] == ["0"]
+    assert sys.modules["json"] is json
+
+
+def test_the_only_application_runs_if_the_program_runs_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", write(folder, ""), "--count", "2"]) == 0
+    assert said(capsys)[0] == ["0", "1"]
+
+
+def test_an_application_that_ran_does_not_run_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = write(folder, "Shows().run_async().result()\n")
+    assert main(["run", app, "--count", "1"]) == 0
+    assert said(capsys)[0] == ["0"]
+
+
+def test_a_program_that_decides_by_itself_is_not_overruled(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", write(folder, GUARD + "print('nothing today')")]) == 0
+    assert said(capsys) == (
+        ["nothing today"],
+        "penstock run: app.py ended without running an application\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        ("none.py", "there is no file 'none.py'"),
+        ("no.such.module", "there is no file and no module 'no.such.module'"),
+        ("app.py:Show", "app.py:Show does not exist; app.py has Shows, More"),
+        ("app.py:Number", "app.py:Number is no application class; app.py has Shows, More"),
+        ("app.py", "app.py runs nothing and has several applications; name one: app.py:Shows, app.py:More"),
+        ("empty", "there is no file 'empty/__main__.py'"),
+        ("empty.inner", "'empty.inner' is a package without a __main__ module, so it cannot be run"),
+    ],
+)
+def test_a_program_that_cannot_be_found_is_wrong_usage(
+    folder: Path, capsys: pytest.CaptureFixture[str], program: str, text: str
+) -> None:
+    write(folder, "class More(Shows):\n    pass\n")
+    for package in ("empty", "empty/inner"):
+        (folder / package).mkdir()
+        (folder / package / "__init__.py").write_text("")
+    assert main(["run", program]) == 2
+    assert said(capsys) == ([], f"penstock run: {text}\n")
+
+
+def test_a_missing_import_of_the_program_is_an_error_of_the_program(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, "import no_such_library", "pipes/__init__.py")
+    write(folder, "", "pipes/live.py")
+    assert main(["run", "pipes.live"]) == 1
+    assert "ModuleNotFoundError: No module named 'no_such_library'" in said(capsys)[1]
+
+
+# What the options do.
+
+
+def test_every_option_sets_its_variable_for_the_program_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = write(
+        folder,
+        GUARD
+        + "print(*sorted(f'{k}={v}' for k, v in os.environ.items() if k.startswith('PENSTOCK_')), sep='\\n')",
+    )
+    options = (
+        "--device none --scheduler event --workers 3 --duration 10s --count 7 --set camera.fps=30 "
+        "--set a.b.c=x=y --config other.yaml --track --trace out.json --log cam.out --log 'a.*,b.in' "
+        "--record rec.dat --ports cam.out --ports cam.depth --replay old.dat --dashboard 0.0.0.0:80 "
+        "--view out.mp4 --no-progress --log-level info"
+    )
+    import shlex
+
+    assert main(["run", app, *shlex.split(options)]) == 0
+    assert said(capsys)[0] == [
+        "PENSTOCK_CONFIG=other.yaml",
+        "PENSTOCK_COUNT=7",
+        "PENSTOCK_DASHBOARD=0.0.0.0:80",
+        "PENSTOCK_DEVICE=none",
+        "PENSTOCK_DURATION=10s",
+        "PENSTOCK_LOG=cam.out,a.*,b.in",
+        "PENSTOCK_LOG_LEVEL=info",
+        "PENSTOCK_PROGRESS=0",
+        "PENSTOCK_RECORD=rec.dat",
+        "PENSTOCK_RECORD_PORTS=cam.out,cam.depth",
+        "PENSTOCK_REPLAY=old.dat",
+        "PENSTOCK_SCHEDULER=event:3",
+        "PENSTOCK_SET_a__b__c=x=y",
+        "PENSTOCK_SET_camera__fps=30",
+        "PENSTOCK_TRACE=out.json",
+        "PENSTOCK_TRACK=1",
+        "PENSTOCK_VIEW=out.mp4",
+    ]
+    assert "PENSTOCK_COUNT" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("words", "prepared"),
+    [
+        ("run --dashboard app.py", "run --dashboard=1 app.py"),
+        ("run app.py --dashboard", "run app.py --dashboard=1"),
+        ("run --dashboard :8080 app.py", "run --dashboard=:8080 app.py"),
+        ("run --dashboard [::1]:80 app.py", "run --dashboard=[::1]:80 app.py"),
+        ("run --view app.py", "run --view=page app.py"),
+        ("run --track app.py", "run --track=1 app.py"),
+        ("run --track times.json app.py", "run --track=times.json app.py"),
+        ("run --view rerun,a.png app.py:Live", "run --view=rerun,a.png app.py:Live"),
+        ("run --dashboard app.py:Live", "run --dashboard=1 app.py:Live"),
+    ],
+)
+def test_an_option_without_a_value_does_not_swallow_the_program(words: str, prepared: str) -> None:
+    assert prepare(words.split()) == prepared.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("--duration 10", "argument --duration: '10': must be a number with a unit, as in 500ms"),
+        ("--count 0", "argument --count: '0': must be a whole number of at least 1"),
+        ("--scheduler fast", "must be greedy, multithread, event"),
+        ("--workers 2 --scheduler greedy", "--workers 2 contradicts --scheduler greedy"),
+        ("--workers 2 --scheduler event:3", "--workers 2 contradicts --scheduler event:3"),
+        ("--set fps", "must be section.key=value, as in camera.fps=30"),
+        ("--ports a.b", "--ports needs --record FILE"),
+        ("--device gpu", "invalid choice: 'gpu'"),
+        ("--log-level loud", "must be one of trace, debug"),
+        ("--fast", "unrecognized arguments: --fast; the program's own arguments go after --"),
+        ("--coun 3", "unrecognized arguments: --coun 3"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_says_what_would_be_right(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: str, text: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", write(folder, "print('ran')"), *words.split()])
+    assert ended.value.code == 2
+    out, err = said(capsys)
+    assert text in err
+    assert out == []
+
+
+def test_a_mistake_in_the_environment_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_LOG_LEVEL", "loud")
+    assert main(["run", write(folder, "")]) == 2
+    assert said(capsys)[1].startswith("penstock run: PENSTOCK_LOG_LEVEL=loud: must be one of trace")
+
+
+@pytest.mark.parametrize("option", ["--set camera.fps=3", "--config app.yaml"])
+def test_settings_that_nobody_reads_are_reported(
+    folder: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    assert main(["run", write(folder, ""), "--count", "1", *option.split()]) == 0
+    assert f"{option.split()[0]} had no effect" in said(capsys)[1]
+
+
+def test_settings_that_are_read_take_effect(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = write(
+        folder,
+        "class Set(Application):\n"
+        "    def compose(self):\n"
+        "        self.add_flow(numbers(self, self.from_config('numbers')), show(self))\n\n\n"
+        "app = Set()\napp.config({'numbers': {'count': 1}})\napp.run()\n",
+    )
+    assert main(["run", app, "--set", "numbers.count=3"]) == 0
+    assert said(capsys) == (["0", "1", "2"], "")
+
+
+def test_a_tracked_program_ends_with_its_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = write(folder, "")
+    assert main(["run", "--track", app, "--count", "3"]) == 0
+    assert "numbers → show" in said(capsys)[1]
+    assert main(["run", "--track", "times.json", app, "--count", "3"]) == 0
+    assert said(capsys)[1] == ""
+    assert '"numbers"' in (folder / "times.json").read_text()
+
+
+def test_the_log_of_operators_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        "from penstock import Operator\n\n\n"
+        "class Speaker(Operator):\n"
+        "    def compute(self, op_input, op_output, context):\n"
+        "        self.logger.info('hello')\n\n\n"
+        "class App(Application):\n"
+        "    def compose(self):\n"
+        "        self.add_operator(Speaker(self, CountCondition(self, 1), name='speaker'))\n\n\n"
+        "App().run()\n"
+    )
+    app = write(folder, text)
+    assert main(["run", app, "--log-level", "info"]) == 0
+    assert "INFO penstock.operator.speaker: hello\n" in said(capsys)[1]
+    assert main(["run", app]) == 0
+    assert said(capsys)[1] == ""
+
+
+# How it ends.
+
+
+FAILS = """
+@op
+def inverse(value):
+    return 6 / value
+
+
+class Inverses(Application):
+    def compose(self):
+        inverses = inverse(self)
+        self.add_flow(numbers(self, count=2), inverses)
+        self.add_flow(inverses, show(self))
+
+
+Inverses().run()
+"""
+
+
+def test_an_error_of_the_program_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = write(folder, FAILS)
+    line = (folder / app).read_text().splitlines().index("    return 6 / value") + 1
+    assert main(["run", app]) == 1
+    assert said(capsys) == (
+        [],
+        (
+            "penstock run: ZeroDivisionError: division by zero; raised in compute of operator 'inverse' "
+            f"(FunctionOperator); app.py:{line}\n(penstock run --debug ... shows the traceback)\n"
+        ),
+    )
+
+
+def test_with_debug_there_is_a_traceback_that_begins_in_the_program(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", write(folder, FAILS), "--debug"]) == 1
+    err = said(capsys)[1]
+    trace = err[err.index("Traceback") :].splitlines()
+    assert trace[1].strip().startswith('File "app.py", line')
+    assert "raised in compute of operator 'inverse' (FunctionOperator)" in trace
+
+
+def test_an_error_that_is_skipped_is_one_line_of_the_log(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = write(folder, FAILS.replace("@op\ndef inverse", "@op(on_error='skip')\ndef inverse"))
+    assert main(["run", app]) == 0
+    out, err = said(capsys)
+    assert out == ["6.0"]
+    assert len(err.splitlines()) == 1
+    assert err.endswith(
+        "WARNING penstock.errors: skipped an error in compute of operator 'inverse': "
+        "ZeroDivisionError: division by zero\n"
+    )
+
+
+def test_a_syntax_error_names_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "broken.py").write_text("x = 1\ny = = 2\n")
+    assert main(["run", "broken.py"]) == 1
+    assert "SyntaxError: invalid syntax (broken.py, line 2); broken.py:2" in said(capsys)[1]
+
+
+def test_the_place_of_an_error_is_in_the_program_and_not_in_a_library(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "app.py").write_text("import json\n\njson.loads('[')\n")
+    assert main(["run", "app.py"]) == 1
+    assert said(capsys)[1].splitlines()[0].endswith("; app.py:3")
+
+
+def test_the_place_of_an_error_is_in_the_program_and_not_in_penstock(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "helper.py").write_text("def connect(app, a, b):\n    app.add_flow(a, b, {('no', 'value')})\n")
+    app = write(
+        folder,
+        "import helper\n\n\nclass Wrong(Application):\n    def compose(self):\n"
+        "        helper.connect(self, numbers(self), show(self))\n\n\nWrong().run()\n",
+    )
+    assert main(["run", app]) == 1
+    first, _ = said(capsys)[1].splitlines()
+    assert "operator 'numbers' has no output 'no'" in first
+    assert first.endswith("; helper.py:2")
+
+
+def test_an_application_that_takes_arguments_cannot_be_made(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = write(folder, "class Two(Shows):\n    def __init__(self, a, b):\n        super().__init__()\n")
+    assert main(["run", f"{app}:Two"]) == 1
+    assert "TypeError" in said(capsys)[1]
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "shown"),
+    [
+        ("sys.exit()", 0, ""),
+        ("sys.exit(7)", 7, ""),
+        ("sys.exit('enough')", 1, "enough\n"),
+        ("raise KeyboardInterrupt", 130, "penstock run: interrupted\n"),
+    ],
+)
+def test_the_status_of_the_program_is_kept(
+    folder: Path, capsys: pytest.CaptureFixture[str], ending: str, status: int, shown: str
+) -> None:
+    assert main(["run", write(folder, ending)]) == status
+    assert said(capsys)[1] == shown
+
+
+STARVES = """
+@op
+def pair(a, b):
+    pass
+
+
+class Pairs(Application):
+    def compose(self):
+        both = pair(self)
+        self.add_flow(numbers(self, count=1, name='left'), both, {('out', 'a')})
+        self.add_flow(numbers(self, count=2, name='right'), both, {('out', 'b')})
+
+
+Pairs().run()
+"""
+
+
+@pytest.mark.parametrize("how", ["run()", "run_async().result()"])
+def test_a_run_that_starved_ends_with_3_and_says_why(
+    folder: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    assert main(["run", write(folder, STARVES.replace("run()", how))]) == 3
+    assert "'pair' waits for a message at 'a' from 'left'" in said(capsys)[1]
+
+
+def test_only_the_last_run_counts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = write(
+        folder,
+        STARVES + "class Once(Application):\n    def compose(self):\n"
+        "        self.add_flow(numbers(self, count=1), show(self))\n\n\nOnce().run()\n",
+    )
+    assert main(["run", app]) == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+def test_a_signal_ends_the_run_and_then_the_command(tmp_path: Path, number: Any, status: int) -> None:
+    app = write(
+        tmp_path,
+        "import signal\n\n\n@op\ndef send(value):\n"
+        f"    os.kill(os.getpid(), {int(number)})\n\n\n"
+        "class Ends(Application):\n    def compose(self):\n"
+        "        self.add_flow(numbers(self), send(self))\n\n\nEnds().run()\n",
+    )
+    done = run_python(
+        "-m", "penstock.cli", "run", app, "--scheduler", "event:1", cwd=tmp_path, PENSTOCK_DEVICE="none"
+    )
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    write(tmp_path, "")
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock.cli", "run", "app.py"],
+            cwd=tmp_path,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "PENSTOCK_DEVICE": "none",
+            },
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_broken_pipe_of_the_program_itself_is_an_error(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", write(folder, "raise BrokenPipeError('the camera is gone')")]) == 1
+    assert "BrokenPipeError: the camera is gone; app.py:" in said(capsys)[1]

@@ -1,0 +1,234 @@
+"""What the environment changes in a run, without a change to the program."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from penstock.core import EndedBy
+from penstock.core.run_options import RunOptions, parse_duration, parse_scheduler, read_run_options
+from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from tests.harness import App, MakeScheduler, Step, greedy, multi_thread, run, sink, source
+
+
+def endless(app: App, taken: list[int] | None = None) -> None:
+    def emit(self: Step, op_input: Any, op_output: Any) -> None:
+        op_output.emit(self.ticks, "out")
+
+    app.add_flow(
+        Step(app, outputs=["out"], body=emit, name="endless"), sink(app, [] if taken is None else taken)
+    )
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The schedulers that executed a run."""
+    found: list[Any] = []
+
+    def recording(kind: Any) -> Any:
+        execute = kind.execute
+
+        def record(self: Any, engine: Any) -> None:
+            found.append(self)
+            execute(self, engine)
+
+        return record
+
+    for kind in (GreedyScheduler, MultiThreadScheduler):
+        monkeypatch.setattr(kind, "execute", recording(kind))
+    return found
+
+
+def test_nothing_in_the_environment_changes_nothing() -> None:
+    options = read_run_options({})
+    assert options == RunOptions()
+    assert not options.changes_scheduler
+
+
+@pytest.mark.parametrize("name", ["PENSTOCK_COUNT", "HOLOSCAN_NUM_SOURCE_MESSAGES"])
+def test_a_count_ends_each_source_and_every_message_arrives(
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler, name: str
+) -> None:
+    monkeypatch.setenv(name, "7")
+    taken: list[int] = []
+    app = run(lambda app: endless(app, taken), scheduler)
+    assert taken == [1, 2, 3, 4, 5, 6, 7]
+    assert app.outcome is not None
+    assert app.outcome.ended_by is EndedBy.FINISHED
+
+
+def test_only_sources_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_COUNT", "3")
+
+    def emit(self: Step, op_input: Any, op_output: Any) -> None:
+        op_output.emit(self.ticks, "out")
+
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        end = sink(app, taken)
+        for name in ("left", "right"):
+            app.add_flow(Step(app, outputs=["out"], body=emit, name=name), end, size=2)
+
+    run(compose)
+    assert sorted(taken) == [1, 1, 2, 2, 3, 3]
+
+
+def test_the_smaller_count_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_COUNT", "7")
+    taken: list[int] = []
+    run(lambda app: app.add_flow(source(app, [1, 2, 3]), sink(app, taken)))
+    assert taken == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("PENSTOCK_DURATION", "20ms"), ("HOLOSCAN_MAX_DURATION_MS", "20")]
+)
+def test_a_duration_ends_the_run_by_its_clock(
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler, name: str, value: str
+) -> None:
+    from penstock.conditions import PeriodicCondition
+
+    monkeypatch.setenv(name, value)
+    app = run(lambda app: app.add_operator(Step(app, PeriodicCondition(app, "3ms"))), scheduler)
+    assert app.outcome is not None
+    assert app.outcome.ended_by is EndedBy.DURATION
+    assert app.outcome.seconds == pytest.approx(0.020)
+    # The application's own scheduler is as it was.
+    assert app.scheduler().max_duration_ms == -1
+
+
+def test_a_negative_duration_of_holoscan_is_no_bound() -> None:
+    assert read_run_options({"HOLOSCAN_MAX_DURATION_MS": "-1"}) == RunOptions()
+
+
+@pytest.mark.parametrize(
+    ("variables", "kind", "workers"),
+    [
+        ({"PENSTOCK_SCHEDULER": "event:3"}, EventBasedScheduler, 3),
+        ({"PENSTOCK_SCHEDULER": "multithread:2"}, MultiThreadScheduler, 2),
+        ({"HOLOSCAN_SCHEDULER": "eventbased"}, EventBasedScheduler, 1),
+        (
+            {"HOLOSCAN_SCHEDULER": "eventbased", "HOLOSCAN_EVENTBASED_WORKER_THREADS": "4"},
+            EventBasedScheduler,
+            4,
+        ),
+        (
+            {"HOLOSCAN_SCHEDULER": "multithread", "HOLOSCAN_MULTITHREAD_WORKER_THREADS": "2"},
+            MultiThreadScheduler,
+            2,
+        ),
+        ({"PENSTOCK_SCHEDULER": "event:2", "HOLOSCAN_SCHEDULER": "greedy"}, EventBasedScheduler, 2),
+    ],
+)
+def test_another_scheduler_runs_the_application(
+    monkeypatch: pytest.MonkeyPatch,
+    used: list[Any],
+    variables: dict[str, str],
+    kind: type,
+    workers: int,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    threads: set[int] = set()
+
+    def note(self: Step, op_input: Any, op_output: Any) -> None:
+        threads.add(threading.get_ident())
+
+    from penstock.conditions import CountCondition
+
+    app = run(lambda app: app.add_operator(Step(app, CountCondition(app, 3), body=note)), greedy)
+    (scheduler,) = used
+    assert type(scheduler) is kind
+    assert scheduler.worker_thread_number == workers
+    assert threading.get_ident() not in threads
+    assert isinstance(app.scheduler(), GreedyScheduler)
+    assert scheduler.clock is app.scheduler().clock
+
+
+def test_greedy_replaces_workers_and_keeps_the_rest(monkeypatch: pytest.MonkeyPatch, used: list[Any]) -> None:
+    monkeypatch.setenv("PENSTOCK_SCHEDULER", "greedy")
+    run(lambda app: app.add_flow(source(app, [1]), sink(app, [])), multi_thread, max_duration_ms=1234)
+    (scheduler,) = used
+    assert type(scheduler) is GreedyScheduler
+    assert scheduler.max_duration_ms == 1234
+
+
+def test_without_a_number_the_workers_stay_as_many(monkeypatch: pytest.MonkeyPatch, used: list[Any]) -> None:
+    monkeypatch.setenv("PENSTOCK_SCHEDULER", "event")
+    run(lambda app: app.add_flow(source(app, [1]), sink(app, [])), multi_thread)
+    assert used[0].worker_thread_number == 3  # as in the harness
+
+
+def test_without_any_workers_before_there_are_as_many_as_cores(
+    monkeypatch: pytest.MonkeyPatch, used: list[Any]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_SCHEDULER", "event")
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
+    run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
+    assert used[0].worker_thread_number == 3
+
+
+def test_the_parameters_of_holoscans_scheduler_are_set(
+    monkeypatch: pytest.MonkeyPatch, used: list[Any]
+) -> None:
+    monkeypatch.setenv("HOLOSCAN_STOP_ON_DEADLOCK", "true")
+    monkeypatch.setenv("HOLOSCAN_STOP_ON_DEADLOCK_TIMEOUT", "30")
+    monkeypatch.setenv("HOLOSCAN_CHECK_RECESSION_PERIOD_MS", "2.5")
+    run(
+        lambda app: app.add_flow(source(app, [1]), sink(app, [])), stop_on_deadlock=False, max_duration_ms=500
+    )
+    (scheduler,) = used
+    assert scheduler.stop_on_deadlock is True
+    assert scheduler.stop_on_deadlock_timeout == 30
+    assert scheduler.check_recession_period_ms == 2.5
+    assert scheduler.max_duration_ms == 500
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("PENSTOCK_SCHEDULER", "fast", "PENSTOCK_SCHEDULER=fast: must be greedy, multithread, event, or"),
+        ("PENSTOCK_SCHEDULER", "greedy:2", "the greedy scheduler has no workers; write greedy, or event:4"),
+        ("PENSTOCK_SCHEDULER", "event:0", "'0' is not a number of workers; write event:4"),
+        ("PENSTOCK_DURATION", "10", "PENSTOCK_DURATION=10: must be a number with a unit, as in 500ms"),
+        ("PENSTOCK_DURATION", "-3s", "must be a number with a unit"),
+        ("PENSTOCK_DURATION", "30Hz", "must be a number with a unit"),
+        ("PENSTOCK_DURATION", "0s", "must be more than 0"),
+        ("PENSTOCK_COUNT", "ten", "PENSTOCK_COUNT=ten: must be a whole number of at least 1"),
+        ("PENSTOCK_COUNT", "0", "at least 1"),
+        ("HOLOSCAN_SCHEDULER", "best", "HOLOSCAN_SCHEDULER=best: must be greedy, multithread or eventbased"),
+        ("HOLOSCAN_NUM_SOURCE_MESSAGES", "x", "HOLOSCAN_NUM_SOURCE_MESSAGES=x: must be a whole number"),
+        ("HOLOSCAN_MAX_DURATION_MS", "10s", "must be a whole number of milliseconds"),
+        ("HOLOSCAN_STOP_ON_DEADLOCK", "perhaps", "must be one of 1, true"),
+        ("HOLOSCAN_CHECK_RECESSION_PERIOD_MS", "nan", "must be a number of milliseconds of more than 0"),
+    ],
+)
+def test_a_wrong_value_is_an_error_that_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, text: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    app = App(endless)
+    with pytest.raises(ValueError, match=text) as caught:
+        app.run()
+    assert str(caught.value).startswith(f"{name}={value}: ")
+
+
+def test_an_empty_variable_counts_as_absent() -> None:
+    assert read_run_options({"PENSTOCK_COUNT": "", "PENSTOCK_SCHEDULER": " "}) == RunOptions()
+
+
+def test_workers_of_a_scheduler_that_was_not_chosen_do_not_matter() -> None:
+    assert read_run_options({"HOLOSCAN_MULTITHREAD_WORKER_THREADS": "4"}) == RunOptions()
+
+
+@pytest.mark.parametrize(("text", "milliseconds"), [("10s", 10_000), ("1.5 min", 90_000), ("100us", 1)])
+def test_durations(text: str, milliseconds: int) -> None:
+    assert parse_duration(text) == milliseconds
+
+
+def test_the_names_of_schedulers() -> None:
+    assert parse_scheduler("Event_Based:2") == ("event", 2)
+    assert parse_scheduler("greedy") == ("greedy", None)

@@ -1,0 +1,96 @@
+"""The trace of a run looks the same on a GPU and on a simulated one."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import noisy_neighbour
+from penstock.observe import TraceWriter, summarize_trace, watch
+from tests.gpu.bench import Bench
+from tests.observe.traces import Trace, load
+
+FRAMES = 200
+
+
+@pytest.fixture
+def trace(of_this_process: Bench, tmp_path: Path) -> Trace:
+    """A critical flow beside a noisy one, each on its own slice."""
+    app = noisy_neighbour.Neighbours(FRAMES, noise=True, partitioned=True)
+    watch(app, TraceWriter(tmp_path / "out.json"))
+    app.run()
+    return load(tmp_path / "out.json")
+
+
+def test_streams_are_grouped_by_slice(bench: Bench, trace: Trace) -> None:
+    total = bench.device.resources.sm.sm_count
+    tracks = {(event["name"], trace.track_of(event)) for event in trace.of("X", cat="gpu")}
+    assert tracks == {
+        (f"{flow}_{end}", f"GPU 0: slice {part}, {count} of {total} SMs / stream of {flow}_{end}")
+        for flow, part, count in (("critical", "critical", 16), ("noisy", "leftover", total - 16))
+        for end in ("transmitter", "receiver")
+    }
+
+
+def test_intervals_are_as_long_as_the_kernels(bench: Bench, trace: Trace) -> None:
+    """The kernels of the critical flow take 100 and 50 µs; the host's time to launch them is added."""
+    for name, length in (("critical_transmitter", 100), ("critical_receiver", 50)):
+        shown = [event["dur"] for event in trace.of("X", cat="gpu", name=name)][10:]
+        assert length * 0.95 <= min(shown) <= length * 1.05 + 20
+        assert statistics.median(shown) <= length + 100
+
+
+def test_every_message_has_an_arrow_and_every_compute_one_to_the_device(bench: Bench, trace: Trace) -> None:
+    arrows = [(begin["cat"], begin["name"], end["cat"], end["name"]) for begin, end in trace.arrows]
+    hop = ("compute", "critical_transmitter", "compute", "critical_receiver")
+    assert arrows.count(hop) == FRAMES
+    for name in ("critical_transmitter", "critical_receiver"):
+        assert arrows.count(("compute", name, "gpu", name)) == FRAMES
+
+
+def test_a_path_is_divided_without_rest(bench: Bench, trace: Trace) -> None:
+    paths = [
+        event["args"]
+        for event in trace.of("b", cat="path")
+        if event["args"]["source"] == "critical_transmitter"
+    ]
+    assert len(paths) == FRAMES
+    for path in paths:
+        assert sum(path["parts_us"].values()) == pytest.approx(path["latency_us"], abs=0.01)
+
+
+def test_the_summary_names_both_slices(bench: Bench, trace: Trace, tmp_path: Path) -> None:
+    summary = summarize_trace(tmp_path / "out.json")
+    slices = {
+        part.where: part.slice.partition(",")[0]
+        for path in summary.paths
+        for part in path.parts
+        if part.slice
+    }
+    assert slices["critical_receiver"] == "slice critical"
+    assert slices["noisy_receiver"] == "slice leftover"
+    assert summary.is_virtual == bench.is_simulated
+
+
+def test_kernels_lie_within_the_interval_of_their_compute(bench: Bench, trace: Trace) -> None:
+    """The clocks of CUPTI and of the timed events agree within 20 µs."""
+    if bench.is_simulated:
+        assert trace.header["kernels"] == "not shown"
+        return
+    pytest.importorskip("cupti.cupti")
+    assert trace.header["kernels"] == "shown"
+    intervals: dict[Any, Any] = {
+        (event["name"], event["args"]["compute"]): event for event in trace.of("X", cat="gpu")
+    }
+    shown = [event for event in trace.of("X", cat="kernel") if event["name"] in ("make_frame", "check_frame")]
+    matched = 0
+    for event in shown:
+        interval = intervals.get((event["args"].get("operator"), event["args"].get("compute")))
+        if interval is not None:
+            matched += 1
+            assert interval["ts"] - 20 <= event["ts"]
+            assert event["ts"] + event["dur"] <= interval["ts"] + interval["dur"] + 20
+    assert matched >= 2 * FRAMES

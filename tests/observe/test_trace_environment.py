@@ -1,0 +1,37 @@
+"""Traces that a variable asks for."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from penstock.observe import environment
+from tests.harness import run, sink, source
+from tests.observe.traces import load
+
+
+def test_a_variable_asks_for_a_trace_of_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "_traces", itertools.count(1))
+    monkeypatch.setenv("PENSTOCK_TRACE", str(tmp_path / "out.json"))
+    for _ in range(2):
+        run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["out-2.json", "out.json"]
+    for file in tmp_path.iterdir():
+        assert len(load(file).of("X")) == 2
+
+
+@pytest.mark.parametrize(("given", "is_on"), [("1", True), ("yes", True), ("0", False), ("off", False)])
+def test_tracking_is_switched_by_words(
+    given: str, is_on: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_TRACK", given)
+    run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
+    assert ("source" in capsys.readouterr().err) == is_on
+
+
+def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_NVTX", "perhaps")
+    with pytest.raises(ValueError, match="PENSTOCK_NVTX=perhaps: must be one of"):
+        run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
