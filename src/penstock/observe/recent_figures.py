@@ -23,6 +23,7 @@ __all__ = ["RecentFigures"]
 WINDOW = 5_000_000_000  # nanoseconds of rates and percentiles
 CELL = 2_500_000  # nanoseconds that are summed up in a busy time line
 _FEW = 100  # intervals of one batch that are sent as they are
+_RECENT = 1_500_000_000  # nanoseconds in which a compute is known here
 _KEPT = 8_000_000_000  # nanoseconds of the time line for a page that has just connected
 
 
@@ -66,7 +67,9 @@ class RecentFigures:
             self._add_piece(operator, True, work.started, work.ended, workers[:1])
         if computes.gpu:
             uses = computes.uses_gpu
-            self._gpu[operator].add(ended[uses], computes.gpu_time[uses])
+            # Not every compute is timed; those that are stand for the others.
+            weight = len(started) / max(int(computes.is_timed.sum()), 1)
+            self._gpu[operator].add(ended, computes.gpu_time[uses], weight=weight)
         for arrivals in computes.arrivals:
             if len(arrivals.received):
                 self._waits[arrivals.queue].add(arrivals.received, arrivals.wait)
@@ -164,35 +167,32 @@ class RecentFigures:
 class _Series:
     """Durations of the last seconds, with the time of each."""
 
-    __slots__ = ("_batches", "_first", "count", "is_used")
+    __slots__ = ("_batches", "count", "is_used")
 
     def __init__(self) -> None:
-        # The newest time of a batch, its number of events, and its durations.
-        self._batches: deque[tuple[int, int, Times]] = deque()
-        self._first: int | None = None
+        # The first and the last time of a batch, its number of events, its durations, and how many each stands for.
+        self._batches: deque[tuple[int, int, int, Times, float]] = deque()
         self.count = 0
         self.is_used = False
 
-    def add(self, times: Times, durations: Times, count: int | None = None) -> None:
+    def add(self, times: Times, durations: Times, count: int | None = None, weight: float = 1.0) -> None:
         """Add a batch; `count` counts events without a duration, too."""
         events = len(durations) if count is None else count
         self.count += events
         if not len(times):
             return
         self.is_used = True
-        if self._first is None:
-            self._first = int(times[0])
-        self._batches.append((int(times[-1]), events, durations))
+        self._batches.append((int(times[0]), int(times[-1]), events, durations, weight))
 
     def rate(self, now: int) -> float:
         """Return the events per second."""
         self._forget(now)
-        return round(sum(events for _, events, _ in self._batches) * 1e9 / self._span(now), 2)
+        return round(sum(batch[2] for batch in self._batches) * 1e9 / self._span(now), 2)
 
     def busy(self, now: int) -> float:
         """Return the part of the time that the durations fill."""
         self._forget(now)
-        total = sum(int(durations.sum()) for _, _, durations in self._batches)
+        total = sum(int(durations.sum()) * weight for *_, durations, weight in self._batches)
         return round(min(total / self._span(now), 1.0), 3)
 
     def percentiles(self, now: int) -> list[float] | None:
@@ -200,15 +200,19 @@ class _Series:
         self._forget(now)
         if not self._batches:
             return None
-        values = np.sort(np.concatenate([durations for _, _, durations in self._batches]))
+        values = np.sort(np.concatenate([batch[3] for batch in self._batches]))
         if not len(values):
             return None
         ranks = [(len(values) - 1) // 2, -(-len(values) * 99 // 100) - 1]
         return [round(int(values[rank]) / 1e3, 1) for rank in ranks]
 
     def _span(self, now: int) -> int:
-        return max(min(WINDOW, now - (self._first or 0)), 100_000_000)
+        """Return the time in which the batches happened; up to now, if nothing has come for a while."""
+        if not self._batches:
+            return WINDOW
+        last = self._batches[-1][1]
+        return max((last if now - last < _RECENT else now) - self._batches[0][0], 100_000_000)
 
     def _forget(self, now: int) -> None:
-        while self._batches and self._batches[0][0] < now - WINDOW:
+        while self._batches and self._batches[0][1] < now - WINDOW:
             self._batches.popleft()
