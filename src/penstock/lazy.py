@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used, so that importing the package stays cheap."""
+"""Imports at first use: names of a package, so that importing it stays cheap, and libraries that may be missing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy_names"]
+__all__ = ["import_or_explain", "lazy_names"]
 
 
 def lazy_names(
@@ -34,3 +34,14 @@ def lazy_names(
         return sorted(namespace["__all__"])
 
     return __getattr__, __dir__
+
+
+def import_or_explain(module: str, extra: str, purpose: str) -> Any:
+    """Return a module, or raise an error that names the extra which installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        library = module.partition(".")[0]
+        raise ImportError(
+            f"{library} is needed {purpose}: pip install 'penstock[{extra}]' ({error})", name=library
+        ) from error

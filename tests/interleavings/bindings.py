@@ -53,6 +53,7 @@ _MODULES = [
     "penstock._runtime.scheduling.evaluated_conditions",
     "penstock._runtime.scheduling.node",
     "penstock._runtime.scheduling.parker",
+    "penstock._runtime.scheduling.pausing",
     "penstock._runtime.scheduling.polling",
     "penstock._runtime.messages.queue",
     "penstock._runtime.scheduling.ready_queue",
@@ -168,6 +169,8 @@ def guard_of(engine: Engine) -> Any:
 def work_in(engine: Engine, ready_queue: ReadyQueue) -> list[str]:
     """Return what waits for a worker of a ready queue: ready nodes, and announcements that nobody looked at."""
     ready = [node.name for node in (*ready_queue.now, *ready_queue.later) if not node.blockers]
+    if not engine.pausing.allows(ready_queue):
+        ready = []
     return ready + [
         f"an announcement for {'anyone' if node is None else node.name}"
         for node in engine.inbox
@@ -182,7 +185,7 @@ def is_stopping(engine: Engine) -> bool:
 
 def next_time(engine: Engine) -> int | None:
     """Return in how many nanoseconds the next timer is due, or None if there is none that passes by itself."""
-    until = engine.next_time()
+    until = None if engine.pausing.is_still else engine.next_time()
     seconds = None if until is None or not engine.clock.passes else engine.clock.seconds_until(until)
     return None if seconds is None else round(seconds * 1e9)
 
@@ -256,7 +259,8 @@ def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
     lines.append(
         f"engine: stopping {engine.stopping}, running {engine.running}, outstanding {engine.outstanding}, "
         f"alive {engine.alive}, inbox {[node and node.name for node in engine.inbox]}, "
-        f"next time {engine.next_time()}, waking {[name(parker) for parker in engine.waiting.waking]}"
+        f"held {engine.held}, paused {engine.pausing.is_paused}, next time {engine.next_time()}, "
+        f"waking {[name(parker) for parker in engine.waiting.waking]}"
     )
     for number, ready_queue in enumerate(engine.ready_queues):
         lines.append(

@@ -18,6 +18,7 @@ _ENGINE = "penstock._runtime.scheduling.engine"
 _WAITING = "penstock._runtime.scheduling.waiting"
 _WORKERS = "penstock._runtime.scheduling.workers"
 _PARKER = "penstock._runtime.scheduling.parker"
+_PAUSING = "penstock._runtime.scheduling.pausing"
 _QUEUE = "penstock._runtime.messages.queue"
 
 PLANTS = [
@@ -289,24 +290,24 @@ PLANTS = [
     Plant(
         "the end wakes nobody",
         _ENGINE,
-        "        self.stopping = True\n        self.waiting.wake_all()\n",
-        "        self.stopping = True\n",
+        "        self.held = True\n        self.waiting.wake_all()\n",
+        "        self.held = True\n",
         "chain-2",
         (_LOST,),
     ),
     Plant(
         "the run ends while a compute runs",
         _WAITING,
-        "        if engine.running or engine.has_ready():\n",
-        "        if engine.has_ready():\n",
+        "        elif engine.running or engine.has_ready():\n",
+        "        elif engine.has_ready():\n",
         "slow-chain-2",
         (_EARLY,),
     ),
     Plant(
         "the run ends while something is ready",
         _WAITING,
-        "        if engine.running or engine.has_ready():\n",
-        "        if engine.running:\n",
+        "        elif engine.running or engine.has_ready():\n",
+        "        elif engine.running:\n",
         "pools-1",
         (_EARLY,),
     ),
@@ -398,5 +399,46 @@ PLANTS = [
         "        if True:\n            return self.popleft()\n",
         "pop-2",
         (_WRONG, _ERROR),
+    ),
+    # Pausing.
+    Plant(
+        "a request to pause, step or resume wakes nobody",
+        _PAUSING,
+        "        engine.waiting.wake_all()\n",
+        "",
+        "pause-1",
+        (_LOST, _HANG),
+    ),
+    Plant(
+        "a worker that ends a pause takes no notice of a stop",
+        _PAUSING,
+        "        if engine.stopping or requests:\n",
+        "        if requests:\n",
+        "resume-stop-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "workers of a paused run wake each other for nodes that nobody may take",
+        _WAITING,
+        "            if engine.held and not engine.pausing.allows(ready_queue):\n                continue",
+        "            if False:\n                continue",
+        "pause-two-queues-1",
+        (_SPIN,),
+    ),
+    Plant(
+        "a worker stands still although a step is left",
+        _PAUSING,
+        "        return self.is_paused and not self.steps and not self.node_steps\n",
+        "        return self.is_paused\n",
+        "step-periodic-1",
+        (_WRONG,),
+    ),
+    Plant(
+        "a paused run ends when nothing runs",
+        _WAITING,
+        "            is_paused = engine.pausing.is_still\n",
+        "            is_paused = engine.pausing.is_still and engine.has_ready()\n",
+        "pause-end-1",
+        (_WRONG,),
     ),
 ]

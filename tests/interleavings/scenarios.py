@@ -647,3 +647,180 @@ def _check_loaded(world: World) -> None:
 
 
 _add((2, 3, 5), Scenario("loaded", _loaded, others={"setter": _set_events}, check=_check_loaded))
+
+
+# Pausing.
+
+
+def _pause_step_and_resume(world: World) -> None:
+    world.wait_for("source", 1)
+    world.app.pause()
+    if not world.app.wait_until_paused():
+        return
+    before = len(world.computes)
+    world.control.point("the run is paused")
+    world.app.step(2)
+    if world.app.wait_until_paused():
+        world.notes["stepped"] = (before, len(world.computes))
+    world.app.resume()
+
+
+def _check_paused(world: World) -> None:
+    _check_chain(world)
+    if "stepped" in world.notes:
+        before, after = world.notes["stepped"]
+        assert after == before + 2, f"{after - before} computes ran in two steps"
+
+
+_add((0, 1, 2, 3), Scenario("pause", _chain, others={"pauser": _pause_step_and_resume}, check=_check_paused))
+_add((1,), Scenario("pause-pools", _pools, others={"pauser": _pause_step_and_resume}, check=_check_paused))
+_add(
+    (2,), Scenario("pause-slow", _slow_chain, others={"pauser": _pause_step_and_resume}, check=_check_paused)
+)
+
+
+def _step_the_sink(world: World) -> None:
+    world.app.pause()
+    for number in range(2):
+        world.app.step(1, "sink")
+        world.app.step(2)
+        world.control.point(f"stepped {number}")
+    world.app.resume()
+
+
+_add(
+    (0, 2),
+    Scenario(
+        "step-one",
+        lambda world: world.app.add_flow(world.source("source", 2), world.sink("sink")),
+        others={"pauser": _step_the_sink},
+        check=_check_chain,
+    ),
+)
+
+
+def _pause_and_stop(world: World) -> None:
+    world.app.pause()
+    if world.app.wait_until_paused():
+        world.notes["paused"] = len(world.computes)
+        world.app.stop_execution()
+
+
+def _check_stopped(world: World) -> None:
+    assert world.notes["paused"] == len(world.computes), "something ran although the run was paused"
+    assert world.app.outcome is not None
+    assert world.app.outcome.ended_by.value == "stopped"
+
+
+def _long(world: World) -> None:
+    world.app.add_flow(world.source("source", 20, takes=MS), world.sink("sink"))
+
+
+_add((0, 1, 2), Scenario("pause-stop", _long, others={"pauser": _pause_and_stop}, check=_check_stopped))
+
+
+def _pause_for_a_while(world: World) -> None:
+    world.control.sleep(25 * MS)
+    world.app.pause()
+    world.control.sleep(100 * MS)
+    world.app.resume()
+
+
+def _beating(world: World) -> None:
+    world.app.add_flow(world.source("source", 5, PeriodicCondition(world.app, 10 * MS)), world.sink("sink"))
+
+
+def _check_beating(world: World) -> None:
+    assert world.received["sink"] == _numbers("source", 5)
+    if world.is_on_time:
+        world.check_times("source", [0, 10, 20, 125, 130])
+
+
+_add(
+    (0, 1, 2),
+    Scenario("pause-periodic", _beating, others={"pauser": _pause_for_a_while}, check=_check_beating),
+)
+
+
+def _resume_and_stop(world: World) -> None:
+    world.app.pause()
+    if world.app.wait_until_paused():
+        world.app.resume()
+        world.app.stop_execution()
+        world.notes["stopped"] = len(world.computes)
+
+
+def _check_little_ran(world: World) -> None:
+    late = len(world.computes) - world.notes.get("stopped", len(world.computes))
+    assert late <= world.scenario.workers + 1, f"{late} computes ran after the stop"
+
+
+_add((2,), Scenario("resume-stop", _long, others={"pauser": _resume_and_stop}, check=_check_little_ran))
+
+
+def _pause_at_the_end(world: World) -> None:
+    def pause(op: Any, op_input: Any, op_output: Any) -> None:
+        world.app.pause()
+
+    world.op("last", CountCondition(world.app, 1), body=pause)
+
+
+def _look_and_resume(world: World) -> None:
+    world.wait_for("last", 1)
+    world.notes["paused"] = world.app.wait_until_paused()
+    world.app.resume()
+
+
+def _check_waited(world: World) -> None:
+    assert world.notes["paused"], "the run ended although it was paused"
+
+
+_add(
+    (0, 1, 2),
+    Scenario("pause-end", _pause_at_the_end, others={"pauser": _look_and_resume}, check=_check_waited),
+)
+
+
+def _two_queues(world: World) -> None:
+    """Both ready queues have a node to take when the run is paused."""
+    pool = world.app.make_thread_pool("pool", 1)
+    for name in ("left", "right"):
+        source = world.source(name, 4, takes=MS)
+        world.app.add_flow(source, world.sink(f"sink of {name}"))
+        if name == "right":
+            pool.add(source, False)
+
+
+def _pause_and_resume(world: World) -> None:
+    world.wait_for("left", 1)
+    world.app.pause()
+    world.app.wait_until_paused()
+    world.control.sleep(5 * MS)
+    world.app.resume()
+
+
+def _check_two_queues(world: World) -> None:
+    for name in ("left", "right"):
+        assert world.received[f"sink of {name}"] == _numbers(name, 4)
+
+
+_add(
+    (1, 2),
+    Scenario("pause-two-queues", _two_queues, others={"pauser": _pause_and_resume}, check=_check_two_queues),
+)
+
+
+def _step_in_time(world: World) -> None:
+    world.app.pause()
+    world.app.step(4)
+    if world.app.wait_until_paused():
+        world.notes["stepped"] = len(world.computes)
+    world.app.resume()
+
+
+def _check_stepped(world: World) -> None:
+    stepped = world.notes.get("stepped", 4)
+    assert stepped >= 4, f"{stepped} computes ran in four steps"
+
+
+_add((0, 1, 2), Scenario("step-periodic", _beating, others={"pauser": _step_in_time}, check=_check_stepped))

@@ -19,8 +19,8 @@ from penstock.operators import HolovizOp
 from penstock.resources import RealtimeClock
 from penstock.schedulers import EventBasedScheduler
 from penstock.viewer import Renderer
+from tests._web.browser import chromium, wait_until
 from tests.harness import App, Step
-from tests.operators.browser import chromium, wait_until
 
 pytest.importorskip("aiohttp", reason="needs aiohttp to serve the page")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penstock.lazy import import_or_explain
 from penstock.viewer import VideoWriter, write_png
-from penstock.viewer.missing import import_or_explain
 from penstock.viewer.pictures import encode_jpeg, encode_png
 
 

@@ -7,18 +7,20 @@ import contextlib
 import json
 import re
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
-from penstock.viewer import Camera, page_server
+from penstock._web import live_server
+from penstock.viewer import Camera
 from penstock.viewer.display import Picture, Scene
 from penstock.viewer.events import KeyEvent
 from penstock.viewer.page_server import PageServer
 from penstock.viewer.pictures import encode_png
+from tests._web.clients import ask, connect, get, token, until_the_end
 
 aiohttp = pytest.importorskip("aiohttp")
 
@@ -37,42 +39,6 @@ def server(events: list[Any]) -> Iterator[PageServer]:
     yield server
     server.close()
     assert set(threading.enumerate()) <= before, "a thread is left"
-
-
-def ask(server: PageServer, action: Callable[[Any, str], Awaitable[Any]]) -> Any:
-    """Run an action with a client's session and the server's address."""
-
-    async def run() -> Any:
-        async with aiohttp.ClientSession() as session:
-            return await asyncio.wait_for(action(session, f"http://{urlsplit(server.url).netloc}"), 20)
-
-    return asyncio.run(run())
-
-
-def get(server: PageServer, path: str, **headers: str) -> tuple[int, str, dict[str, str]]:
-    async def action(session: Any, base: str) -> Any:
-        async with session.get(base + path, headers=headers) as answer:
-            return answer.status, await answer.text(), dict(answer.headers)
-
-    return ask(server, action)
-
-
-def token(server: PageServer) -> str:
-    return urlsplit(server.url).query
-
-
-def connect(session: Any, base: str, server: PageServer, **kwargs: Any) -> Any:
-    return session.ws_connect(f"{base}/ws?{token(server)}", origin=base, **kwargs)
-
-
-async def until_the_end(socket: Any) -> list[str | bytes]:
-    """Return what a client is sent before the end of the run."""
-    received: list[str | bytes] = []
-    async for message in socket:
-        if message.data == '{"type": "ended"}':
-            return received
-        received.append(message.data)
-    raise AssertionError(f"closed with {socket.close_code} before the end was told")
 
 
 def picture(value: int = 200) -> Picture:
@@ -152,7 +118,7 @@ def test_a_client_gets_the_state_pictures_and_the_end(server: PageServer) -> Non
 def test_the_server_listens_until_a_client_has_read_everything(
     server: PageServer, events: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_server, "_END_TIMEOUT", 3600.0)
+    monkeypatch.setattr(live_server, "_END_TIMEOUT", 3600.0)
 
     async def action(session: Any, base: str) -> Any:
         async with connect(session, base, server) as socket:
@@ -177,7 +143,7 @@ def test_the_server_listens_until_a_client_has_read_everything(
 def test_a_client_that_connects_while_the_others_are_told_the_end_is_told_too(
     server: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_server, "_END_TIMEOUT", 3600.0)
+    monkeypatch.setattr(live_server, "_END_TIMEOUT", 3600.0)
 
     async def action(session: Any, base: str) -> Any:
         server.show(picture(), True)
@@ -206,7 +172,7 @@ def test_a_client_that_connects_while_the_others_are_told_the_end_is_told_too(
 def test_a_client_that_reads_nothing_does_not_keep_the_run_from_ending(
     server: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_server, "_END_TIMEOUT", 0.05)
+    monkeypatch.setattr(live_server, "_END_TIMEOUT", 0.05)
     noise = np.random.default_rng(1).integers(0, 256, (1500, 1500, 4), np.uint8)
 
     async def action(session: Any, base: str) -> Any:
@@ -299,7 +265,7 @@ class Stuck:
 def test_few_pictures_wait_for_a_slow_client_and_at_the_end_only_the_last() -> None:
     async def run() -> tuple[int, list[Any]]:
         socket = Stuck()
-        client = page_server._Client(socket, None)
+        client = live_server.Client(socket, None)
         client.start()
         client.send(b"first", True)
         while not socket.sent:

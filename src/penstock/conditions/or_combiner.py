@@ -101,6 +101,11 @@ class OrConditionCombiner(Condition):
         for term in self._terms:
             term.on_execute(timestamp)
 
+    def on_resume(self, timestamp: int) -> None:
+        """Pass the call on to the terms."""
+        for term in self._terms:
+            term.on_resume(timestamp)
+
 
 _RANK = {
     SchedulingStatusType.NEVER: 0,

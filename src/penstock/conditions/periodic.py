@@ -40,7 +40,8 @@ class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
     policy
         What happens after a late tick: ``CATCH_UP_MISSED_TICKS`` runs the missed ticks at once, so that none is
         lost; ``MIN_TIME_BETWEEN_TICKS`` keeps a full period between ticks; ``NO_CATCH_UP_MISSED_TICKS`` skips
-        the missed ticks and keeps to multiples of the period.
+        the missed ticks and keeps to multiples of the period. Ticks that were missed while the run was paused count
+        as one, under every policy.
     """
 
     polled = False
@@ -100,3 +101,8 @@ class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
         else:
             missed = (timestamp - self._next) // self._period
             self._next += (missed + 1) * self._period
+
+    def on_resume(self, timestamp: int) -> None:
+        """Let the ticks that were missed in a pause count as one, under every policy."""
+        if self._next is not None and self._period and timestamp > self._next:
+            self._next += (timestamp - self._next) // self._period * self._period

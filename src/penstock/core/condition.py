@@ -127,6 +127,9 @@ class Condition:
     def on_execute(self, timestamp: int) -> None:
         """Handle that `compute` ran; `timestamp` is when it began."""
 
+    def on_resume(self, timestamp: int) -> None:
+        """Handle that a paused run goes on; a time that has passed since may be made to count once."""
+
     # Methods that it may call.
 
     def notify_scheduler(self) -> bool:

@@ -66,6 +66,8 @@ class Fragment:
         self._data_loggers: list[Any] = []
         self._composed_data_loggers: list[Any] = []
         self._replay: Any = None
+        # Live parameters that were changed outside of a run, by operator and parameter.
+        self._live_values: dict[tuple[str, str], Any] = {}
 
     # Methods that a subclass overrides.
 
@@ -258,6 +260,10 @@ class Fragment:
             self.compose()
         finally:
             self._made = None
+        if self._live_values:
+            for operator in made:
+                if operator._live is not None:
+                    operator._live.recall()
         check(self._graph, made)
         check_resources(self)
         return self._graph
@@ -363,6 +369,60 @@ class Fragment:
         if claim is not None:
             claim.stop()
 
+    def pause(self) -> None:
+        """Let no new compute begin in this run; may be called from any thread, and returns at once.
+
+        Without a run it does nothing, as `resume` and `step`.
+        Computes that have begun go on to their end (`wait_until_paused` waits for it), and so does the work on the
+        device. Virtual time stands still. A paused run does not end by itself, but it can be stopped and
+        interrupted. A pause during composing or starting takes effect before the first operator runs.
+        """
+        claim = self._claims.get("run")
+        if claim is not None:
+            claim.pause()
+
+    def resume(self) -> None:
+        """Let computes begin again; may be called from any thread.
+
+        Ticks that a `PeriodicCondition` missed in the pause count as one, and a source with frames of its own goes
+        on with the next one: nothing is made up for. The time in the pause does not count towards the duration of
+        the run.
+        """
+        claim = self._claims.get("run")
+        if claim is not None:
+            claim.resume()
+
+    def step(self, n: int = 1, op_name: str = "") -> None:
+        """Let `n` computes begin, of any operator or of the one named, and pause again; returns at once.
+
+        May be called from any thread; a run that is not paused is paused first. In the step, virtual time goes on
+        to the next compute. The step of a named operator waits until that operator can run: it needs its messages,
+        and nothing else runs.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise ValueError(f"{self.name!r}: step takes a number of computes of 1 or more, not {n!r}")
+        operator = self._graph.find(op_name) if op_name else None
+        self.pause()
+        engine = self._engine
+        if engine is not None:
+            engine.pausing.step(n, None if operator is None else operator._node)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the run is paused, or was asked to be."""
+        claim = self._claims.get("run")
+        if claim is None:
+            return False
+        return claim.pause_wanted if claim.engine is None else claim.engine.pausing.is_requested
+
+    def wait_until_paused(self, timeout: float | None = None) -> bool:
+        """Wait until the run is paused, its steps are done and no operator computes; not from inside an operator.
+
+        Returns False if that is not so after `timeout` seconds, or if the run ends before.
+        """
+        claim = self._claims.get("run")
+        return claim is not None and claim.wait_until_paused(timeout)
+
     @property
     def _engine(self) -> Engine | None:
         claim = self._claims.get("run")
@@ -382,6 +442,7 @@ class Fragment:
         """End the use of this fragment by `claim`, if `claim` is the current use."""
         if self._claims.get("run") is claim:
             del self._claims["run"]
+            claim.end()
 
     def progress(self) -> Progress:
         """Return what the run in progress, or else the last run, has done so far.

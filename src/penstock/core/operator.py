@@ -11,6 +11,7 @@ from penstock.core.booleans import boolean
 from penstock.core.condition import Condition
 from penstock.core.construction import named_values, needs_fragment
 from penstock.core.errors import GraphError, ParameterError, PortError, choices
+from penstock.core.live_values import LiveValues
 from penstock.core.metadata import MetadataDictionary, MetadataPolicy
 from penstock.core.resource import Resource
 from penstock.core.spec import OperatorSpec
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.core.error_policy import OnError
     from penstock.core.fragment import Fragment
     from penstock.core.graph import Flow
+    from penstock.core.parameter import Parameter
     from penstock.core.ports import IOSpec
     from penstock.core.protocols import Node
 
@@ -92,6 +94,8 @@ class Operator:
         except Exception as error:
             error.add_note(f"raised in setup of operator {self.name!r} ({type(self).__name__})")
             raise
+        live = {name: parameter for name, parameter in self.spec.params.items() if parameter.is_live}
+        self._live = LiveValues(self, live) if live else None
         if "on_error" in kwargs and "on_error" not in self.spec.params:
             self.on_error = kwargs.pop("on_error")
         parts = {key: value for key, value in kwargs.items() if self._is_part(key, value)}
@@ -210,6 +214,21 @@ class Operator:
             kind = "output" if outputs else "input"
             raise PortError(f"operator {self.name!r} has no {kind} {port_name!r}; it has {choices(ports)}")
         ports[port_name].policy = policy or IOSpec.QueuePolicy.FAULT
+
+    @property
+    def live_parameters(self) -> dict[str, Parameter]:
+        """The parameters that may be changed while the operator runs, by name."""
+        return {} if self._live is None else self._live.parameters
+
+    def set_live(self, name: str, value: Any) -> None:
+        """Change a parameter that `setup` declares as live; may be called from any thread.
+
+        The value is checked here: a wrong one raises :class:`ParameterError` and changes nothing. In a run it takes
+        effect, as the attribute of that name, when the next compute of this operator begins, and never in the
+        middle of one; of several changes the last one counts. Outside of a run it takes effect at once, and stays
+        for the operator of this name in later runs of the fragment.
+        """
+        (self._live or LiveValues(self, {})).set(name, value)
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""

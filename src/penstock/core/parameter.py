@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,13 @@ class Parameter:
     expected: type | None = None
     headline: str = ""
     description: str = ""
+    is_live: bool = False
+    """Whether it may be changed while the operator runs."""
+    minimum: Any = None
+    maximum: Any = None
+    choices: tuple[Any, ...] = ()
+    """The values that it may have; any if empty."""
+    validate: Callable[[Any], object] | None = None
 
     @property
     def is_required(self) -> bool:
@@ -54,12 +62,15 @@ class Parameter:
     def check(self, value: Any, owner: str) -> Any:
         """Return `value`, converted if the conversion is lossless, or raise ParameterError."""
         expected = self.expected
-        if expected is None or (
-            value is None and (self.default is None or self.flag is ParameterFlag.OPTIONAL)
-        ):
+        if value is None and (self.default is None or self.flag is ParameterFlag.OPTIONAL):
+            return value
+        if expected is None:
+            self._check_value(value, owner)
             return value
         if _fits(value, expected):
-            return float(value) if expected is float and not isinstance(value, float) else value
+            value = float(value) if expected is float and not isinstance(value, float) else value
+            self._check_value(value, owner)
+            return value
         hint = ""
         if expected is int and isinstance(value, float) and value.is_integer():
             hint = f"; write {int(value)}"  # a 1e6 in a file is a float
@@ -67,6 +78,24 @@ class Parameter:
             f"parameter {self.name!r} of {owner} must be {_article(expected)}, "
             f"not {_article(type(value))} ({value!r}){hint}"
         )
+
+    def _check_value(self, value: Any, owner: str) -> None:
+        """Raise ParameterError for a value of the right type that is out of bounds."""
+        what = f"parameter {self.name!r} of {owner}"
+        if self.choices and value not in self.choices:
+            raise ParameterError(f"{what} must be one of {', '.join(map(repr, self.choices))}, not {value!r}")
+        # The other way round, a NaN would pass.
+        if self.minimum is not None and not value >= self.minimum:
+            raise ParameterError(f"{what} must be at least {self.minimum!r}, not {value!r}")
+        if self.maximum is not None and not value <= self.maximum:
+            raise ParameterError(f"{what} must be at most {self.maximum!r}, not {value!r}")
+        if self.validate is not None:
+            try:
+                is_right = self.validate(value)
+            except (TypeError, ValueError) as error:
+                raise ParameterError(f"{what} must not be {value!r}: {error}") from error
+            if is_right is False:
+                raise ParameterError(f"{what} must not be {value!r}")
 
 
 def _fits(value: Any, expected: type) -> bool:

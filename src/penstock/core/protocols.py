@@ -24,6 +24,7 @@ __all__ = [
     "Node",
     "Observer",
     "Parker",
+    "Pausing",
     "Queue",
     "Receiver",
     "Resume",
@@ -38,8 +39,31 @@ class Engine(Protocol):
     def clock(self) -> Clock:
         """The clock of the run."""
 
+    @property
+    def pausing(self) -> Pausing:
+        """The pauses of the run."""
+
     def request_stop(self) -> None:
         """End the run; may be called from any thread."""
+
+
+class Pausing(Protocol):
+    """The pauses of a run; any thread may call these methods."""
+
+    is_requested: bool
+    """Whether the run is paused, or was asked to be."""
+
+    def pause(self) -> None:
+        """Let no new compute begin."""
+
+    def resume(self) -> None:
+        """Let computes begin again."""
+
+    def step(self, count: int, node: Any = None) -> None:
+        """Let `count` computes begin, of a node or of any."""
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until the run is paused and nothing computes."""
 
 
 class Node(Protocol):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.booleans import boolean
 from penstock.core.condition import ConditionType
-from penstock.core.errors import GraphError, ParameterError, choices
+from penstock.core.errors import GraphError, ParameterError
+from penstock.core.errors import choices as choices_of
 from penstock.core.parameter import REQUIRED, Parameter, ParameterFlag
 from penstock.core.ports import IOSpec, PortCondition
 
@@ -19,6 +21,8 @@ __all__ = ["ComponentSpec", "OperatorSpec"]
 
 class ComponentSpec:
     """The parameters of a component."""
+
+    _may_be_live = False
 
     def __init__(self, fragment: Fragment | None = None) -> None:
         self.fragment = fragment
@@ -33,6 +37,11 @@ class ComponentSpec:
         headline: str = "",
         description: str = "",
         kind: str = "",
+        live: bool = False,
+        minimum: Any = None,
+        maximum: Any = None,
+        choices: Iterable[Any] = (),
+        check: Callable[[Any], object] | None = None,
     ) -> None:
         """Declare a parameter, which becomes an attribute of the component.
 
@@ -51,10 +60,31 @@ class ComponentSpec:
             Text about the parameter, kept in ``spec.params``.
         kind
             See :meth:`OperatorSpec.param`.
+        live
+            Whether an operator's parameter may be changed while it runs, by :meth:`Operator.set_live` or on the
+            live page.
+        minimum, maximum, choices
+            The values that it may have; the live page makes a slider or a list of them.
+        check
+            Called with a value; raises ValueError or returns False if the value is wrong.
         """
         if kind:
             raise ParameterError(f"parameter {name!r}: kind {kind!r} is not known")
-        self.params[name] = Parameter(name, default_value, flag, None, headline, description)
+        if live and not self._may_be_live:
+            raise ParameterError(f"parameter {name!r}: only an operator's parameters can be live")
+        self.params[name] = Parameter(
+            name,
+            default_value,
+            flag,
+            None,
+            headline,
+            description,
+            boolean(live, f"parameter {name!r}: live"),
+            minimum,
+            maximum,
+            tuple(choices),
+            check,
+        )
 
     def apply(self, component: Any, values: dict[str, Any]) -> None:
         """Set the parameters as attributes of `component`: the given values, or else the defaults."""
@@ -77,7 +107,7 @@ class ComponentSpec:
         if parameter is None:
             hint = "" if self.params else f"; setup declares one by spec.param({name!r})"
             raise ParameterError(
-                f"{owner} has no parameter {name!r}; it has {choices(self.params, name)}{hint}"
+                f"{owner} has no parameter {name!r}; it has {choices_of(self.params, name)}{hint}"
             )
         setattr(component, name, parameter.check(value, owner))
 
@@ -106,6 +136,8 @@ def _expected(annotation: Any, default: Any) -> type | None:
 
 class OperatorSpec(ComponentSpec):
     """The parameters, ports and port conditions of an operator."""
+
+    _may_be_live = True
 
     def __init__(self, fragment: Fragment | None = None, owner: str = "") -> None:
         super().__init__(fragment)
@@ -179,12 +211,29 @@ class OperatorSpec(ComponentSpec):
         headline: str = "",
         description: str = "",
         kind: str = "",
+        live: bool = False,
+        minimum: Any = None,
+        maximum: Any = None,
+        choices: Iterable[Any] = (),
+        check: Callable[[Any], object] | None = None,
     ) -> None:
         """Declare a parameter; ``kind="receivers"`` declares an ``ANY_SIZE`` input instead."""
         if kind == "receivers":
             self.input(name, size=IOSpec.ANY_SIZE)
             return
-        super().param(name, default_value, flag, headline=headline, description=description, kind=kind)
+        super().param(
+            name,
+            default_value,
+            flag,
+            headline=headline,
+            description=description,
+            kind=kind,
+            live=live,
+            minimum=minimum,
+            maximum=maximum,
+            choices=choices,
+            check=check,
+        )
 
     def ambient_stream(self) -> None:
         """Make the operator's stream the current stream of CuPy and PyTorch while it computes.
@@ -214,6 +263,6 @@ class OperatorSpec(ComponentSpec):
             if name not in known:
                 raise GraphError(
                     f"operator {self.owner!r} has no port {name!r} to put a condition on; "
-                    f"it has {choices(known)}"
+                    f"it has {choices_of(known)}"
                 )
         return names

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.observe.arrow_logger import ArrowLogger
     from penstock.observe.breakdown import Breakdown, Part
     from penstock.observe.console_loggers import AsyncConsoleLogger, BasicConsoleLogger, GXFConsoleLogger
+    from penstock.observe.dashboard import Dashboard
     from penstock.observe.data_flow_tracker import DataFlowMetric, DataFlowTracker, Tracker
     from penstock.observe.data_loggers import (
         AsyncDataLoggerResource,
@@ -65,6 +66,7 @@ __all__ = [
     "BasicConsoleLogger",
     "Breakdown",
     "Computes",
+    "Dashboard",
     "DataFlowMetric",
     "DataFlowTracker",
     "DataLogger",
@@ -121,6 +123,7 @@ _MODULES = {
     "BasicConsoleLogger": "console_loggers",
     "Breakdown": "breakdown",
     "Computes": "records",
+    "Dashboard": "dashboard",
     "DataFlowMetric": "data_flow_tracker",
     "DataFlowTracker": "data_flow_tracker",
     "DataLogger": "data_loggers",

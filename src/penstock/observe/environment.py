@@ -12,6 +12,8 @@
 ``HOLOSCAN_FLOW_TRACKING_LOG_FILE=file``       write the times of every message, in the format of the Holoscan SDK
 ``HOLOSCAN_ENABLE_GXF_JOB_STATISTICS=1``       as ``PENSTOCK_TRACK=1``
 ``HOLOSCAN_GXF_JOB_STATISTICS_PATH=file``      where the statistics go, as JSON
+``PENSTOCK_DASHBOARD=1`` or ``host:port``      serve a live page of every run
+``PENSTOCK_DASHBOARD_TOKEN=token``             the token of its address; made anew for each program unless given
 ``PENSTOCK_TRACE=out.json``                    write a trace, compressed if the name ends with ``.gz``
 ``PENSTOCK_TRACE_METADATA=1``                  show the metadata of messages in the trace
 ``PENSTOCK_NVTX=1``                            put an NVTX range around each compute
@@ -22,6 +24,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import sys
@@ -41,6 +44,7 @@ __all__ = ["VARIABLES", "asked_for", "replay_from_environment", "watchers_from_e
 
 VARIABLES = (
     "PENSTOCK_TRACK",
+    "PENSTOCK_DASHBOARD",
     "PENSTOCK_LOG",
     "PENSTOCK_RECORD",
     "HOLOSCAN_FLOW_TRACKING_LOG_FILE",
@@ -89,6 +93,9 @@ def watchers_from_environment() -> list[Watcher]:
         from penstock.observe.otel_spans import OtelSpans
 
         found.append(OtelSpans())
+    dashboard = _dashboard()
+    if dashboard is not None:
+        found.append(dashboard)
     return found
 
 
@@ -120,6 +127,32 @@ def _record_to(path: str) -> Watcher:
     ports = os.environ.get("PENSTOCK_RECORD_PORTS")
     file = recording_of_run(Path(path), next(_recordings[path]))
     return PortRecorder(file, parse_patterns(ports) if ports else None)
+
+
+def _dashboard() -> Watcher | None:
+    given = os.environ.get("PENSTOCK_DASHBOARD", "")
+    host, colon, port = given.rpartition(":")
+    if not colon:
+        if not _flag("PENSTOCK_DASHBOARD"):
+            return None
+        host, port = "", "0"
+    if not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"PENSTOCK_DASHBOARD={given!r} must be 1 or host:port, with a port from 0 to 65535")
+    from penstock.observe.dashboard import Dashboard
+
+    return Dashboard(host=host.strip("[]") or "127.0.0.1", port=int(port), token=_dashboard_token())
+
+
+@functools.cache
+def _made_token() -> str:
+    # One for all runs of a program: a page connects again when the next one begins.
+    import secrets
+
+    return secrets.token_urlsafe(18)
+
+
+def _dashboard_token() -> str:
+    return os.environ.get("PENSTOCK_DASHBOARD_TOKEN") or _made_token()
 
 
 def _statistics_target() -> str | None:

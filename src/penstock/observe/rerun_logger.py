@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.core.ports import IOSpec
+from penstock.lazy import import_or_explain
 from penstock.observe.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType
-from penstock.viewer.missing import import_or_explain
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment

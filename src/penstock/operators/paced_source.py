@@ -139,6 +139,14 @@ class PacedSource(Operator, Generic[Frame]):
         time = self.time_of(number, frame)
         return None if time is None or self._origin is None else self._origin + time
 
+    def _go_on(self, now: int) -> None:
+        """Move all frames that are still to come by the time that the next one is overdue, after a pause."""
+        due = self._due()
+        if due is not None and self._origin is not None and now > due:
+            self._origin += now - due
+            if self._last_due is not None:
+                self._last_due += now - due
+
     def _note_lateness(self, now: int, due: int, count: int) -> None:
         late = now - due
         if self._last_due is not None and late > max(due - self._last_due, 0) and late > 0:
@@ -176,3 +184,7 @@ class _Pace(Condition):
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return the status of the next frame."""
         return self._source._status(timestamp)
+
+    def on_resume(self, timestamp: int) -> None:
+        """Go on with the next frame as if no time had passed."""
+        self._source._go_on(timestamp)

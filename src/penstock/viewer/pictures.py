@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.viewer.missing import import_or_explain
+from penstock.lazy import import_or_explain
 
 __all__ = ["VideoWriter", "encode_jpeg", "encode_png", "write_png"]
 

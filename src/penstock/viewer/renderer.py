@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock.lazy import import_or_explain
 from penstock.viewer.camera import Camera
 from penstock.viewer.canvas import Canvas
 from penstock.viewer.formats import DepthMapRenderMode, InputType
 from penstock.viewer.input_spec import InputSpec, View, input_specs
 from penstock.viewer.layers import GEOMETRY, IMAGES, THREE_D, Layer, Shape, guess, match
-from penstock.viewer.missing import import_or_explain
 from penstock.viewer.pixels import encode_srgb, index_image, to_rgb
 from penstock.viewer.raster import Box, Pixels, lines, points, triangles
 

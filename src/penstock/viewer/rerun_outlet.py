@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from penstock.lazy import import_or_explain
 from penstock.viewer.display import Picture
 from penstock.viewer.formats import InputType
 from penstock.viewer.layers import Layer
-from penstock.viewer.missing import import_or_explain
 from penstock.viewer.renderer import layers_of
 
 __all__ = ["RerunOutlet"]

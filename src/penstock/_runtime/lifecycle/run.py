@@ -228,7 +228,8 @@ class _Life:
 
     def _tear_down(self, engine: Engine) -> None:
         """Stop and release everything, even after errors."""
-        engine.stopping = True
+        engine.stopping = engine.held = True
+        engine.pausing.close()
         for error in engine.errors:
             self._add(error, "and in the same run")
         engine.errors.clear()
@@ -256,6 +257,8 @@ class _Life:
         self._attempt("its clock", lambda: engine.clock.watch(None))
         for node in engine.nodes:
             node.operator._stop_wanted = False
+            if node.operator._live is not None:
+                node.operator._live.end_run()
             conditions = (*node.conditions, *node.operator.conditions.values())
             for condition in {id(condition): condition for condition in conditions}.values():
                 self._attempt(f"condition {condition.name!r}", condition.detach)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from penstock._runtime.lifecycle.faults import compute_of
 from penstock._runtime.lifecycle.unreceived import SWEEPS, look_for_unreceived
+from penstock._runtime.scheduling.pausing import Pausing
 from penstock._runtime.scheduling.polling import Polling
 from penstock._runtime.scheduling.ready_queue import ReadyQueue
 from penstock._runtime.scheduling.room_sharing import reserve, share_room, unreserve, update_producers
@@ -57,6 +58,9 @@ class Engine:
     stopping, ended_by
         Whether the run is ending, and why: "" if there was nothing left to do, "stopped" or "duration". Any thread
         may stop the run.
+    held
+        Whether no new compute may begin, because the run is ending or paused (`pausing`). Any thread may set it; a
+        worker clears it.
     errors
         The exceptions that workers raised, in the order in which they were caught. Workers append.
     """
@@ -68,12 +72,14 @@ class Engine:
         "clock",
         "ended_by",
         "errors",
+        "held",
         "inbox",
         "limit",
         "lock",
         "nodes",
         "observer",
         "outstanding",
+        "pausing",
         "polling",
         "progress",
         "ready_queues",
@@ -97,12 +103,14 @@ class Engine:
         self.observer: Observer | None = None
         self.lock = threading.Lock()
         self.waiting = Waiting(self)
+        self.pausing = Pausing(self)
         # The time at which the run ends in any case.
         self.limit: int | None = None
 
         # Changed by any thread, without the lock.
         self.inbox: deque[Node | None] = deque()
         self.stopping = False
+        self.held = False
         self.ended_by = ""
         self.errors: list[BaseException] = []
 
@@ -141,7 +149,9 @@ class Engine:
         """End the run after the running computes have finished."""
         if not self.stopping:
             self.ended_by = "stopped"
+        # In this order: a worker that clears `held` looks at `stopping` afterwards.
         self.stopping = True
+        self.held = True
         self.inbox.append(None)
         self.waiting.wake_all()
 
@@ -150,6 +160,7 @@ class Engine:
         if not self.stopping:
             self.ended_by = ended_by
         self.stopping = True
+        self.held = True
         self.waiting.wake_all()
 
     def computing(self) -> list[Node]:
@@ -168,6 +179,9 @@ class Engine:
         for node in self.nodes:
             # Read only now: an operator may choose its compute in start().
             compute = compute_of(node)
+            live = node.operator._live
+            if live is not None:
+                compute = live.around(compute)
             if self.observer is not None:
                 compute = self.observer.around(node, compute)
             node.compute = node.streams.around(compute)
@@ -197,8 +211,11 @@ class Engine:
                 self.drain()
             if self.timed:
                 self.fire()
-            if self.stopping:
-                return None
+            if self.held:
+                if self.stopping:
+                    return None
+                if self.pausing.handle():
+                    return self.take_step(ready_queue)
             if ready_queue.now:
                 node = ready_queue.now.pop()
             elif ready_queue.later:
@@ -211,6 +228,25 @@ class Engine:
                 continue
             node.sweep = ready_queue.sweep
             return node
+
+    def take_step(self, ready_queue: ReadyQueue) -> Node | None:
+        """Return the next node of a queue that may run although the run is paused, or None."""
+        pausing = self.pausing
+        if not pausing.is_paused:
+            return None  # the run is stopping, or about to be paused
+        while pausing.allows(ready_queue):
+            if not ready_queue.now:
+                if not ready_queue.later:
+                    return None
+                self.begin_sweep(ready_queue)
+            node = pausing.choose(ready_queue)
+            if node.blockers or (node.is_guarded and not self.admit(node)):
+                node.busy = False
+                continue
+            pausing.count(node)
+            node.sweep = ready_queue.sweep
+            return node
+        return None
 
     def service(self) -> None:
         """Handle announcements and timers, for a worker that may not take a node."""
@@ -346,6 +382,7 @@ class Engine:
         # A blocker that is never removed.
         node.blockers += 1
         self.alive -= 1
+        self.pausing.node_steps.pop(node, None)
         evaluated = node.evaluated
         if evaluated is not None:
             self.polling.discard(node)

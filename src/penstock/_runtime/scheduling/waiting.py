@@ -36,6 +36,10 @@ waking     Removed from `parked` and given a permit, but it does not hold the lo
 finds nothing to do detects this, under the lock, and decides (`_decide`): it evaluates the conditions that must be
 polled, declares a deadlock, moves a clock that can be moved, or waits for the next time like any other worker.
 
+**The pause.** While a run is paused and no step is left (`Pausing.is_still`), rules 1 and 2 do not hold: workers
+park without a deadline, whatever is ready or due, and nothing is decided. A request to step or to resume wakes all
+of them, by rule 3.
+
 `tests/interleavings` runs these lines under every interleaving of threads that small graphs allow, with planted
 faults against each of the four rules.
 """
@@ -135,6 +139,8 @@ class Waiting:
         for ready_queue in engine.ready_queues:
             if not ready_queue.parked or not (ready_queue.now or ready_queue.later):
                 continue
+            if engine.held and not engine.pausing.allows(ready_queue):
+                continue  # nobody may take them
             if ready_queue is own and not computes:
                 continue  # the remaining nodes are for the worker that has the queue to itself
             if ready_queue.quick is not None and ready_queue.standby is not None:
@@ -142,6 +148,8 @@ class Waiting:
             if not self._is_waking(ready_queue):
                 # If `quick` is set, the woken worker will be on standby.
                 self._wake_one(ready_queue)
+        if engine.held and engine.pausing.is_still:
+            return  # whatever is due then is handled at the resume
         if computes and engine.timed and not self.waking and engine.clock.passes:
             if own is not None and own.quick is not None and own.standby is not None:
                 return
@@ -176,7 +184,16 @@ class Waiting:
             return False
         if engine.inbox:
             return True
-        if engine.running or engine.has_ready():
+        is_paused = False
+        if engine.held:
+            if not engine.pausing.handle():
+                return True
+            is_paused = engine.pausing.is_still
+        until: int | None
+        if is_paused:
+            until = None
+            engine.pausing.settle()
+        elif engine.running or engine.has_ready():
             until = engine.next_time()
         else:
             verdict, until = self._decide()
@@ -184,10 +201,15 @@ class Waiting:
                 return verdict is _GO_ON
         clock = engine.clock
         ready_queue = parker.ready_queue
-        on_standby = lock is not None and ready_queue.quick is not None and ready_queue.standby is None
+        on_standby = (
+            lock is not None
+            and ready_queue.quick is not None
+            and ready_queue.standby is None
+            and not is_paused  # nobody would take over
+        )
         seconds: float | None = None
         polls = False
-        if not on_standby:
+        if not on_standby and not is_paused:
             if until is not None:
                 if not clock.passes:
                     if clock.timestamp() >= until:
@@ -211,13 +233,13 @@ class Waiting:
             if engine.inbox:
                 pass
             elif lock is None:
-                woken = clock.park(parker, seconds)
+                woken = self._park(parker, seconds, is_paused)
             else:
                 if on_standby:
                     ready_queue.standby = parker
                 lock.release()
                 try:
-                    woken = self._stand_by(parker) if on_standby else clock.park(parker, seconds)
+                    woken = self._stand_by(parker) if on_standby else self._park(parker, seconds, is_paused)
                 finally:
                     lock.acquire()
                     if on_standby:
@@ -234,6 +256,16 @@ class Waiting:
             elif polls:
                 engine.polling.poll()
         return True
+
+    def _park(self, parker: Parker, seconds: float | None, is_paused: bool) -> bool:
+        """Park in the clock's time; but in a pause in which nothing runs, so that its time stands still.
+
+        A simulated machine moves its time when all workers wait. As long as something runs, it may need that.
+        """
+        engine = self._engine
+        if is_paused and not engine.running:
+            return parker.park(None)
+        return engine.clock.park(parker, seconds)
 
     def _leave(self, parker: Parker) -> None:
         """Remove a worker that was not woken from the list of parked workers."""

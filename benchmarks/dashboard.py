@@ -1,0 +1,177 @@
+"""What the dashboard costs a pipeline at 1,000 messages a second, with a page connected that reads everything.
+
+A source emits 1,000 messages a second, three operators work on each for a while, and a sink takes them. The same
+pipeline runs with and without a dashboard, in turn. A client in another process confirms every update, as a page
+does. Three figures, over all rounds:
+
+- the processor time of the whole process, in percent of one core: what the dashboard takes from a pipeline that
+  could use every core;
+- the time of a message from the source's compute to the sink's;
+- the messages a second: whether the pipeline keeps its pace.
+
+    python -m benchmarks.dashboard [--seconds 8] [--rounds 3] [--work 150] [--save]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from typing import Any
+
+from benchmarks import common, report
+from penstock import Application, Operator, PeriodicCondition
+from penstock.observe import Dashboard
+
+RATE = 1000
+_SETTLE = 3.0  # seconds until the client is there and the pipeline has caught up
+
+
+class Source(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(time.perf_counter(), "out")
+
+
+class Stage(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        began = op_input.receive("in")
+        until = time.thread_time() + self.fragment.work
+        while time.thread_time() < until:
+            pass
+        op_output.emit(began, "out")
+
+
+class Sink(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.fragment.latencies.append(time.perf_counter() - op_input.receive("in"))
+
+
+class Pipeline(Application):
+    def __init__(self, work: float) -> None:
+        super().__init__(["benchmark"])
+        self.work = work
+        self.latencies: list[float] = []
+
+    def compose(self) -> None:
+        operators: list[Operator] = [Source(self, PeriodicCondition(self, f"{RATE}Hz"), name="source")]
+        operators += [Stage(self, name=f"stage {number}") for number in (1, 2, 3)]
+        operators.append(Sink(self, name="sink"))
+        for before, after in pairwise(operators):
+            self.add_flow(before, after)
+
+
+def read_everything(url: str) -> None:
+    """Read every update of a page and confirm it; print their number and size at the end."""
+    import aiohttp
+
+    async def work() -> None:
+        base, _, query = url.partition("/?")
+        count = size = 0
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(f"{base}/ws?{query}", origin=base, max_msg_size=0) as socket,
+        ):
+            async for message in socket:
+                kind = json.loads(message.data)["type"]
+                if kind == "ended":
+                    break
+                if kind == "figures":
+                    count, size = count + 1, size + len(message.data)
+                    await socket.send_str('{"type": "shown"}')
+        print(count, size, flush=True)
+
+    asyncio.run(work())
+
+
+def run(seconds: float, work: float, is_watched: bool) -> dict[str, float]:
+    """Run for some seconds and return the figures."""
+    app = Pipeline(work)
+    dashboard = Dashboard(app, announce=lambda url: None) if is_watched else None
+    future = app.run_async()
+    client = None
+    if dashboard is not None:
+        while not dashboard.url:
+            time.sleep(0.01)
+        command = [sys.executable, "-m", "benchmarks.dashboard", "--client", dashboard.url]
+        client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    time.sleep(_SETTLE)
+    first, began, processor = len(app.latencies), time.perf_counter(), time.process_time()
+    time.sleep(seconds)
+    processor, passed, last = time.process_time() - processor, time.perf_counter() - began, len(app.latencies)
+    app.stop_execution()
+    future.result()
+    updates, size = map(int, client.communicate(timeout=30)[0].split()) if client is not None else (0, 0)
+    latencies = sorted(app.latencies[first:last])
+    return {
+        "processor": 100 * processor / passed,
+        "median": 1e6 * statistics.median(latencies),
+        "tenth": 1e6 * latencies[len(latencies) // 10],
+        "rate": (last - first) / passed,
+        "updates": updates / (passed + _SETTLE),
+        "kilobytes": size / 1e3 / max(updates, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--work", type=float, default=150, help="microseconds of each of the three stages")
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--client", metavar="URL", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.client:
+        read_everything(options.client)
+        return
+    found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    for _ in range(options.rounds):
+        for is_watched in (False, True):
+            found[is_watched].append(run(options.seconds, options.work / 1e6, is_watched))
+    best = {
+        is_watched: {name: min(each[name] for each in rounds) for name in rounds[0]}
+        for is_watched, rounds in found.items()
+    }
+
+    def row(name: str, key: str) -> list[str]:
+        off, on = best[False][key], best[True][key]
+        return [name, f"{off:.1f}", f"{on:.1f}", f"{100 * (on / off - 1):+.1f} %"]
+
+    share = best[True]["processor"] - best[False]["processor"]
+    text = (
+        f"# A dashboard beside a pipeline of {RATE:,} messages a second\n\n"
+        + report.table(
+            ["the least of all rounds", "without", "with", "change"],
+            [
+                row("processor time, % of one core", "processor"),
+                row("time of a message, µs: median", "median"),
+                row("time of a message, µs: least disturbed tenth", "tenth"),
+                row("messages a second", "rate"),
+            ],
+        )
+        + f"\n\nThe dashboard takes {share:.1f} % of one core. A page is sent {best[True]['updates']:.1f} updates "
+        f"a second of {best[True]['kilobytes']:.1f} kB.\n\n"
+        + f"{report.circumstances(common.machine())}; load {os.getloadavg()[0]:.1f} when it ended"
+    )
+    report.publish("dashboard", text)
+
+
+if __name__ == "__main__":
+    main()

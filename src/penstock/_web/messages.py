@@ -1,0 +1,70 @@
+"""Messages: what a page sends, read field by field.
+
+A page is not trusted: every field is checked, and a message with a wrong one is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, TypeAlias, TypeVar
+
+__all__ = ["Fields", "MalformedMessage", "choice", "number", "read_message", "string", "whole"]
+
+Fields: TypeAlias = dict[str, Any]
+"""The fields of a message, which has a ``"type"``."""
+
+Choice = TypeVar("Choice")
+
+
+class MalformedMessage(ValueError):
+    """A message of a page is not one that it may send."""
+
+
+def read_message(text: str) -> Fields:
+    """Return the fields of a message; raise MalformedMessage unless it is a JSON object."""
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        raise MalformedMessage("a message must be a JSON object") from None
+    if not isinstance(fields, dict):
+        raise MalformedMessage("a message must be a JSON object")
+    return fields
+
+
+def string(fields: Fields, name: str, most: int = 40) -> str:
+    """Return a field that is a string of at most `most` characters."""
+    value = fields.get(name)
+    if not isinstance(value, str) or len(value) > most:
+        raise MalformedMessage(f"{name} must be a short string")
+    return value
+
+
+def choice(fields: Fields, name: str, choices: Mapping[str, Choice]) -> Choice:
+    """Return what a field chooses."""
+    value = fields.get(name)
+    if not isinstance(value, str) or value not in choices:
+        raise MalformedMessage(f"{name} must be one of {', '.join(choices)}")
+    return choices[value]
+
+
+def number(fields: Fields, name: str) -> float:
+    """Return a field that is a number."""
+    value = fields.get(name)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not isfinite(value)
+        or abs(value) > 1e6
+    ):
+        raise MalformedMessage(f"{name} must be a number")
+    return float(value)
+
+
+def whole(fields: Fields, name: str, least: int, most: int) -> int:
+    """Return a field that is an int from `least` to `most`."""
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise MalformedMessage(f"{name} must be an int from {least} to {most}")
+    return value

@@ -1,0 +1,285 @@
+"""Live parameters: changed from any thread, checked at once, and seen by whole computes alone."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition
+from penstock.core import Condition, Operator, OperatorSpec, ParameterError
+from tests.harness import App, MakeScheduler, Step, multi_thread, run, sink, source, switching_often
+
+
+class Gain(Operator):
+    """Multiplies what it receives; notes the gain at the beginning and at the end of each compute."""
+
+    gain: float
+    mode: str
+
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.input("in")
+        spec.output("out")
+        spec.param("gain", 1.0, live=True, minimum=0.0, maximum=8.0)
+        spec.param("mode", "soft", live=True, choices=["soft", "hard"])
+        spec.param("odd", 1, live=True, check=lambda value: value % 2 == 1)
+        spec.param("fixed", 3)
+
+    def start(self) -> None:
+        self.seen: list[tuple[float, float]] = []
+        self.in_compute: Any = lambda: None
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        before = self.gain
+        value = op_input.receive("in")
+        self.in_compute()
+        self.seen.append((before, self.gain))
+        op_output.emit(value * self.gain, "out")
+
+
+def compose(app: Any, taken: list[float], count: int = 3, **parameters: Any) -> None:
+    app.gain = Gain(app, name="gain", **parameters)
+    app.add_flow(source(app, [1.0] * count), app.gain)
+    app.add_flow(app.gain, sink(app, taken))
+
+
+def test_a_change_in_a_compute_takes_effect_with_the_next(scheduler: MakeScheduler) -> None:
+    taken: list[float] = []
+
+    def change(app: Any) -> None:
+        compose(app, taken)
+        start = app.gain.start
+
+        def started() -> None:
+            start()
+            app.gain.in_compute = lambda: app.gain.set_live("gain", 2.0 * app.gain.gain)
+
+        app.gain.start = started
+
+    app = run(change, scheduler)
+    assert taken == [1.0, 2.0, 4.0]
+    assert app.gain.seen == [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0)], "never in the middle of a compute"
+    assert app.gain.gain == 8.0, "the last change is there after the run"
+
+
+def test_of_several_changes_the_last_counts(scheduler: MakeScheduler) -> None:
+    taken: list[float] = []
+
+    def change(app: Any) -> None:
+        compose(app, taken)
+
+        def several() -> None:
+            for value in (5, 6, 7.5):
+                app.gain.set_live("gain", value)
+
+        start = app.gain.start
+        app.gain.start = lambda: (start(), setattr(app.gain, "in_compute", several))
+
+    run(change, scheduler)
+    assert taken == [1.0, 7.5, 7.5]
+
+
+def test_changes_from_other_threads_are_seen_by_whole_computes() -> None:
+    taken: list[float] = []
+    app = App(lambda app: compose(app, taken, count=400), multi_thread)
+    future = None
+    is_over = threading.Event()
+
+    def change(step: float) -> None:
+        value = 0.0
+        while not is_over.is_set():
+            value = (value + step) % 8
+            operator = getattr(app, "gain", None)
+            if operator is not None:
+                operator.set_live("gain", value)
+
+    threads = [threading.Thread(target=change, args=(step,)) for step in (0.25, 0.5)]
+    with switching_often():
+        for thread in threads:
+            thread.start()
+        future = app.run_async()
+        future.result(60)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert all(before == after for before, after in app.gain.seen)
+    assert taken == [before for before, _ in app.gain.seen]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("gain", "2", "parameter 'gain' of operator 'gain' must be a float, not a str"),
+        ("gain", True, "must be a float, not a bool"),
+        ("gain", -0.5, "must be at least 0.0, not -0.5"),
+        ("gain", 8.5, "must be at most 8.0, not 8.5"),
+        ("gain", math.nan, "must be at least 0.0, not nan"),
+        ("mode", "loud", "must be one of 'soft', 'hard', not 'loud'"),
+        ("odd", 4, "must not be 4"),
+        ("odd", 1.5, "must be an int"),
+        ("fixed", 4, "parameter 'fixed' of operator 'gain' is not live.*live=True"),
+        ("gian", 1.0, "has no live parameter 'gian'.*did you mean 'gain'"),
+    ],
+)
+def test_a_wrong_value_is_an_error_where_it_is_set_and_changes_nothing(
+    name: str, value: Any, text: str
+) -> None:
+    errors: list[Exception] = []
+    taken: list[float] = []
+
+    def change(app: Any) -> None:
+        compose(app, taken)
+
+        def wrong() -> None:
+            with pytest.raises(ParameterError, match=text) as raised:
+                app.gain.set_live(name, value)
+            errors.append(raised.value)
+
+        start = app.gain.start
+        app.gain.start = lambda: (start(), setattr(app.gain, "in_compute", wrong))
+
+    app = run(change)
+    assert taken == [1.0, 1.0, 1.0]
+    assert len(errors) == 3
+    assert (app.gain.gain, app.gain.mode, app.gain.odd, app.gain.fixed) == (1.0, "soft", 1, 3)
+
+
+def test_what_a_check_raises_is_in_the_error() -> None:
+    class Picky(Operator):
+        def setup(self, spec: OperatorSpec) -> None:
+            def refuse(value: Any) -> None:
+                raise ValueError("it is too late")
+
+            spec.param("it", "now", live=True, check=refuse)
+
+    with pytest.raises(ParameterError, match="must not be 'then': it is too late"):
+        Picky(App(lambda app: None), name="picky").set_live("it", "then")
+
+
+def test_bounds_hold_when_the_operator_is_created() -> None:
+    with pytest.raises(ParameterError, match="must be at most 8.0, not 9.0"):
+        Gain(App(lambda app: None), gain=9)
+
+
+def test_an_int_is_a_float_where_one_is_expected() -> None:
+    operator = Gain(App(lambda app: None), name="gain")
+    operator.set_live("gain", 2)
+    assert (operator.gain, type(operator.gain)) == (2.0, float)
+
+
+def test_a_change_before_a_run_or_between_runs_stays(scheduler: MakeScheduler) -> None:
+    taken: list[float] = []
+    app = App(lambda app: compose(app, taken), scheduler)
+    app.compose_graph()
+    app.gain.set_live("gain", 2.0)
+    assert app.gain.gain == 2.0, "at once, as nothing runs"
+    app.run()
+    app.graph.find("gain").set_live("gain", 3.0)
+    app.run()
+    app.run()
+    assert taken == [2.0] * 3 + [3.0] * 6
+
+
+def test_a_change_in_a_run_is_over_with_the_run(scheduler: MakeScheduler) -> None:
+    taken: list[float] = []
+    changed: list[float] = []
+
+    def change(app: Any) -> None:
+        compose(app, taken)
+
+        def once() -> None:
+            if not changed:
+                changed.append(1)
+                app.gain.set_live("gain", 2.0)
+
+        start = app.gain.start
+        app.gain.start = lambda: (start(), setattr(app.gain, "in_compute", once))
+
+    app = App(change, scheduler)
+    app.run()
+    app.run()
+    assert taken == [1.0, 2.0, 2.0, 1.0, 1.0, 1.0]
+
+
+def test_a_change_in_compose_is_that_of_the_program() -> None:
+    taken: list[float] = []
+
+    def change(app: Any) -> None:
+        compose(app, taken)
+        app.gain.set_live("gain", app.wanted)
+
+    app = App(change)
+    for app.wanted in (2.0, 3.0):
+        app.run()
+    assert taken == [2.0] * 3 + [3.0] * 3
+
+
+def test_a_change_that_no_compute_saw_is_there_after_the_run() -> None:
+    def body(step: Any, op_input: Any, op_output: Any) -> None:
+        step.set_live("it", 5)
+        assert step.it == 1
+
+    app = run(
+        lambda app: app.add_operator(
+            Step(
+                app,
+                CountCondition(app, 1),
+                setup=lambda spec: spec.param("it", 1, live=True),
+                body=body,
+                name="it",
+            )
+        )
+    )
+    assert app.graph.find("it").it == 5
+
+
+def test_an_operator_that_skips_errors_takes_changes(scheduler: MakeScheduler) -> None:
+    seen: list[int] = []
+
+    def body(step: Any, op_input: Any, op_output: Any) -> None:
+        seen.append(step.it)
+        step.set_live("it", step.it + 1)
+        raise ArithmeticError
+
+    def setup(spec: OperatorSpec) -> None:
+        spec.param("it", 0, live=True)
+
+    run(
+        lambda app: app.add_operator(
+            Step(app, CountCondition(app, 3), setup=setup, body=body, name="it", on_error="skip")
+        ),
+        scheduler,
+    )
+    assert seen == [0, 1, 2]
+
+
+def test_an_operator_without_live_parameters_runs_as_it_is() -> None:
+    found: list[Any] = []
+
+    class Plain(Operator):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            found.append(self._node.compute)
+
+    app = run(lambda app: app.add_operator(Plain(app, CountCondition(app, 2), name="it")))
+    assert found[1] == app.graph.find("it").compute
+    assert app.graph.find("it").live_parameters == {}
+    with pytest.raises(ParameterError, match="has no live parameter 'gain'; it has none"):
+        app.graph.find("it").set_live("gain", 1)
+
+
+def test_the_page_finds_what_a_parameter_may_be() -> None:
+    parameters = Gain(App(lambda app: None)).live_parameters
+    assert list(parameters) == ["gain", "mode", "odd"]
+    assert (parameters["gain"].minimum, parameters["gain"].maximum) == (0.0, 8.0)
+    assert parameters["mode"].choices == ("soft", "hard")
+
+
+def test_only_operators_have_live_parameters() -> None:
+    class Mine(Condition):
+        def setup(self, spec: Any) -> None:
+            spec.param("it", 1, live=True)
+
+    with pytest.raises(ParameterError, match="only an operator's parameters can be live"):
+        Mine()

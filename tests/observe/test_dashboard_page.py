@@ -1,0 +1,195 @@
+"""The dashboard's page in a real browser: numbers move, parameters and controls work, it fits every screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests._web.browser import chromium, wait_until
+from tests.observe.dashboards import HOSTILE, HOSTILE_LINE, Watched, watched
+
+pytest.importorskip("aiohttp", reason="needs aiohttp to serve the page")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def one() -> Iterator[Watched]:
+    with watched() as one:
+        yield one
+
+
+def open_page(browser: Any, one: Watched, **context: Any) -> Any:
+    page = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **context}).new_page()
+    page.errors = []
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("console", lambda message: page.errors.append(message.text) if message.type == "error" else None)
+    page.on("dialog", lambda dialog: page.errors.append(f"a dialog: {dialog.message}"))
+    page.goto(one.dashboard.url)
+    wait_until(lambda: page.locator("#state").inner_text() == "running", "figures", page)
+    return page
+
+
+def texts_of(page: Any, operator: int) -> list[str]:
+    """Return the texts in the box of an operator."""
+    return page.locator(f'[data-operator="{operator}"] text').all_text_contents()
+
+
+def test_the_graph_shows_and_its_numbers_move(browser: Any, one: Watched) -> None:
+    page = open_page(browser, one)
+    assert page.locator("#graph [data-operator]").count() == 4
+    assert page.locator("#graph .flow").count() == 3
+    wait_until(lambda: "/s" in "".join(texts_of(page, 1)), "a rate", page)
+    before = texts_of(page, 1)
+    wait_until(lambda: texts_of(page, 1) != before, "other figures", page)
+    assert "filter" in before[0]
+    wait_until(lambda: page.locator("#graph .dropped").all_text_contents()[-1].startswith("−"), "drops", page)
+    wait_until(lambda: int(page.locator("#dropped").inner_text()) > 0, "the total", page)
+    time = page.locator("#time").inner_text()
+    wait_until(lambda: page.locator("#time").inner_text() != time, "time", page)
+    rows = page.locator("#paths tr")
+    wait_until(lambda: rows.count() and rows.first.inner_text().startswith("source → filter"), "a path", page)
+    assert not page.errors
+
+
+def test_the_time_line_is_drawn_by_operator_and_by_worker(browser: Any, one: Watched) -> None:
+    page = open_page(browser, one)
+    inked = """() => {
+        const canvas = document.getElementById('line'), half = canvas.width / 2;
+        const pixels = canvas.getContext('2d').getImageData(half, 0, half, canvas.height).data;
+        return pixels.some((value, at) => at % 4 === 3 && value > 100);
+    }"""
+    wait_until(lambda: page.evaluate(inked), "intervals", page)
+    assert "filter" in page.get_attribute("#line", "aria-label")
+    page.click("#by-worker")
+    page.click("#span-6")
+    assert page.get_attribute("#by-worker", "aria-pressed") == "true"
+    assert page.get_attribute("#line", "aria-label") == "Computes of the last 6 s, a row for each worker"
+    wait_until(lambda: page.evaluate(inked), "intervals", page)
+    assert not page.errors
+
+
+def test_a_parameter_changed_on_the_page_reaches_the_operator(browser: Any, one: Watched) -> None:
+    page = open_page(browser, one)
+    page.locator("#parameter-0").fill("4")  # the slider
+    wait_until(lambda: one.filter.gain == 4.0 and 4.0 in one.taken, "the gain", page)
+    number = page.get_by_label("gain of filter")
+    assert number.input_value() == "4"
+    number.fill("2.5")
+    number.press("Enter")
+    wait_until(lambda: one.filter.gain == 2.5, "the gain from the field", page)
+    page.get_by_label("mode", exact=False).select_option("hard")
+    wait_until(lambda: one.filter.mode == "hard", "the choice", page)
+    page.get_by_label("is_on", exact=False).uncheck()
+    wait_until(lambda: one.filter.is_on is False, "the box", page)
+    one.filter.set_live("gain", 1.5)
+    wait_until(lambda: page.locator("#parameter-0").input_value() == "1.5", "a change from code", page)
+    assert page.get_by_label("table", exact=False).is_disabled()
+    assert not page.errors
+
+
+def test_a_wrong_value_is_explained_beside_the_field(browser: Any, one: Watched) -> None:
+    page = open_page(browser, one)
+    taps = page.get_by_label("taps", exact=False)
+    taps.fill("4")
+    taps.press("Enter")
+    error = page.locator(".field", has=taps).locator("output")
+    wait_until(lambda: "must not be 4" in error.inner_text(), "the error", page)
+    taps.fill("5")
+    taps.press("Enter")
+    wait_until(lambda: one.filter.taps == 5 and error.inner_text() == "", "the value", page)
+
+
+def test_the_run_is_paused_stepped_and_stopped_from_the_page(browser: Any, one: Watched) -> None:
+    page = open_page(browser, one)
+    page.click("#pause")
+    wait_until(lambda: page.locator("#state").inner_text() == "paused", "the pause", page)
+    assert one.app.wait_until_paused(30)
+    assert page.locator("#pause").inner_text() == "Resume"
+
+    def computes() -> int:
+        return sum(node.computes for node in one.app._engine.nodes)
+
+    before = computes()
+    page.click("#step")
+    wait_until(lambda: computes() == before + 1, "a step", page)
+    assert one.app.wait_until_paused(30)
+    page.click("#pause")
+    wait_until(lambda: page.locator("#state").inner_text() == "running", "the resume", page)
+    wait_until(lambda: computes() > before + 5, "computes", page)
+    page.click("#stop")
+    assert page.locator("#stop").inner_text() == "Really stop?"
+    assert not one.future.done()
+    page.click("#stop")
+    assert one.future.result(30).ended_by.value == "stopped"
+    wait_until(lambda: page.locator("#state").inner_text() == "ended", "the end", page)
+    assert page.locator("#pause").is_disabled()
+
+
+def test_a_page_connects_again_to_the_next_run(browser: Any, one: Watched) -> None:
+    page = open_page(browser, one)
+    one.end()
+    wait_until(lambda: page.locator("#state").inner_text() == "ended", "the end", page)
+    one.future = one.app.run_async()
+    wait_until(lambda: page.locator("#state").inner_text() == "running", "the next run", page)
+
+
+def test_hostile_text_stays_text(browser: Any, one: Watched) -> None:
+    page = open_page(browser, one)
+    wait_until(lambda: page.locator("#log li").count() > 1, "the log", page)
+    assert HOSTILE_LINE in page.locator("#log li").first.inner_text()
+    wait_until(lambda: HOSTILE in page.locator("#goals").inner_text(), "a goal with its name", page)
+    assert page.locator('[data-operator="2"] title').text_content().startswith(HOSTILE)
+    assert page.get_by_label("label", exact=False).input_value() == HOSTILE
+    found = page.evaluate(
+        """() => [document.images.length, document.scripts.length, document.querySelectorAll('#log b').length]"""
+    )
+    assert found == [0, 1, 0]
+    assert not page.errors
+
+
+def test_the_page_can_be_used_with_the_keyboard_alone(browser: Any, one: Watched) -> None:
+    page = open_page(browser, one)
+    reached = []
+    for _ in range(9):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("() => document.activeElement.id"))
+    assert reached[:3] == ["pause", "step", "stop"]
+    assert {"by-operator", "by-worker", "span-1", "span-6", "parameter-0"} <= set(reached)
+    page.focus("#pause")
+    page.keyboard.press("Space")
+    wait_until(lambda: page.locator("#state").inner_text() == "paused", "the pause", page)
+    page.focus("#parameter-0")
+    page.keyboard.press("ArrowRight")
+    page.focus("#pause")
+    page.keyboard.press("Enter")
+    wait_until(lambda: one.filter.gain > 1, "a change by an arrow key", page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (360, 740)])
+def test_the_page_fits_every_screen(
+    browser: Any, one: Watched, scheme: str, width: int, height: int, tmp_path: Path
+) -> None:
+    page = open_page(browser, one, viewport={"width": width, "height": height}, color_scheme=scheme)
+    wait_until(lambda: page.locator("#log li").count(), "the log", page)
+    sizes = page.evaluate(
+        """() => ({
+            scroll: document.documentElement.scrollWidth, ground: getComputedStyle(document.body).backgroundColor,
+            boxes: [...document.querySelectorAll('section, button, input, canvas, table, h1')]
+                .map((e) => e.getBoundingClientRect()).filter((box) => box.width)
+                .map((box) => [box.left, box.right]),
+        })"""
+    )
+    assert sizes["scroll"] <= width
+    assert all(left >= 0 and right <= width + 1 for left, right in sizes["boxes"])
+    assert (sum(map(int, sizes["ground"][4:-1].split(","))) > 380) == (scheme == "light")
+    page.screenshot(path=str(tmp_path / "page.png"), full_page=True)
+    assert not page.errors

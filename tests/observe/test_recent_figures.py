@@ -1,0 +1,136 @@
+"""The figures of the last seconds: rates, percentiles, and the intervals of the time line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.observe import (
+    Arrivals,
+    Computes,
+    Flows,
+    GpuWork,
+    OperatorInfo,
+    Path,
+    QueueInfo,
+    RunInfo,
+    StreamInfo,
+)
+from penstock.observe.recent_figures import CELL, RecentFigures
+
+MS, SECOND = 1_000_000, 1_000_000_000
+
+
+def run_of(operator: OperatorInfo) -> RunInfo:
+    return RunInfo("test", [operator], started=0, epoch=0, is_virtual=True)
+
+
+def computes_of(operator: OperatorInfo, starts: Any, length: int, **details: Any) -> Computes:
+    started = np.asarray(starts, np.int64)
+    settings: dict[str, Any] = {
+        "threads": np.zeros(len(started), np.int64),
+        "is_timed": np.ones(len(started), np.bool_),
+        "arrivals": [],
+        "gpu": [],
+        **details,
+    }
+    return Computes(operator, 0, started, started + length, **settings)
+
+
+@pytest.fixture
+def operator() -> OperatorInfo:
+    return OperatorInfo("it", 0)
+
+
+def test_rates_and_percentiles_are_those_of_the_last_seconds(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    figures.add_computes(computes_of(operator, np.arange(100) * 10 * MS, 9 * MS))
+    figures.add_computes(computes_of(operator, 10 * SECOND + np.arange(200) * 10 * MS, MS))
+    found = figures.operator(operator, 12 * SECOND)
+    assert found["count"] == 300
+    assert found["rate"] == pytest.approx(100, rel=0.03)
+    assert found["busy"] == pytest.approx(0.1, rel=0.03)
+    assert found["host"] == [1000.0, 1000.0], "the slow ones are forgotten"
+
+
+def test_a_percentile_is_the_least_value_that_so_many_do_not_exceed(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    for number in range(1, 101):
+        figures.add_computes(computes_of(operator, [number * MS], number * 1000))
+    assert figures.operator(operator, SECOND)["host"] == [50.0, 99.0]
+
+
+def test_before_the_window_is_over_the_rate_is_that_of_the_time_so_far(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    figures.add_computes(computes_of(operator, np.arange(100) * 10 * MS, MS))
+    assert figures.operator(operator, SECOND)["rate"] == pytest.approx(100, rel=0.03)
+
+
+def test_the_rate_of_an_operator_that_computes_no_more_goes_down(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    figures.add_computes(computes_of(operator, np.arange(100) * 10 * MS, MS))
+    assert figures.operator(operator, 2 * SECOND)["rate"] == pytest.approx(100, rel=0.03)
+    assert figures.operator(operator, 4 * SECOND)["rate"] == pytest.approx(25, rel=0.03)
+    assert figures.operator(operator, 9 * SECOND)["rate"] == 0
+    assert figures.operator(operator, 9 * SECOND)["host"] is None
+
+
+def test_computes_whose_work_was_timed_stand_for_the_others(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    is_timed = np.arange(100) % 4 == 0
+    timed = np.flatnonzero(is_timed)
+    stream = StreamInfo(operator, 0, 1, 0)
+    work = GpuWork(stream, timed, timed * 10 * MS, timed * 10 * MS + 5 * MS)
+    figures.add_computes(computes_of(operator, np.arange(100) * 10 * MS, MS, is_timed=is_timed, gpu=[work]))
+    found = figures.operator(operator, SECOND)
+    assert found["gpu"] == [5000.0, 5000.0]
+    assert found["gpu_busy"] == pytest.approx(0.5, rel=0.03)
+
+
+def test_few_intervals_are_sent_as_they_are_and_once(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    threads = np.array([7, 9, 7])
+    figures.add_computes(computes_of(operator, [0, 10 * MS, 20 * MS], 2 * MS, threads=threads))
+    (entry,) = figures.pieces_after(0)
+    assert entry == [0, 0, [0, 2000, 100, 0, 10_000, 2000, 100, 1, 20_000, 2000, 100, 0]]
+    assert list(figures.pieces_after(figures.last_piece)) == []
+
+
+def test_many_intervals_are_summed_up_in_cells(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    figures.add_computes(computes_of(operator, np.arange(1000) * 250_000, 125_000))
+    (entry,) = figures.pieces_after(0)
+    starts, lengths, fills = (entry[2][at::4] for at in range(3))
+    assert len(starts) == 1000 * 250_000 // CELL
+    assert set(lengths) == {CELL // 1000}
+    assert set(fills) == {50}
+
+
+def test_old_intervals_are_forgotten(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    figures.add_computes(computes_of(operator, [0], MS))
+    figures.add_computes(computes_of(operator, [9 * SECOND], MS))
+    figures.forget(10 * SECOND)
+    assert len(list(figures.pieces_after(0))) == 1
+
+
+def test_queues_and_paths_have_figures(operator: OperatorInfo) -> None:
+    queue = QueueInfo(operator, "in", 1, 0)
+    operator.inputs.append(queue)
+    figures = RecentFigures(run_of(operator))
+    assert figures.wait(queue, 0) is None
+    received = np.array([5 * MS, 15 * MS])
+    zeros = np.zeros(2, np.int64)
+    arrivals = Arrivals(queue, zeros, zeros, zeros, zeros, received - [MS, 3 * MS], received, zeros)
+    figures.add_computes(computes_of(operator, received, MS, arrivals=[arrivals]))
+    assert figures.wait(queue, SECOND) == [1000.0, 3000.0]
+    times = np.stack([received, received, received, received + 2 * MS], axis=1)
+    is_timed = np.array([True, False])
+    path = Path((operator,))
+    figures.add_flows([Flows(path, (), zeros[:, None], times, received, is_timed)])
+    (found,) = figures.paths(SECOND)
+    assert found["names"] == ["it"]
+    assert found["count"] == 2, "one of them without a known end"
+    assert found["latency"] == [2000.0, 2000.0]

@@ -1,0 +1,397 @@
+"""Pause, step, resume: no new compute begins, time stands still, and nothing is made up for."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition, PeriodicCondition
+from penstock.conditions import PeriodicConditionPolicy
+from penstock.core import Condition, GraphError, SchedulingStatusType
+from penstock.gpu import sim
+from tests.harness import (
+    App,
+    Consumer,
+    MakeScheduler,
+    Producer,
+    Step,
+    event_based,
+    run,
+    sink,
+    source,
+    threaded,
+)
+from tests.harness.internals import node_of
+
+MS = 1_000_000  # nanoseconds
+SECONDS = 30.0  # longer than anything here takes
+
+
+class Running:
+    """A chain of a source, an operator and a sink that runs on another thread and is paused by its source."""
+
+    def __init__(self, scheduler: MakeScheduler, at: int = 3, count: int = 8, **settings: Any) -> None:
+        self.computes: list[str] = []
+        self.taken: list[int] = []
+        self.app = App(lambda app: self._compose(app, at, count), scheduler, **settings)
+        self.future: Future[Any] = self.app.run_async()
+
+    def _compose(self, app: Any, at: int, count: int) -> None:
+        def emit(step: Any, op_input: Any, op_output: Any) -> None:
+            self.computes.append("source")
+            op_output.emit(step.ticks, "out")
+            if step.ticks == at:
+                app.pause()
+
+        def pass_on(step: Any, op_input: Any, op_output: Any) -> None:
+            self.computes.append("middle")
+            op_output.emit(op_input.receive("in"), "out")
+
+        def take(step: Any, op_input: Any, op_output: Any) -> None:
+            self.computes.append("sink")
+            self.taken.append(op_input.receive("in"))
+
+        first = Step(
+            app,
+            CountCondition(app, count),
+            PeriodicCondition(app, "10ms"),
+            outputs=["out"],
+            body=emit,
+            name="source",
+        )
+        middle = Step(app, inputs=["in"], outputs=["out"], body=pass_on, name="middle")
+        app.add_flow(first, middle)
+        app.add_flow(middle, Step(app, inputs=["in"], body=take, name="sink"))
+
+    def wait(self) -> None:
+        assert self.app.wait_until_paused(SECONDS)
+
+    def end(self) -> Any:
+        return self.future.result(SECONDS)
+
+
+@pytest.fixture
+def running(request: pytest.FixtureRequest) -> Iterator[Any]:
+    made: list[Running] = []
+
+    def make(*args: Any, **kwargs: Any) -> Running:
+        made.append(Running(*args, **kwargs))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.app.stop_execution()
+        one.end()
+
+
+def test_nothing_runs_and_virtual_time_stands_still_in_a_pause(
+    scheduler: MakeScheduler, running: Any
+) -> None:
+    one = running(scheduler)
+    one.wait()
+    ran, now = len(one.computes), one.app.now
+    assert one.app.is_paused
+    assert now == 20 * MS
+    for _ in range(100):
+        node_of(one.app.graph.find("source")).announce()  # whatever wakes a worker
+    one.wait()
+    assert (len(one.computes), one.app.now) == (ran, now)
+    one.app.resume()
+    one.end()
+    assert not one.app.is_paused
+    assert one.taken == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_step_is_one_compute_of_any_operator(scheduler: MakeScheduler, running: Any) -> None:
+    one = running(scheduler)
+    one.wait()
+    for count in (1, 1, 3):
+        before = len(one.computes)
+        one.app.step(count)
+        one.wait()
+        assert len(one.computes) == before + count
+    assert one.app.is_paused
+
+
+def test_a_step_goes_on_to_the_time_of_the_next_compute(scheduler: MakeScheduler, running: Any) -> None:
+    one = running(scheduler)
+    one.wait()
+    while one.computes.count("source") == 3:
+        one.app.step()
+        one.wait()
+    assert one.app.now == 30 * MS
+
+
+def test_a_step_of_a_named_operator_is_its_own(scheduler: MakeScheduler, running: Any) -> None:
+    one = running(scheduler, at=1)
+    one.wait()
+    while one.computes.count("middle"):  # it may have run before the pause took effect
+        one.app.step()
+        one.wait()
+        if len(one.app.graph.find("middle")._node.inputs[0]):
+            break
+    before = list(one.computes)
+    one.app.step(1, "middle")
+    one.wait()
+    assert one.computes == [*before, "middle"]
+
+
+def test_a_step_of_an_operator_without_messages_waits_for_them(
+    scheduler: MakeScheduler, running: Any
+) -> None:
+    one = running(scheduler, at=8)
+    one.wait()
+    while one.computes.count("sink") < one.computes.count("source"):
+        one.app.step()
+        one.wait()
+    one.app.step(1, "sink")
+    assert not one.app.wait_until_paused(0), "the step is still to come"
+    assert one.computes.count("sink") == 8
+
+
+def test_a_run_that_was_not_paused_is_paused_by_a_step(scheduler: MakeScheduler) -> None:
+    app = App(lambda app: app.add_operator(Step(app, name="it")), scheduler)
+    future = app.run_async()
+    while app._engine is None:
+        pass
+    app.step()
+    assert app.wait_until_paused(SECONDS)
+    assert app.is_paused
+    app.stop_execution()
+    assert future.result(SECONDS).ended_by.value == "stopped"
+
+
+def test_a_paused_run_can_be_stopped(scheduler: MakeScheduler, running: Any) -> None:
+    one = running(scheduler)
+    one.wait()
+    ran = len(one.computes)
+    one.app.stop_execution()
+    assert one.end().ended_by.value == "stopped"
+    assert len(one.computes) == ran
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_paused_run_can_be_interrupted(scheduler: MakeScheduler, number: int) -> None:
+    def compose(app: Any) -> None:
+        app.add_operator(Step(app, body=lambda step, i, o: app.pause(), name="it"))
+
+    app = App(compose, scheduler)
+
+    is_over = threading.Event()
+
+    def interrupt() -> None:
+        while not app.wait_until_paused(SECONDS) and not is_over.is_set():
+            pass
+        main = threading.main_thread().ident
+        assert main is not None
+        # Again, as a person would: a signal is lost on a thread that is just about to wait for a lock.
+        while not is_over.is_set():
+            signal.pthread_kill(main, number)
+            is_over.wait(0.2)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit):
+        try:
+            app.run()
+        finally:
+            is_over.set()
+    thread.join()
+    assert app.outcome is not None
+    assert app.outcome.operators["it"].computes == 1
+
+
+def test_a_paused_run_does_not_end_and_ends_after_the_resume(scheduler: MakeScheduler) -> None:
+    app = App(
+        lambda app: app.add_operator(
+            Step(app, CountCondition(app, 1), body=lambda step, i, o: app.pause(), name="it")
+        ),
+        scheduler,
+    )
+    future = app.run_async()
+    while not app.wait_until_paused(0.01) and not future.done():
+        pass
+    assert not future.done()
+    app.resume()
+    assert future.result(SECONDS).ended_by.value == "finished"
+
+
+def test_a_pause_before_the_first_compute_holds_everything(scheduler: MakeScheduler) -> None:
+    started: list[Any] = []
+
+    class Pausing(Step):
+        def start(self) -> None:
+            started.append(self)
+            self.fragment.pause()
+
+    app = App(lambda app: app.add_operator(Pausing(app, CountCondition(app, 1), name="it")), scheduler)
+    future = app.run_async()
+    while not app.wait_until_paused(0.01):
+        pass
+    assert (len(started), started[0].ticks) == (1, 0)
+    app.resume()
+    future.result(SECONDS)
+    assert started[0].ticks == 1
+
+
+def test_without_a_run_there_is_nothing_to_pause() -> None:
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1), name="it")))
+    app.pause()
+    app.resume()
+    app.step()
+    assert not app.is_paused
+    assert not app.wait_until_paused(0)
+    assert app.run().ended_by.value == "finished"
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.0, True])
+def test_a_number_of_steps_is_at_least_one(count: Any) -> None:
+    with pytest.raises(ValueError, match="step takes a number of computes of 1 or more"):
+        App(lambda app: None).step(count)
+
+
+def test_a_step_of_an_unknown_operator_names_those_that_exist() -> None:
+    app = run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), name="camera")))
+    with pytest.raises(GraphError, match="camera"):
+        app.step(1, "camra")
+
+
+class Beating:
+    """A periodic source that is paused after its third tick, with 7 s of virtual time before the resume."""
+
+    def __init__(self, scheduler: MakeScheduler, policy: Any, **settings: Any) -> None:
+        self.times: list[int] = []
+
+        def note(step: Any, op_input: Any, op_output: Any) -> None:
+            self.times.append(app.now // MS)
+            if step.ticks == 3:
+                app.pause()
+
+        def compose(app: Any) -> None:
+            beat = PeriodicCondition(app, "10ms", policy)
+            app.add_operator(Step(app, beat, CountCondition(app, 8), body=note, name="source"))
+
+        app = App(compose, scheduler, **settings)
+        future = app.run_async()
+        assert app.wait_until_paused(SECONDS)
+        app.scheduler().clock.sleep_until(1_007 * MS)
+        app.resume()
+        self.outcome = future.result(SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("policy", "later"),
+    [
+        (PeriodicConditionPolicy.CATCH_UP_MISSED_TICKS, [1_010, 1_020, 1_030, 1_040]),
+        (PeriodicConditionPolicy.NO_CATCH_UP_MISSED_TICKS, [1_010, 1_020, 1_030, 1_040]),
+        (PeriodicConditionPolicy.MIN_TIME_BETWEEN_TICKS, [1_017, 1_027, 1_037, 1_047]),
+    ],
+)
+def test_ticks_that_were_missed_in_a_pause_count_as_one(
+    scheduler: MakeScheduler, policy: Any, later: list[int]
+) -> None:
+    assert Beating(scheduler, policy).times == [0, 10, 20, 1_007, *later]
+
+
+def test_a_pause_does_not_count_towards_the_duration_of_a_run(scheduler: MakeScheduler) -> None:
+    policy = PeriodicConditionPolicy.CATCH_UP_MISSED_TICKS
+    one = Beating(scheduler, policy, max_duration_ms=45)
+    assert one.outcome.ended_by.value == "duration"
+    assert one.times == [0, 10, 20, 1_007, 1_010, 1_020, 1_030], "25 ms were left at the pause"
+
+
+def test_conditions_are_told_of_a_resume(scheduler: MakeScheduler) -> None:
+    told: list[int] = []
+
+    class Mine(Condition):
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            return SchedulingStatusType.READY, None
+
+        def on_resume(self, timestamp: int) -> None:
+            told.append(timestamp)
+
+    def body(step: Any, op_input: Any, op_output: Any) -> None:
+        if step.ticks == 2:
+            app.pause()
+
+    def compose(app: Any) -> None:
+        app.add_operator(Step(app, Mine(app), CountCondition(app, 3), body=body, name="it"))
+
+    app = App(compose, scheduler)
+    future = app.run_async()
+    while not app.wait_until_paused(0.01):
+        pass
+    app.resume()
+    future.result(SECONDS)
+    assert told == [0]
+
+
+@threaded
+def test_computes_that_have_begun_go_on(scheduler: MakeScheduler) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def body(step: Any, op_input: Any, op_output: Any) -> None:
+        begun.set()
+        assert may_end.wait(SECONDS)
+
+    app = App(lambda app: app.add_operator(Step(app, body=body, name="slow")), scheduler)
+    future = app.run_async()
+    assert begun.wait(SECONDS)
+    app.pause()
+    assert not app.wait_until_paused(0), "it still computes"
+    may_end.set()
+    assert app.wait_until_paused(SECONDS)
+    assert app.graph.find("slow").ticks == 1
+    app.stop_execution()
+    future.result(SECONDS)
+
+
+def test_the_device_finishes_its_work_in_a_pause(machine: sim.Machine, scheduler: MakeScheduler) -> None:
+    class Last(Consumer):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            super().compute(op_input, op_output, context)
+            self.fragment.pause()
+
+    def compose(app: Any) -> None:
+        app.consumer = Last(app, name="consumer")
+        app.add_flow(Producer(app, CountCondition(app, 1), name="producer"), app.consumer)
+
+    app = App(compose, scheduler)
+    future = app.run_async()
+    while not app.wait_until_paused(0.01) and not future.done():
+        pass
+    at = machine.now
+    assert app.wait_until_paused(0)
+    assert machine.now == at, "time does not run away"
+    app.resume()
+    future.result(SECONDS)
+    assert app.consumer.seen == [0]
+
+
+def test_an_operator_that_is_stopped_in_a_pause_gives_up_its_steps(running: Any) -> None:
+    one = running(event_based, at=8)
+    one.wait()
+    while one.computes.count("sink") < one.computes.count("source"):
+        one.app.step()
+        one.wait()
+    one.app.step(1, "sink")
+    one.app.stop_execution("sink")
+    one.wait()
+
+
+def test_messages_are_all_there_after_many_pauses(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+    app = App(lambda app: app.add_flow(source(app, range(300)), sink(app, taken)), scheduler)
+    future = app.run_async()
+    while not future.done():
+        app.pause()
+        app.wait_until_paused(SECONDS)
+        app.step(7)
+        app.wait_until_paused(SECONDS)
+        app.resume()
+    assert taken == list(range(300))
