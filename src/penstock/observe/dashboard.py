@@ -176,7 +176,7 @@ class Dashboard(Watcher):
                         "input": queue.port,
                         "queue": queue.index,
                         "limit": queue.limit,
-                        "closes": queue.closes_cycle,
+                        "closes": output.operator in queue.closing,
                     }
                     for queue in run.queues
                     for output in queue.outputs
