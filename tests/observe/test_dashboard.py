@@ -86,6 +86,34 @@ def test_a_page_is_told_the_graph_first(one: Watched) -> None:
     assert mode["choices"] == ["soft", "hard"]
 
 
+def test_flows_that_close_a_cycle_are_marked() -> None:
+    told: list[Any] = []
+
+    class Told(Dashboard):
+        def begin(self, run: Any) -> None:
+            super().begin(run)
+            told.append(json.loads(self.describe()))
+
+    def compose(app: Any) -> None:
+        first = Step(app, CountCondition(app, 1), outputs=["out"], name="first")
+        loop = Step(
+            app,
+            inputs=[("in", {"size": 1}), "back"],
+            outputs=["out"],
+            name="loop",
+        )
+        app.add_flow(first, loop, {("out", "in")})
+        app.add_flow(loop, loop, {("out", "back")})
+
+    app = App(compose)
+    Told(app, announce=lambda url: None)
+    app.run()
+    assert [(flow["from"], flow["to"], flow["closes"]) for flow in told[0]["flows"]] == [
+        (0, 1, False),
+        (1, 1, True),
+    ]
+
+
 def test_figures_move(one: Watched) -> None:
     async def action(socket: Any) -> Any:
         first = await next_of(socket, "figures", lambda found: found["operators"][1]["count"] > 10)

@@ -1,0 +1,39 @@
+"""What the dashboard tells of a device is the same on a GPU and on a simulated one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import noisy_neighbour
+from penstock.observe import Dashboard
+from tests.gpu.bench import Bench
+
+
+class Told(Dashboard):
+    """Keeps the figures at the end of a run."""
+
+    def end(self, outcome: Any) -> None:
+        self.last = json.loads(self.figures())
+        super().end(outcome)
+
+
+def test_slices_operators_and_gpu_times_are_told(of_this_process: Bench) -> None:
+    app = noisy_neighbour.Neighbours(200, noise=True, partitioned=True)
+    dashboard = Told(app, announce=lambda url: None)
+    app.run()
+    total = of_this_process.device.resources.sm.sm_count
+    (device,) = dashboard.last["gpus"]
+    assert device["sms"] == total
+    assert [(each["name"], each["cells"]) for each in device["slices"]] == [
+        ("critical", 16),
+        ("leftover", total - 16),
+    ]
+    told = {
+        info.name: figure
+        for info, figure in zip(dashboard._run.operators, dashboard.last["operators"], strict=True)
+    }
+    assert told["critical_transmitter"]["slice"] == "0:critical"
+    assert told["noisy_receiver"]["slice"] == "0:leftover"
+    # Its kernels take 100 µs; the host's time to launch them is added.
+    assert 95 <= told["critical_transmitter"]["gpu"][0] <= 200
