@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from penstock.core.ports import IOSpec
 from penstock.lazy import import_or_explain
-from penstock.observe.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType
+from penstock.observe.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType, LoggerOptions
 from penstock.observe.payloads import PayloadError, encode, prepare
 from penstock.observe.snapshots import TensorCopy, TensorMapCopy
 
@@ -53,6 +52,8 @@ class ArrowLogger(AsyncDataLoggerResource):
         The file, which is replaced if it exists.
     flush_rows
         The number of rows that are written at once.
+    max_queue_size, **options
+        The parameters of :class:`AsyncDataLoggerResource` and :class:`DataLoggerResource`.
     """
 
     def __init__(
@@ -62,32 +63,15 @@ class ArrowLogger(AsyncDataLoggerResource):
         *,
         flush_rows: int = 256,
         max_queue_size: int = 50_000,
-        large_data_max_queue_size: int = 1_000,
-        log_inputs: bool = True,
-        log_outputs: bool = True,
-        log_metadata: bool = True,
-        log_tensor_data_content: bool = True,
-        use_scheduler_clock: bool = True,
-        clock: Any = None,
-        allowlist_patterns: Sequence[str] = (),
-        denylist_patterns: Sequence[str] = (),
-        name: str = "arrow_logger",
+        **options: Unpack[LoggerOptions],
     ) -> None:
+        options.setdefault("name", "arrow_logger")
         super().__init__(
             fragment,
             max_queue_size=max_queue_size,
-            large_data_max_queue_size=large_data_max_queue_size,
             enable_large_data_queue=False,  # one thread, since one file
             queue_type=DataLoggerQueueType.ORDERED,
-            log_inputs=log_inputs,
-            log_outputs=log_outputs,
-            log_metadata=log_metadata,
-            log_tensor_data_content=log_tensor_data_content,
-            use_scheduler_clock=use_scheduler_clock,
-            clock=clock,
-            allowlist_patterns=allowlist_patterns,
-            denylist_patterns=denylist_patterns,
-            name=name,
+            **options,
         )
         self.path = Path(path)
         if self.path.suffix not in _FORMATS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from penstock._runtime import Message
 from penstock.core.ports import IOSpec
 from penstock.observe.data_loggers import (
     AsyncDataLoggerResource,
-    AsyncQueuePolicy,
+    AsyncLoggerOptions,
     DataLoggerQueueType,
     DataLoggerResource,
+    LoggerOptions,
 )
 from penstock.observe.port_patterns import matches
 from penstock.observe.snapshots import TensorCopy, TensorMapCopy
@@ -24,7 +25,6 @@ from penstock.tensor import Tensor, TensorMap
 from penstock.tensor.conversion import is_array
 
 if TYPE_CHECKING:
-    from penstock.core.clock import Clock
     from penstock.core.fragment import Fragment
     from penstock.observe.data_loggers import _Entry
 
@@ -55,46 +55,10 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
         fragment: Fragment | None = None,
         *,
         serializer: Any = None,
-        max_queue_size: int = 50_000,
-        worker_sleep_time: int = 50_000,
-        queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT,
-        large_data_max_queue_size: int = 1_000,
-        large_data_worker_sleep_time: int = 50_000,
-        large_data_queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT,
-        enable_large_data_queue: bool = True,
-        shutdown_wait_period_ms: int = -1,
-        queue_type: DataLoggerQueueType = DataLoggerQueueType.LOCK_FREE,
-        log_inputs: bool = True,
-        log_outputs: bool = True,
-        log_metadata: bool = True,
-        log_tensor_data_content: bool = True,
-        use_scheduler_clock: bool = True,
-        clock: Clock | None = None,
-        allowlist_patterns: Sequence[str] = (),
-        denylist_patterns: Sequence[str] = (),
-        name: str = "async_console_logger",
+        **options: Unpack[AsyncLoggerOptions],
     ) -> None:
-        super().__init__(
-            fragment,
-            max_queue_size=max_queue_size,
-            worker_sleep_time=worker_sleep_time,
-            queue_policy=queue_policy,
-            large_data_max_queue_size=large_data_max_queue_size,
-            large_data_worker_sleep_time=large_data_worker_sleep_time,
-            large_data_queue_policy=large_data_queue_policy,
-            enable_large_data_queue=enable_large_data_queue,
-            shutdown_wait_period_ms=shutdown_wait_period_ms,
-            queue_type=queue_type,
-            log_inputs=log_inputs,
-            log_outputs=log_outputs,
-            log_metadata=log_metadata,
-            log_tensor_data_content=log_tensor_data_content,
-            use_scheduler_clock=use_scheduler_clock,
-            clock=clock,
-            allowlist_patterns=allowlist_patterns,
-            denylist_patterns=denylist_patterns,
-            name=name,
-        )
+        options.setdefault("name", "async_console_logger")
+        super().__init__(fragment, **options)
         self.serializer = SimpleTextSerializer(fragment) if serializer is None else serializer
 
     def initialize(self) -> None:
@@ -188,31 +152,16 @@ class BasicConsoleLogger(AsyncConsoleLogger):
         fragment: Fragment | None = None,
         *,
         serializer: Any = None,
-        log_inputs: bool = True,
-        log_outputs: bool = True,
-        log_metadata: bool = True,
-        log_tensor_data_content: bool = True,
-        use_scheduler_clock: bool = True,
-        clock: Clock | None = None,
-        allowlist_patterns: Sequence[str] = (),
-        denylist_patterns: Sequence[str] = (),
-        name: str = "basic_console_logger",
+        **options: Unpack[LoggerOptions],
     ) -> None:
+        options.setdefault("name", "basic_console_logger")
         super().__init__(
             fragment,
             serializer=serializer,
             max_queue_size=sys.maxsize,
             enable_large_data_queue=False,
             queue_type=DataLoggerQueueType.ORDERED,
-            log_inputs=log_inputs,
-            log_outputs=log_outputs,
-            log_metadata=log_metadata,
-            log_tensor_data_content=log_tensor_data_content,
-            use_scheduler_clock=use_scheduler_clock,
-            clock=clock,
-            allowlist_patterns=allowlist_patterns,
-            denylist_patterns=denylist_patterns,
-            name=name,
+            **options,
         )
 
     def _take(self, entry: _Entry, item: Any) -> None:

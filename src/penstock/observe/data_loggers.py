@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from penstock._runtime import Message
 from penstock.core.ports import IOSpec
@@ -143,6 +143,20 @@ class DataLogger:
     def release(self) -> None:
         """End with the run."""
 
+    # Called by `DataLogging`.
+
+    def _begin(self, clock: Clock | None) -> None:
+        """Begin with a run, before its first message; `clock` is the run's."""
+        self.initialize()
+
+    def _end(self) -> None:
+        """End with the run, after its last message."""
+        self.release()
+
+    def _now(self) -> int:
+        """Return the time of a message that is emitted or received now."""
+        return 0
+
     def _take(self, entry: _Entry, item: Any) -> None:
         """Take a message on the thread that computes."""
         data = item.data if type(item) is Message else item
@@ -169,6 +183,34 @@ class _Entry(NamedTuple):
     acq_timestamp: int | None
     metadata: dict[str, Any] | None
     stream: Any
+
+
+class LoggerOptions(TypedDict, total=False):
+    """The parameters of :class:`DataLoggerResource` that loggers built on it pass on."""
+
+    log_inputs: bool
+    log_outputs: bool
+    log_metadata: bool
+    log_tensor_data_content: bool
+    use_scheduler_clock: bool
+    clock: Clock | None
+    allowlist_patterns: Sequence[str]
+    denylist_patterns: Sequence[str]
+    name: str
+
+
+class AsyncLoggerOptions(LoggerOptions, total=False):
+    """The parameters of :class:`AsyncDataLoggerResource` that loggers built on it pass on."""
+
+    max_queue_size: int
+    worker_sleep_time: int
+    queue_policy: AsyncQueuePolicy
+    large_data_max_queue_size: int
+    large_data_worker_sleep_time: int
+    large_data_queue_policy: AsyncQueuePolicy
+    enable_large_data_queue: bool
+    shutdown_wait_period_ms: int
+    queue_type: DataLoggerQueueType
 
 
 class DataLoggerResource(DataLogger, Resource):
@@ -216,7 +258,7 @@ class DataLoggerResource(DataLogger, Resource):
         self.allowlist_patterns = _patterns(allowlist_patterns, f"{self.name!r}: allowlist_patterns")
         self.denylist_patterns = _patterns(denylist_patterns, f"{self.name!r}: denylist_patterns")
         self._current = threading.local()
-        self._scheduler_clock: Any = None
+        self._scheduler_clock: Clock | None = None
 
     def should_log_output(self, unique_id: str) -> bool:
         """Return whether the messages that an output emits are logged."""
@@ -230,6 +272,10 @@ class DataLoggerResource(DataLogger, Resource):
         """Return the time in nanoseconds; in a method that logs, when the message was emitted or received."""
         found: int | None = getattr(self._current, "timestamp", None)
         return self._now() if found is None else found
+
+    def _begin(self, clock: Clock | None) -> None:
+        self._scheduler_clock = clock
+        super()._begin(clock)
 
     def _now(self) -> int:
         clock = self.clock or (self._scheduler_clock if self.use_scheduler_clock else None)
@@ -273,6 +319,8 @@ class AsyncDataLoggerResource(DataLoggerResource):
         The order of messages.
     worker_sleep_time, large_data_worker_sleep_time
         Accepted for compatibility: the threads sleep until there is something to do.
+    **options
+        The parameters of :class:`DataLoggerResource`.
 
     Attributes
     ----------
@@ -293,28 +341,9 @@ class AsyncDataLoggerResource(DataLoggerResource):
         enable_large_data_queue: bool = True,
         shutdown_wait_period_ms: int = -1,
         queue_type: DataLoggerQueueType = DataLoggerQueueType.LOCK_FREE,
-        log_inputs: bool = True,
-        log_outputs: bool = True,
-        log_metadata: bool = True,
-        log_tensor_data_content: bool = True,
-        use_scheduler_clock: bool = True,
-        clock: Clock | None = None,
-        allowlist_patterns: Sequence[str] = (),
-        denylist_patterns: Sequence[str] = (),
-        name: str = "",
+        **options: Unpack[LoggerOptions],
     ) -> None:
-        super().__init__(
-            fragment,
-            log_inputs=log_inputs,
-            log_outputs=log_outputs,
-            log_metadata=log_metadata,
-            log_tensor_data_content=log_tensor_data_content,
-            use_scheduler_clock=use_scheduler_clock,
-            clock=clock,
-            allowlist_patterns=allowlist_patterns,
-            denylist_patterns=denylist_patterns,
-            name=name,
-        )
+        super().__init__(fragment, **options)
         for what, size in (
             ("max_queue_size", max_queue_size),
             ("large_data_max_queue_size", large_data_max_queue_size),
@@ -336,8 +365,9 @@ class AsyncDataLoggerResource(DataLoggerResource):
         self._queues: list[Delivery] = []
         self._count_lock = threading.Lock()
 
-    def _begin(self) -> None:
+    def _begin(self, clock: Clock | None) -> None:
         """Start the threads, before the first message."""
+        super()._begin(clock)
         self.dropped = self.large_data_dropped = 0
         self._snapshots = Snapshots()
         in_order = self.queue_type is DataLoggerQueueType.ORDERED
@@ -345,7 +375,13 @@ class AsyncDataLoggerResource(DataLoggerResource):
         self._queues = [Delivery(self._deliver, self.name, in_order) for _ in range(count)]
 
     def _end(self) -> None:
-        """Log what waits, and report what was dropped."""
+        """Log what waits, report what was dropped, and end."""
+        try:
+            self._finish()
+        finally:
+            super()._end()
+
+    def _finish(self) -> None:
         period = self.shutdown_wait_period_ms
         seconds = None if period < 0 else period / 1000
         queues, self._queues = self._queues, []
@@ -436,12 +472,9 @@ class DataLogging(Watcher):
 
     def _begin(self, run: RunInfo) -> None:
         self._run = run
+        clock = run.operators[0].node.engine.clock if run.operators else None
         for logger in self._loggers:
-            if isinstance(logger, DataLoggerResource) and run.operators:
-                logger._scheduler_clock = run.operators[0].node.engine.clock
-            logger.initialize()
-            if isinstance(logger, AsyncDataLoggerResource):
-                logger._begin()
+            logger._begin(clock)
             self._begun.append(logger)
         outputs = {output for operator in run.operators for output in operator.outputs}
         for port in ports_of(run):
@@ -467,9 +500,7 @@ class DataLogging(Watcher):
         begun, self._begun = self._begun, []
         for logger in begun:
             try:
-                if isinstance(logger, AsyncDataLoggerResource):
-                    logger._end()
-                logger.release()
+                logger._end()
             except Exception:
                 _log.exception("%s raised at the end of the run", _name_of(logger))
 
@@ -482,7 +513,7 @@ class DataLogging(Watcher):
                 port.operator,
                 unique_id,
                 io_type,
-                logger._now() if isinstance(logger, DataLoggerResource) else 0,
+                logger._now(),
                 item.acq_timestamp if is_message else None,
                 item.metadata if is_message else None,
                 stream,

@@ -79,12 +79,6 @@ class Distribution:
         bucket = int(np.searchsorted(np.cumsum(self._buckets), rank))
         return min(max(_middle_of(bucket), self.min), self.max)
 
-    def above(self, bound: int) -> int:
-        """Return the number of values above a bound, which is rounded to a bucket if there are many."""
-        if self._buckets is None:
-            return int(sum((values > bound).sum() for values in self._kept))
-        return int(self._buckets[int(_bucket_of(np.array([max(bound, 0)]))[0]) + 1 :].sum())
-
     def summary(self) -> Summary:
         """Return the distribution in a few figures."""
         if not self.count:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from penstock.core.ports import IOSpec
 from penstock.lazy import import_or_explain
-from penstock.observe.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType
+from penstock.observe.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType, LoggerOptions
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
@@ -31,6 +30,9 @@ class RerunLogger(AsyncDataLoggerResource):
     target
         ``"window"`` opens Rerun's viewer, ``"web"`` serves it to a browser, and anything else is the path of an
         ``.rrd`` file.
+    max_queue_size, **options
+        The parameters of :class:`AsyncDataLoggerResource` and :class:`DataLoggerResource`; received messages are
+        logged only if ``log_inputs`` is set.
     """
 
     def __init__(
@@ -39,30 +41,16 @@ class RerunLogger(AsyncDataLoggerResource):
         target: str | os.PathLike[str] = "window",
         *,
         max_queue_size: int = 50_000,
-        log_inputs: bool = False,
-        log_outputs: bool = True,
-        log_metadata: bool = True,
-        log_tensor_data_content: bool = True,
-        use_scheduler_clock: bool = True,
-        clock: Any = None,
-        allowlist_patterns: Sequence[str] = (),
-        denylist_patterns: Sequence[str] = (),
-        name: str = "rerun_logger",
+        **options: Unpack[LoggerOptions],
     ) -> None:
+        options.setdefault("name", "rerun_logger")
+        options.setdefault("log_inputs", False)
         super().__init__(
             fragment,
             max_queue_size=max_queue_size,
             enable_large_data_queue=False,
             queue_type=DataLoggerQueueType.ORDERED,
-            log_inputs=log_inputs,
-            log_outputs=log_outputs,
-            log_metadata=log_metadata,
-            log_tensor_data_content=log_tensor_data_content,
-            use_scheduler_clock=use_scheduler_clock,
-            clock=clock,
-            allowlist_patterns=allowlist_patterns,
-            denylist_patterns=denylist_patterns,
-            name=name,
+            **options,
         )
         self.target = os.fspath(target)
         self._rerun: Any = import_or_explain("rerun", "rerun", "to log messages to Rerun")
