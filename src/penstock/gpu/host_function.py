@@ -17,6 +17,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+from penstock.gpu.capture import is_capturing
 from penstock.gpu.simulated import is_simulated
 from penstock.gpu.stream_handle import SupportsStream, handle_of
 
@@ -26,6 +27,9 @@ def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
 
     Work that is submitted later waits until the function has returned. The function runs on a thread of the
     driver and must not call CUDA. Its errors are reported through ``sys.unraisablehook``.
+
+    On a stream that captures, every launch of the graph calls the function. A real device keeps such a function for
+    the rest of the process, because nothing tells when its graph ends.
 
     Parameters
     ----------
@@ -44,14 +48,16 @@ def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
 
     queue = driver.CUstream(handle_of(stream))
     token = next(_tokens)
-    _pending[token] = function
+    functions = _recorded if is_capturing(stream) else _pending
+    functions[token] = function
     (status,) = driver.cuLaunchHostFunc(queue, _entry(), token)
     if status != driver.CUresult.CUDA_SUCCESS:
-        del _pending[token]
+        del functions[token]
         raise RuntimeError(f"the driver refused a host function on {stream!r}: {status.name}")
 
 
 _pending: dict[int, Callable[[], object]] = {}
+_recorded: dict[int, Callable[[], object]] = {}  # in graphs, which call them again and again
 _tokens = itertools.count(1)  # not 0: the driver passes it as a pointer, and ctypes converts NULL to None
 
 
@@ -71,7 +77,8 @@ _kept: list[Any] = []
 
 
 def _call_pending(token: int) -> None:
-    _call(_pending.pop(token), BaseException)
+    function = _recorded.get(token) or _pending.pop(token)
+    _call(function, BaseException)
 
 
 def _call(function: Callable[[], object], caught: type[BaseException]) -> None:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.gpu.sim.capture import refuse_unsafe
+from penstock.gpu.sim.graph_nodes import GraphNode, MemcpyNode, MemsetNode
+from penstock.gpu.sim.machine import existing_machine
 from penstock.gpu.sim.memory_pool import Bytes
 from penstock.gpu.sim.operations import CopyEngine, Transfer
 from penstock.gpu.sim.stream_queues import StreamQueue
@@ -14,6 +17,7 @@ from penstock.gpu.sim.stream_queues import StreamQueue
 if TYPE_CHECKING:
     from penstock.gpu.sim.device import Device
     from penstock.gpu.sim.device_state import DeviceState
+    from penstock.gpu.sim.graph_builder import GraphBuilder
     from penstock.gpu.sim.stream import Stream
 
 # DLPack's device types for device memory, pinned host memory and managed memory.
@@ -37,7 +41,7 @@ class DeviceMemoryResource(MemoryResource):
         self._device = Device(device_id)._state
         self.device_id = self._device.index
 
-    def allocate(self, size: int, *, stream: Stream) -> Buffer:
+    def allocate(self, size: int, *, stream: Stream | GraphBuilder) -> Buffer:
         """Allocate a buffer for use on that stream."""
         return _allocate(self._device, size, stream._queue, self)
 
@@ -47,8 +51,9 @@ class LegacyPinnedMemoryResource(MemoryResource):
 
     is_host_accessible = True
 
-    def allocate(self, size: int, *, stream: Stream | None = None) -> Buffer:
+    def allocate(self, size: int, *, stream: Stream | GraphBuilder | None = None) -> Buffer:
         """Allocate a buffer that the host can read through DLPack."""
+        _refuse_unsafe("allocating memory of the host")
         return Buffer._create(np.zeros(_checked(size), np.uint8), None, None, self)
 
 
@@ -57,8 +62,9 @@ class ManagedMemoryResource(MemoryResource):
 
     is_host_accessible = True
 
-    def allocate(self, size: int, *, stream: Stream | None = None) -> Buffer:
+    def allocate(self, size: int, *, stream: Stream | GraphBuilder | None = None) -> Buffer:
         """Allocate a buffer that the host can read through DLPack."""
+        _refuse_unsafe("allocating memory of the host")
         return Buffer._create(np.zeros(_checked(size), np.uint8), None, None, self)
 
 
@@ -130,7 +136,7 @@ class Buffer:
         """The memory resource that allocated it."""
         return self._resource
 
-    def copy_to(self, dst: Buffer | None = None, *, stream: Stream) -> Buffer:
+    def copy_to(self, dst: Buffer | None = None, *, stream: Stream | GraphBuilder) -> Buffer:
         """Copy into another buffer (by default a new one) in stream order; return that buffer."""
         source = self._open()
         if dst is None:
@@ -145,11 +151,11 @@ class Buffer:
         copy_memory(stream, target, source, dst._device is not None, self._device is not None)
         return dst
 
-    def copy_from(self, src: Buffer, *, stream: Stream) -> None:
+    def copy_from(self, src: Buffer, *, stream: Stream | GraphBuilder) -> None:
         """Copy from another buffer in stream order."""
         src.copy_to(self, stream=stream)
 
-    def fill(self, value: int | bytes, *, stream: Stream) -> None:
+    def fill(self, value: int | bytes, *, stream: Stream | GraphBuilder) -> None:
         """Fill with a pattern of 1, 2 or 4 bytes in stream order."""
         target = self._open()
         if isinstance(value, int):
@@ -164,11 +170,18 @@ class Buffer:
                 f"{target.size} bytes are not a multiple of the {pattern.size}-byte fill pattern"
             )
         whole = target.reshape(-1, pattern.size)
-        _transfer(
-            stream, stream._queue.context.device.within_device, target.size, lambda: np.copyto(whole, pattern)
-        )
+        queue = stream._queue
 
-    def close(self, stream: Stream | None = None) -> None:
+        def node(operation: Transfer) -> MemsetNode:
+            node: MemsetNode = MemsetNode._create(queue, operation, [target])
+            node._dst = target
+            node._pattern = pattern.tobytes()
+            return node
+
+        engine = queue.context.device.within_device
+        _transfer(queue, engine, target.size, lambda: np.copyto(whole, pattern), node)
+
+    def close(self, stream: Stream | GraphBuilder | None = None) -> None:
         """Free the memory in stream order (by default of the stream it was allocated on)."""
         memory, queue = self._memory, self._queue if stream is None else stream._queue
         self._memory = None
@@ -228,12 +241,17 @@ def memory_of(argument: Any) -> Bytes | None:
 
 def _allocate(device: DeviceState, size: int, queue: StreamQueue, resource: MemoryResource) -> Buffer:
     with queue.timeline.lock:
+        if queue.capture is not None:
+            raise RuntimeError(
+                "memory of a pool cannot be allocated on a capturing stream; allocate it before the capture, or "
+                "use GraphMemoryResource"
+            )
         memory = device.memory.allocate(_checked(size), queue)
     return Buffer._create(memory, device, queue, resource)
 
 
 def copy_memory(
-    stream: Stream,
+    stream: Stream | GraphBuilder,
     target: np.ndarray[Any, Any],
     source: np.ndarray[Any, Any],
     to_device: bool,
@@ -247,20 +265,42 @@ def copy_memory(
         (True, False): device.to_host,
         (True, True): device.within_device,
     }[from_device, to_device]
-    _transfer(stream, engine, source.nbytes, lambda: np.copyto(target, source))
-
-
-def _transfer(stream: Stream, engine: CopyEngine, nbytes: int, effect: Callable[[], object]) -> None:
     queue = stream._queue
+
+    def node(operation: Transfer) -> MemcpyNode:
+        node: MemcpyNode = MemcpyNode._create(queue, operation, [target, source])
+        node._dst = target
+        node._src = source
+        return node
+
+    _transfer(queue, engine, source.nbytes, lambda: np.copyto(target, source), node)
+
+
+def _transfer(
+    queue: StreamQueue,
+    engine: CopyEngine,
+    nbytes: int,
+    effect: Callable[[], object],
+    node: Callable[[Transfer], GraphNode],
+) -> None:
     device = queue.context.device
     device.machine.check()
+    operation = Transfer(engine, period=engine.period(nbytes), overhead=device.launch_overhead, effect=effect)
     with queue.timeline.lock:
-        queue.submit(
-            Transfer(engine, period=engine.period(nbytes), overhead=device.launch_overhead, effect=effect)
-        )
+        if queue.capture is None:
+            queue.submit(operation)
+        else:
+            queue.capture.add(queue, node(operation))
 
 
 def _checked(size: int) -> int:
     if size < 0:
         raise OverflowError(f"the size of a buffer must not be negative, got {size}")
     return size
+
+
+def _refuse_unsafe(what: str) -> None:
+    machine = existing_machine()
+    if machine is not None and machine.captures:
+        with machine.timeline.lock:
+            refuse_unsafe(machine, what)

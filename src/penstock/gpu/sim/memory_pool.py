@@ -7,9 +7,12 @@ tests of buffer lifetimes rely on this.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections import OrderedDict, deque
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +39,10 @@ class MemoryPool:
         self._lock = lock
         self._freed: deque[tuple[Bytes, StreamQueue]] = deque()  # not yet in a free list
         self._free_lists: weakref.WeakKeyDictionary[StreamQueue, _FreeList] = weakref.WeakKeyDictionary()
+        self._allocations: dict[
+            int, int
+        ] = {}  # the number of each allocation in use, by the id of its memory
+        self._numbers = itertools.count()
 
     def allocate(self, size: int, queue: StreamQueue) -> Bytes:
         """Return memory for use on a stream: the block of that size that the stream freed last, or new memory.
@@ -50,7 +57,22 @@ class MemoryPool:
         self.in_use += size
         free_list = self._free_lists.get(queue)
         memory = None if free_list is None else free_list.pop(size)
-        return np.zeros(size, np.uint8) if memory is None else memory
+        if memory is None:
+            memory = np.zeros(size, np.uint8)
+        self._allocations[id(memory)] = next(self._numbers)
+        return memory
+
+    def spans(self, arrays: Iterable[NDArray[Any]]) -> list[Span]:
+        """Return the allocations of this pool that these arrays lie in; the lock is held."""
+        self._sort_freed()
+        found = []
+        for array in arrays:
+            while isinstance(array.base, np.ndarray):
+                array = array.base
+            number = self._allocations.get(id(array))
+            if number is not None:
+                found.append(Span(self, array, number))
+        return found
 
     def free(self, memory: Bytes, queue: StreamQueue) -> None:
         """Free memory in the order of a stream; the lock may be held, by this thread or another."""
@@ -65,10 +87,24 @@ class MemoryPool:
         while self._freed:
             memory, queue = self._freed.popleft()
             self.in_use -= memory.size
+            self._allocations.pop(id(memory), None)
             free_list = self._free_lists.get(queue)
             if free_list is None:
                 free_list = self._free_lists[queue] = _FreeList()
             free_list.push(memory)
+
+
+class Span(NamedTuple):
+    """An allocation, as something sees it that uses the memory and does not own it."""
+
+    pool: MemoryPool
+    memory: Bytes
+    number: int
+
+    def is_allocated(self) -> bool:
+        """Return whether the memory is still that allocation and has not been freed; the lock is held."""
+        self.pool._sort_freed()
+        return self.pool._allocations.get(id(self.memory)) == self.number
 
 
 class _FreeList:

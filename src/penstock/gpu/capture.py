@@ -1,0 +1,97 @@
+"""Stream capture: what cuda.core lacks for graphs.
+
+cuda.core records graphs by capture (``Stream.create_graph_builder``). An event that is recorded while its stream
+captures orders the nodes of the graph and is nothing else: it can be neither queried nor timed. An *external*
+record is a node of the graph, so every launch of the graph records the event, and its time can be read. Likewise an
+external wait is a node that waits for work outside the graph. cuda.core has neither, so a real device is called
+through cuda.bindings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.gpu.simulated import is_simulated
+from penstock.gpu.stream_handle import SupportsStream, handle_of
+
+if TYPE_CHECKING:
+    from penstock.gpu import sim
+
+
+def is_capturing(stream: SupportsStream) -> bool:
+    """Return whether a stream captures its work for a graph, even if an error has invalidated the capture.
+
+    Parameters
+    ----------
+    stream : Stream, StreamHandle, or another library's stream
+        A stream of a real or a simulated device.
+    """
+    owner: Any = getattr(stream, "stream", stream)  # the stream of a StreamHandle
+    if is_simulated(owner):
+        from penstock.gpu.sim.external_events import is_capturing as is_capturing_simulated
+
+        return is_capturing_simulated(owner)
+    from cuda.bindings import driver
+
+    status, state = driver.cuStreamIsCapturing(driver.CUstream(handle_of(owner)))
+    _check(status, "whether a stream captures cannot be determined")
+    return bool(state != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+
+
+def record_external(stream: SupportsStream, event: sim.Event) -> None:
+    """Record an event in a capture, so that every launch of the graph records it.
+
+    The graph does not keep the event alive.
+
+    Parameters
+    ----------
+    stream : Stream, StreamHandle, or another library's stream
+        A stream that captures; for other streams, an error.
+    event : Event
+        An event of the stream's device.
+    """
+    owner: Any = getattr(stream, "stream", stream)
+    if is_simulated(owner):
+        from penstock.gpu.sim.external_events import record_external as record_simulated
+
+        record_simulated(owner, event)
+        return
+    from cuda.bindings import driver
+
+    external = driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL
+    (status,) = driver.cuEventRecordWithFlags(event.handle, driver.CUstream(handle_of(owner)), external)
+    _check(status, "an event cannot be recorded by a graph")
+
+
+def wait_external(stream: SupportsStream, event: sim.Event) -> None:
+    """Wait for an event in a capture, so that every launch of the graph waits for its latest record.
+
+    The graph does not keep the event alive.
+
+    Parameters
+    ----------
+    stream : Stream, StreamHandle, or another library's stream
+        A stream that captures; for other streams, an error.
+    event : Event
+        An event; not one that was last recorded in a capture.
+    """
+    owner: Any = getattr(stream, "stream", stream)
+    if is_simulated(owner):
+        from penstock.gpu.sim.external_events import wait_external as wait_simulated
+
+        wait_simulated(owner, event)
+        return
+    from cuda.bindings import driver
+
+    external = driver.CUevent_wait_flags.CU_EVENT_WAIT_EXTERNAL
+    (status,) = driver.cuStreamWaitEvent(driver.CUstream(handle_of(owner)), event.handle, external)
+    _check(status, "an event cannot be waited for by a graph")
+
+
+def _check(status: Any, what: str) -> None:
+    from cuda.bindings import driver
+
+    if status != driver.CUresult.CUDA_SUCCESS:
+        from penstock.gpu.cuda import CUDAError
+
+        raise CUDAError(f"{status.name}: {what}")
