@@ -37,6 +37,7 @@ DEVICE_NAMES = (
     "DeviceResources",
     "Event",
     "EventOptions",
+    "GraphMemoryResource",
     "Kernel",
     "LaunchConfig",
     "LegacyPinnedMemoryResource",

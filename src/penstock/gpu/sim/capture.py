@@ -14,26 +14,36 @@ Every function runs with the timeline's lock held, unless it says otherwise.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.gpu.sim.errors import CUDAError, capture_error
+from penstock.gpu.sim.recorded_node import Nodes, RecordedNode, with_ancestors
 
 if TYPE_CHECKING:
     from penstock.gpu.sim.device_state import DeviceState
     from penstock.gpu.sim.graph_nodes import GraphNode
     from penstock.gpu.sim.machine import Machine
+    from penstock.gpu.sim.memory_pool import Bytes
+    from penstock.gpu.sim.operations import Operation
     from penstock.gpu.sim.stream_queues import StreamQueue
 
 MODES = ("global", "thread_local", "relaxed")
 
-Frontier = frozenset["GraphNode"]
-
 
 class CapturePoint(NamedTuple):
-    """The point of a capture at which an event was recorded."""
+    """The point of a capture at which an event was recorded.
+
+    It has a number instead of the frontier, so that an event does not keep the nodes of a capture that is over.
+    """
 
     capture: Capture
-    frontier: Frontier
+    number: int
+
+    @property
+    def frontier(self) -> Nodes:
+        """The nodes that work after this point depends on, while the capture is in progress."""
+        return self.capture.points[self.number]
 
 
 class Capture:
@@ -43,7 +53,7 @@ class Capture:
     ----------
     frontiers : dict
         The frontier of each stream that takes part.
-    nodes : list of GraphNode
+    nodes : list of RecordedNode
         The nodes recorded so far.
     is_valid : bool
         Whether no operation has invalidated it.
@@ -55,29 +65,39 @@ class Capture:
         self.origin = origin
         self.mode = mode
         self.thread = threading.get_ident()
-        self.frontiers: dict[StreamQueue, Frontier] = {}
-        self.nodes: list[GraphNode] = []
+        self.frontiers: dict[StreamQueue, Nodes] = {}
+        self.nodes: list[RecordedNode] = []
+        self.points: list[Nodes] = []  # the frontiers at which events were recorded
         self.is_valid = True
         self.is_over = False
         self.join(origin, frozenset())
         origin.context.device.machine.captures.add(self)
 
-    def join(self, queue: StreamQueue, frontier: Frontier) -> None:
+    def join(self, queue: StreamQueue, frontier: Nodes) -> None:
         """Make a stream capture, after these nodes."""
         self.frontiers[queue] = frontier
         queue.join_capture(self)
 
-    def add(self, queue: StreamQueue, node: GraphNode) -> None:
-        """Record a node of one of the streams."""
+    def add(
+        self,
+        queue: StreamQueue,
+        kind: type[GraphNode],
+        operation: Operation,
+        memory: Iterable[Bytes] = (),
+        /,
+        **details: object,
+    ) -> None:
+        """Record an operation of one of the streams, which uses that memory, as a node."""
         self.check()
-        node._place(self.frontiers[queue])
+        node = RecordedNode(queue, kind, operation, self.frontiers[queue], memory, details)
         self.nodes.append(node)
         self.frontiers[queue] = frozenset([node])
 
     def point(self, queue: StreamQueue) -> CapturePoint:
         """Return the point that a stream has reached, for an event."""
         self.check()
-        return CapturePoint(self, self.frontiers[queue])
+        self.points.append(self.frontiers[queue])
+        return CapturePoint(self, len(self.points) - 1)
 
     def check(self) -> None:
         """Raise the driver's error if the capture has been invalidated."""
@@ -91,7 +111,7 @@ class Capture:
         self.is_valid = False
         return error
 
-    def end(self, queue: StreamQueue) -> list[GraphNode]:
+    def end(self, queue: StreamQueue) -> list[RecordedNode]:
         """End the capture: its streams run their work again. Return the nodes."""
         if queue is not self.origin:
             self.is_valid = False
@@ -101,35 +121,25 @@ class Capture:
             raise capture_error(
                 "WRONG_THREAD", f"a capture in {self.mode!r} mode must be ended by the thread that began it"
             )
+        nodes, last = self.nodes, self.frontiers[queue]
+        self.nodes, self.points, self.frontiers = [], [], {}
         self.abandon()
         queue.context.device.machine.captures.discard(self)
         if not self.is_valid:
             raise capture_error("INVALIDATED", "an earlier error invalidated the capture")
-        joined = ancestors(self.frontiers[queue])
-        unjoined = [node for node in self.nodes if node not in joined]
+        joined = with_ancestors(last)
+        unjoined = [node for node in nodes if node not in joined]
         if unjoined:
             raise capture_error(
                 "UNJOINED",
                 f"{len(unjoined)} nodes were recorded on streams that the capturing stream did not wait for "
-                f"afterwards, such as {unjoined[-1]!r}",
+                f"afterwards, such as {unjoined[-1]}",
             )
-        return self.nodes
+        return nodes
 
     def abandon(self) -> None:
         """End the capture without a result; without the lock."""
         self.is_over = True
-
-
-def ancestors(nodes: Frontier) -> set[GraphNode]:
-    """Return these nodes and every node that they depend on."""
-    found: set[GraphNode] = set()
-    todo = list(nodes)
-    while todo:
-        node = todo.pop()
-        if node not in found:
-            found.add(node)
-            todo += node._pred
-    return found
 
 
 def wait_for_point(queue: StreamQueue, point: CapturePoint | None) -> None:

@@ -27,6 +27,7 @@ from penstock.gpu.sim.launch_config import LaunchConfig as LaunchConfig
 from penstock.gpu.sim.launches import launch as launch
 from penstock.gpu.sim.memory import Buffer as Buffer
 from penstock.gpu.sim.memory import DeviceMemoryResource as DeviceMemoryResource
+from penstock.gpu.sim.memory import GraphMemoryResource as GraphMemoryResource
 from penstock.gpu.sim.memory import LegacyPinnedMemoryResource as LegacyPinnedMemoryResource
 from penstock.gpu.sim.program import ObjectCode as ObjectCode
 from penstock.gpu.sim.program import Program as Program

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from penstock.gpu.sim.capture import captured_event
+from penstock.gpu.sim.capture import Capture, captured_event
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.event import Event
+from penstock.gpu.sim.fences import Fence
 from penstock.gpu.sim.graph_nodes import EventRecordNode, EventWaitNode
-from penstock.gpu.sim.operations import DoNothing
+from penstock.gpu.sim.operations import DoNothing, Operation, SignalFence, WaitForFence
 from penstock.gpu.sim.stream import Stream, check_device, stream_of
+from penstock.gpu.sim.stream_queues import StreamQueue
 from penstock.gpu.stream_handle import SupportsStream
-
-
-def record_external(stream: Stream | SupportsStream, event: Event) -> None:
-    """Record an event in a capture, so that every launch of the graph records it."""
-    _add(EventRecordNode, stream, event, same_device=True)
-
-
-def wait_external(stream: Stream | SupportsStream, event: Event) -> None:
-    """Wait for an event in a capture, so that every launch of the graph waits for its latest record."""
-    _add(EventWaitNode, stream, event, same_device=False)
 
 
 def is_capturing(stream: Stream | SupportsStream) -> bool:
@@ -28,26 +20,61 @@ def is_capturing(stream: Stream | SupportsStream) -> bool:
         return queue.capture is not None
 
 
-def _add(
-    kind: type[EventRecordNode] | type[EventWaitNode],
-    stream: Stream | SupportsStream,
-    event: Event,
-    *,
-    same_device: bool,
-) -> None:
+def record_external(stream: Stream | SupportsStream, event: Event) -> None:
+    """Record an event in a capture, so that every launch of the graph records it."""
     queue = stream_of(stream)._queue
     event._check()
-    if same_device:
-        check_device(event._context, queue)
+    check_device(event._context, queue)
     with queue.timeline.lock:
-        capture = queue.capture
-        if capture is None:
-            raise CUDAError(
-                "CUDA_ERROR_INVALID_VALUE: external records and waits of events are nodes of a graph; the stream "
-                "does not capture"
-            )
-        if kind is EventWaitNode and event._captured is not None:
+        _capture(queue).add(queue, EventRecordNode, RecordEvent(event), event=event)
+
+
+def wait_external(stream: Stream | SupportsStream, event: Event) -> None:
+    """Wait for an event in a capture, so that every launch of the graph waits for its latest record."""
+    queue = stream_of(stream)._queue
+    event._check()
+    with queue.timeline.lock:
+        capture = _capture(queue)
+        if event._captured is not None:
             raise capture.invalidate(captured_event("waited for from outside its capture"))
-        node = kind._create(queue, DoNothing())
-        node._event = event
-        capture.add(queue, node)
+        capture.add(queue, EventWaitNode, WaitForEvent(event), event=event)
+
+
+def _capture(queue: StreamQueue) -> Capture:
+    if queue.capture is None:
+        raise CUDAError(
+            "CUDA_ERROR_INVALID_VALUE: an external record or wait is a node of a graph, but the stream does not "
+            "capture"
+        )
+    return queue.capture
+
+
+class RecordEvent(DoNothing):
+    """Records an event; it is recorded, though not reached, from the launch of the graph on."""
+
+    __slots__ = ("event",)
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+
+    def for_replay(self) -> Operation:
+        """Return the record of one launch."""
+        self.event._check()
+        fence = Fence(self.event._context.device.machine.timeline)
+        self.event._set_fence(fence)
+        return SignalFence(fence)
+
+
+class WaitForEvent(DoNothing):
+    """Waits for the latest record of an event before the launch of the graph."""
+
+    __slots__ = ("event",)
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+
+    def for_replay(self) -> Operation:
+        """Return the wait of one launch."""
+        self.event._check()
+        fence = self.event._fence
+        return DoNothing() if fence is None else WaitForFence(fence)

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.fences import Fence
 from penstock.gpu.sim.graph_definition import GraphDefinition
-from penstock.gpu.sim.graph_nodes import GraphNode
+from penstock.gpu.sim.graph_nodes import EventWaitNode
 from penstock.gpu.sim.operations import Operation, Runner
 from penstock.gpu.sim.options import options_of
+from penstock.gpu.sim.recorded_node import RecordedNode
 from penstock.gpu.sim.stream import Stream
 from penstock.gpu.sim.timeline import Timeline
 
 if TYPE_CHECKING:
+    from penstock.gpu.sim.device_state import DeviceState
     from penstock.gpu.sim.graph_builder import GraphBuilder
 
 
@@ -51,12 +53,11 @@ class GraphCompleteOptions:
 class Graph:
     """An executable graph."""
 
-    __slots__ = ("__weakref__", "_definition", "_handle", "_last_launch", "_nodes", "_options")
-    _definition: GraphDefinition
+    __slots__ = ("__weakref__", "_handle", "_last_launch", "_options", "_plan")
     _handle: int
     _last_launch: Fence | None
-    _nodes: list[GraphNode] | None
     _options: GraphCompleteOptions
+    _plan: Plan | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise RuntimeError("Graph objects cannot be created directly; use GraphBuilder.complete")
@@ -67,28 +68,27 @@ class Graph:
         self._options = options_of(GraphCompleteOptions, options, "Graph")
         if self._options.device_launch:
             raise CUDAError("CUDA_ERROR_NOT_SUPPORTED: launches of graphs by kernels are not simulated")
-        self._definition = definition
         self._handle = definition._machine.new_handle()
-        self._nodes = list(definition._nodes)
+        self._plan = Plan(definition._records)
         self._last_launch = None
         return self
 
     @property
     def handle(self) -> int:
         """The driver's handle, or 0 if closed."""
-        return 0 if self._nodes is None else self._handle
+        return 0 if self._plan is None else self._handle
 
     @property
     def is_closed(self) -> bool:
         """Whether it has been closed."""
-        return self._nodes is None
+        return self._plan is None
 
     def launch(self, stream: Stream | GraphBuilder) -> None:
         """Launch the graph on a stream: later work of the stream waits until every node has ended.
 
         Launches of the same graph run one after the other, even on different streams.
         """
-        nodes = self._open()
+        plan = self._open()
         queue = stream._queue
         device = queue.context.device
         device.machine.check()
@@ -99,14 +99,12 @@ class Graph:
                 raise queue.capture.invalidate(
                     CUDAError("CUDA_ERROR_NOT_SUPPORTED: a graph within a captured graph is not simulated")
                 )
-            for node in nodes:
-                node._check_memory()
-            # Events that the graph waits for: the records before this launch. So waits are prepared first.
-            prepared = {node: node._prepare(timeline) for node in sorted(nodes, key=_records_event)}
+            operations = plan.prepare()
             done = Fence(timeline)
             queue.submit(
                 RunGraph(
-                    [(node, prepared[node]) for node in nodes],
+                    plan,
+                    operations,
                     launch_overhead=device.graph_launch_overhead,
                     node_overhead=device.graph_node_overhead,
                     priority=None if self._options.use_node_priority else queue.priority,
@@ -126,37 +124,61 @@ class Graph:
 
         Launches that were submitted before are not affected.
         """
-        nodes = self._open()
+        plan = self._open()
         definition = source if isinstance(source, GraphDefinition) else source.graph_definition
-        if _structure(definition._nodes) != _structure(nodes):
+        new = Plan(definition._records)
+        if new.structure() != plan.structure():
             raise CUDAError(
                 "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE: the graphs differ in their nodes or in the order between "
                 "them"
             )
-        self._definition = definition
-        self._nodes = list(definition._nodes)
+        self._plan = new
 
     def close(self) -> None:
         """Close the graph; a launch in progress still ends."""
-        self._nodes = None
+        self._plan = None
 
     def __repr__(self) -> str:
-        return "<Graph closed>" if self._nodes is None else f"<Graph handle={self._handle:#x}>"
+        return "<Graph closed>" if self._plan is None else f"<Graph handle={self._handle:#x}>"
 
-    def _open(self) -> list[GraphNode]:
-        if self._nodes is None:
+    def _open(self) -> Plan:
+        if self._plan is None:
             raise RuntimeError("this graph has been closed")
-        return self._nodes
+        return self._plan
 
 
-def _records_event(node: GraphNode) -> bool:
-    return node.type.name == "CU_GRAPH_NODE_TYPE_EVENT_RECORD"
+class Plan:
+    """The nodes of an executable graph by number, and which of them depend on which; it never changes."""
 
+    __slots__ = ("nodes", "pred_counts", "succ")
 
-def _structure(nodes: list[GraphNode]) -> list[tuple[object, ...]]:
-    """Return the kinds of the nodes, and the positions of the nodes that each depends on."""
-    position = {node: index for index, node in enumerate(nodes)}
-    return [(node.type, *sorted(position[before] for before in node.pred)) for node in nodes]
+    def __init__(self, nodes: list[RecordedNode]) -> None:
+        self.nodes = nodes
+        self.pred_counts = [len(node.pred) for node in nodes]
+        self.succ: list[list[int]] = [[] for _ in nodes]
+        numbers = {node: number for number, node in enumerate(nodes)}
+        for number, node in enumerate(nodes):
+            for before in node.pred:
+                self.succ[numbers[before]].append(number)
+
+    def prepare(self) -> list[Operation]:
+        """Return the operations of one launch; the lock is held."""
+        for node in self.nodes:
+            node.check_memory()
+        # Waits for events first: they are for the records before this launch.
+        waits = {
+            number: node.operation.for_replay()
+            for number, node in enumerate(self.nodes)
+            if node.kind is EventWaitNode
+        }
+        return [
+            waits[number] if number in waits else node.operation.for_replay()
+            for number, node in enumerate(self.nodes)
+        ]
+
+    def structure(self) -> list[tuple[object, ...]]:
+        """Return the kinds of the nodes, and the numbers of the nodes that depend on each."""
+        return [(node.kind, *later) for node, later in zip(self.nodes, self.succ, strict=True)]
 
 
 class RunGraph(Operation):
@@ -166,17 +188,19 @@ class RunGraph(Operation):
         "_after",
         "_done",
         "_launch_overhead",
+        "_missing",
         "_node_overhead",
-        "_nodes",
+        "_operations",
+        "_plan",
         "_priority",
         "_runner",
-        "_running",
-        "_waits_for",
+        "_unfinished",
     )
 
     def __init__(
         self,
-        nodes: list[tuple[GraphNode, Operation]],
+        plan: Plan,
+        operations: list[Operation],
         *,
         launch_overhead: int,
         node_overhead: int,
@@ -184,14 +208,15 @@ class RunGraph(Operation):
         after: Fence | None,
         done: Fence,
     ) -> None:
-        self._nodes = dict(nodes)
+        self._plan = plan
+        self._operations = operations
         self._launch_overhead = launch_overhead
         self._node_overhead = node_overhead
         self._priority = priority
         self._after = after
         self._done = done
-        self._waits_for = {node: len(node._pred) for node in self._nodes}
-        self._running = len(nodes)
+        self._missing = list(plan.pred_counts)  # for each node, how many that it depends on have not ended
+        self._unfinished = len(operations)
 
     def begin(self, runner: Runner) -> bool:
         """Begin the nodes that depend on nothing, no sooner than the launch overhead and the last launch allow."""
@@ -207,29 +232,31 @@ class RunGraph(Operation):
         timeline.call_at(max(self.submitted + self._launch_overhead, timeline.now), self._begin_first)
 
     def _begin_first(self) -> None:
-        if not self._nodes:
+        if not self._unfinished:
             self._finish()
-        for node, count in self._waits_for.items():
+        for number, count in enumerate(self._plan.pred_counts):
             if not count:
-                self._begin_node(node)
+                self._begin_node(number)
 
-    def _begin_node(self, node: GraphNode) -> None:
+    def _begin_node(self, number: int) -> None:
         timeline = self._runner.timeline
-        operation = self._nodes[node]
+        operation = self._operations[number]
         operation.submitted = timeline.now
-        slot = _NodeRunner(self, node, timeline, node._priority if self._priority is None else self._priority)
-        if operation.begin(slot):
-            timeline.call_at(timeline.now, slot.end)
+        node = self._plan.nodes[number]
+        priority = node.priority if self._priority is None else self._priority
+        runner = _NodeRunner(timeline, priority, node.context.device, partial(self._end_node, number))
+        if operation.begin(runner):
+            timeline.call_at(timeline.now, runner.end)
 
-    def _end_node(self, node: GraphNode) -> None:
+    def _end_node(self, number: int) -> None:
         timeline = self._runner.timeline
-        for later in node._succ:
-            self._waits_for[later] -= 1
-            if not self._waits_for[later]:
-                delay = self._node_overhead if later._takes_time else 0
+        for later in self._plan.succ[number]:
+            self._missing[later] -= 1
+            if not self._missing[later]:
+                delay = self._node_overhead if self._operations[later].takes_time else 0
                 timeline.call_at(timeline.now + delay, partial(self._begin_node, later))
-        self._running -= 1
-        if not self._running:
+        self._unfinished -= 1
+        if not self._unfinished:
             self._finish()
 
     def _finish(self) -> None:
@@ -240,17 +267,16 @@ class RunGraph(Operation):
 class _NodeRunner:
     """Runs the operation of a node for one launch."""
 
-    __slots__ = ("_launch", "_node", "priority", "timeline")
+    __slots__ = ("_device", "end", "priority", "timeline")
 
-    def __init__(self, launch: RunGraph, node: GraphNode, timeline: Timeline, priority: int) -> None:
-        self._launch = launch
-        self._node = node
+    def __init__(
+        self, timeline: Timeline, priority: int, device: DeviceState, end: Callable[[], None]
+    ) -> None:
         self.timeline = timeline
         self.priority = priority
-
-    def end(self) -> None:
-        self._launch._end_node(self._node)
+        self.end = end
+        self._device = device
 
     def run_user_code(self, code: Callable[[], object]) -> None:
-        device = self._node._context.device
-        self.timeline.run_user_code(partial(device.call, code), then=self.end)
+        """Run a function of the program with the node's device current, then end the node."""
+        self.timeline.run_user_code(partial(self._device.call, code), then=self.end)

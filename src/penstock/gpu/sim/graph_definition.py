@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.gpu.sim.graph_nodes import GraphNode
+from penstock.gpu.sim.recorded_node import RecordedNode
 
 if TYPE_CHECKING:
     from penstock.gpu.sim.graph import Graph, GraphCompleteOptions
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
 class GraphDefinition:
     """The nodes of a graph and the edges between them, as they were captured.
 
-    Simulated definitions come from a capture (:attr:`GraphBuilder.graph_definition`), and no nodes can be added.
+    A simulated definition comes from a capture (:attr:`GraphBuilder.graph_definition`) and cannot be changed.
     """
 
-    __slots__ = ("_handle", "_machine", "_nodes")
+    __slots__ = ("_handle", "_machine", "_records")
     _handle: int
     _machine: Machine
-    _nodes: list[GraphNode]
+    _records: list[RecordedNode]  # each after those that it depends on
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise RuntimeError(
@@ -28,13 +29,11 @@ class GraphDefinition:
         )
 
     @classmethod
-    def _create(cls, machine: Machine, nodes: list[GraphNode]) -> GraphDefinition:
+    def _create(cls, machine: Machine, records: list[RecordedNode]) -> GraphDefinition:
         self = cls.__new__(cls)
         self._machine = machine
         self._handle = machine.new_handle()
-        self._nodes = nodes
-        for node in nodes:
-            node._definition = self
+        self._records = records
         return self
 
     @property
@@ -49,11 +48,11 @@ class GraphDefinition:
 
     def nodes(self) -> set[GraphNode]:
         """Return the nodes."""
-        return set(self._nodes)
+        return {GraphNode._of(self, record) for record in self._records}
 
     def edges(self) -> set[tuple[GraphNode, GraphNode]]:
         """Return the edges: pairs of a node and one that depends on it."""
-        return {(before, node) for node in self._nodes for before in node.pred}
+        return {(before, node) for node in self.nodes() for before in node.pred}
 
     def instantiate(self, options: GraphCompleteOptions | None = None) -> Graph:
         """Return an executable graph of these nodes."""

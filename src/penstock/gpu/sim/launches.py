@@ -55,10 +55,8 @@ def launch(
         if queue.capture is None:
             queue.submit(operation)
         else:
-            node = KernelNode._create(queue, operation, [found for found in memory if found is not None])
-            node._kernel = kernel
-            node._config = config
-            queue.capture.add(queue, node)
+            used = [found for found in memory if found is not None]
+            queue.capture.add(queue, KernelNode, operation, used, kernel=kernel, config=config)
 
 
 def launch_host(stream: Stream | SupportsStream, function: Callable[[], object]) -> None:
@@ -69,9 +67,7 @@ def launch_host(stream: Stream | SupportsStream, function: Callable[[], object])
         if queue.capture is None:
             queue.submit(CallHostFunction(function))
         else:
-            node = HostCallbackNode._create(queue, CallHostFunction(function))
-            node._callback = function
-            queue.capture.add(queue, node)
+            queue.capture.add(queue, HostCallbackNode, CallHostFunction(function), callback=function)
 
 
 @dataclass(frozen=True, slots=True)

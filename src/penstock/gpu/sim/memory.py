@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.gpu.sim.capture import refuse_unsafe
-from penstock.gpu.sim.graph_nodes import GraphNode, MemcpyNode, MemsetNode
+from penstock.gpu.sim.graph_nodes import AllocNode, FreeNode, GraphNode, MemcpyNode, MemsetNode
 from penstock.gpu.sim.machine import existing_machine
-from penstock.gpu.sim.memory_pool import Bytes
-from penstock.gpu.sim.operations import CopyEngine, Transfer
+from penstock.gpu.sim.memory_pool import Bytes, MemoryPool
+from penstock.gpu.sim.operations import CopyEngine, DoNothing, Transfer
 from penstock.gpu.sim.stream_queues import StreamQueue
 
 if TYPE_CHECKING:
@@ -66,6 +67,47 @@ class ManagedMemoryResource(MemoryResource):
         """Allocate a buffer that the host can read through DLPack."""
         _refuse_unsafe("allocating memory of the host")
         return Buffer._create(np.zeros(_checked(size), np.uint8), None, None, self)
+
+
+class GraphMemoryResource(MemoryResource):
+    """Memory that belongs to a graph: an allocation on a capturing stream is a node of the graph.
+
+    The simulated memory exists as long as the graph or the buffer, whichever is longer.
+    """
+
+    def __init__(self, device_id: int | Device) -> None:
+        from penstock.gpu.sim.device import Device  # a cycle, as above
+
+        self._device = Device(device_id)._state
+        self.device_id = self._device.index
+
+    def allocate(self, size: int, *, stream: Stream | GraphBuilder) -> Buffer:
+        """Allocate a buffer for the graph that a stream records; closing it on such a stream frees it there."""
+        queue = stream._queue
+        with queue.timeline.lock:
+            if queue.capture is None:
+                raise RuntimeError("GraphMemoryResource allocates memory only on a stream that captures")
+            queue.capture.check()
+            memory = self._device.memory.allocate(_checked(size), queue)
+            owner = _GraphMemory(self._device.memory, memory, queue)
+            queue.capture.add(queue, AllocNode, DoNothing(), memory=memory, owner=owner)
+        buffer = Buffer._create(memory, self._device, queue, self)
+        buffer._owner = owner
+        return buffer
+
+
+class _GraphMemory:
+    """Keeps memory allocated while its graph or a buffer refers to this object."""
+
+    __slots__ = ("_memory", "_pool", "_queue")
+
+    def __init__(self, pool: MemoryPool, memory: Bytes, queue: StreamQueue) -> None:
+        self._pool = pool
+        self._memory = memory
+        self._queue = queue
+
+    def __del__(self) -> None:
+        self._pool.free(self._memory, self._queue)
 
 
 class Buffer:
@@ -170,27 +212,30 @@ class Buffer:
                 f"{target.size} bytes are not a multiple of the {pattern.size}-byte fill pattern"
             )
         whole = target.reshape(-1, pattern.size)
-        queue = stream._queue
-
-        def node(operation: Transfer) -> MemsetNode:
-            node: MemsetNode = MemsetNode._create(queue, operation, [target])
-            node._dst = target
-            node._pattern = pattern.tobytes()
-            return node
-
-        engine = queue.context.device.within_device
-        _transfer(queue, engine, target.size, lambda: np.copyto(whole, pattern), node)
+        engine = stream._queue.context.device.within_device
+        effect = partial(np.copyto, whole, pattern)
+        _transfer(stream, engine, effect, MemsetNode, dst=target, pattern=pattern.tobytes())
 
     def close(self, stream: Stream | GraphBuilder | None = None) -> None:
         """Free the memory in stream order (by default of the stream it was allocated on)."""
         memory, queue = self._memory, self._queue if stream is None else stream._queue
         self._memory = None
-        if memory is not None and self._device is not None and queue is not None:
+        if memory is None or self._device is None or queue is None:
+            return
+        if not isinstance(self._resource, GraphMemoryResource):
             self._device.memory.free(memory, queue)
+            return
+        with queue.timeline.lock:
+            if queue.capture is not None:
+                queue.capture.add(queue, FreeNode, DoNothing(), memory=memory)
+        self._owner = None
 
     def __del__(self) -> None:
-        if getattr(self, "_memory", None) is not None:
-            self.close()
+        if getattr(self, "_memory", None) is None:
+            return
+        if isinstance(self._resource, GraphMemoryResource):
+            return  # recording a node would take the lock; the memory goes with the graph
+        self.close()
 
     def __enter__(self) -> Buffer:
         return self
@@ -265,32 +310,29 @@ def copy_memory(
         (True, False): device.to_host,
         (True, True): device.within_device,
     }[from_device, to_device]
-    queue = stream._queue
-
-    def node(operation: Transfer) -> MemcpyNode:
-        node: MemcpyNode = MemcpyNode._create(queue, operation, [target, source])
-        node._dst = target
-        node._src = source
-        return node
-
-    _transfer(queue, engine, source.nbytes, lambda: np.copyto(target, source), node)
+    _transfer(stream, engine, partial(np.copyto, target, source), MemcpyNode, dst=target, src=source)
 
 
 def _transfer(
-    queue: StreamQueue,
+    stream: Stream | GraphBuilder,
     engine: CopyEngine,
-    nbytes: int,
     effect: Callable[[], object],
-    node: Callable[[Transfer], GraphNode],
+    kind: type[GraphNode],
+    *,
+    dst: np.ndarray[Any, Any],
+    **details: Any,
 ) -> None:
+    queue = stream._queue
     device = queue.context.device
     device.machine.check()
-    operation = Transfer(engine, period=engine.period(nbytes), overhead=device.launch_overhead, effect=effect)
+    period = engine.period(dst.nbytes)
+    operation = Transfer(engine, period=period, overhead=device.launch_overhead, effect=effect)
     with queue.timeline.lock:
         if queue.capture is None:
             queue.submit(operation)
         else:
-            queue.capture.add(queue, node(operation))
+            used = [found for found in (dst, details.get("src")) if found is not None]
+            queue.capture.add(queue, kind, operation, used, dst=dst, **details)
 
 
 def _checked(size: int) -> int:

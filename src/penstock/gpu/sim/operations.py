@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from penstock.gpu.sim.fences import Fence
 from penstock.gpu.sim.processors import Grid, Processors, SMs
@@ -43,6 +43,8 @@ class Operation:
 
     __slots__ = ("submitted",)
     submitted: int
+    takes_time: ClassVar[bool] = False
+    """Whether a node of a graph with this operation needs time to begin after the nodes that it depends on."""
 
     def begin(self, runner: Runner) -> bool:
         """Begin now; return True if the operation has ended, or call ``runner.end`` when it ends."""
@@ -86,6 +88,7 @@ class WaitForFence(Operation):
 class RunGrid(Operation):
     """Runs a grid of blocks on the SMs, then the kernel's effect."""
 
+    takes_time = True
     __slots__ = ("_blocks", "_effect", "_overhead", "_period", "_processors", "_sms", "_threads")
 
     def __init__(
@@ -161,6 +164,7 @@ class CopyEngine:
 class Transfer(Operation):
     """Copies or sets memory: occupies a copy engine for a time, then applies its effect."""
 
+    takes_time = True
     __slots__ = ("_effect", "_engine", "_overhead", "_period")
 
     def __init__(
@@ -187,6 +191,7 @@ class Transfer(Operation):
 class CallHostFunction(Operation):
     """Calls a function of the program; the stream continues when it returns."""
 
+    takes_time = True
     __slots__ = ("_function",)
 
     def __init__(self, function: Callable[[], object]) -> None:
