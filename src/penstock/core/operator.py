@@ -63,6 +63,13 @@ class Operator:
     """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips the messages of that compute,
     ``{"skip": 100}`` at most 100 times; ``{"restart": 3}`` also calls `stop` and `start`, at most 3 times."""
 
+    capturable: bool | str = True
+    """Whether it may be recorded as a part of a segment (`Fragment.capture`); a text says why not."""
+
+    keeps_state: bool = False
+    """Whether it keeps arrays on the device that every compute changes in place, such as a running mean. Replays of
+    a segment that it is part of are then not compared with ordinary runs, which would change them twice."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for method, form in _METHODS.items():

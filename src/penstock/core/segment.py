@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,10 @@ __all__ = [
     "Segment",
     "SegmentOptions",
     "capture_mode",
+    "check_operators",
     "check_segments",
     "find_chains",
+    "why_not_captured",
 ]
 
 MODES = ("auto", "off", "verify", "strict")
@@ -72,8 +75,8 @@ class Segment:
     options
         How it is recorded.
     state
-        ``"composed"`` before the run. In the run, ``"warming up"``, ``"verifying"`` and ``"captured"``, one after the
-        other; ``"eager"`` if it runs as without capture, and ``"off"`` if the environment says so.
+        ``"composed"`` before the run. In the run, ``"warming up"``, ``"verifying"`` and ``"captured"``, one after
+        the other; ``"eager"`` if it runs as without capture, and ``"off"`` if the environment says so.
     reason
         Why it is eager; empty otherwise.
     frames, replayed
@@ -167,8 +170,8 @@ def check_segments(segments: Sequence[Segment]) -> None:
         apart = [operator.name for operator in segment.operators if operator not in reached]
         if apart:
             raise GraphError(
-                f"{where}: {choices(apart)} and {segment.operators[0].name!r} are not connected; a segment is a set "
-                "of connected operators, so make two"
+                f"{where}: {choices(apart)} and {segment.operators[0].name!r} are not connected; a segment is a "
+                "set of connected operators, so make two"
             )
         for operator in segment.operators:
             for flow in operator._outgoing:
@@ -191,7 +194,8 @@ def _check_way_back(where: str, members: set[Operator], flow: Flow) -> None:
             if is_inside:
                 if target is flow.source:
                     raise GraphError(
-                        f"{where}: its operators form a cycle ({flow}); a segment has none, so leave one of them out"
+                        f"{where}: its operators form a cycle ({flow}); a segment has none, so leave one "
+                        "of them out"
                     )
                 if target not in members:
                     continue
@@ -205,12 +209,46 @@ def _check_way_back(where: str, members: set[Operator], flow: Flow) -> None:
                 new.append(target)
 
 
+def why_not_captured(operator: Operator) -> str:
+    """Return why an operator cannot be part of a segment, as its declarations say; an empty text if it can."""
+    if operator.capturable is not True:
+        return (
+            operator.capturable or f"{type(operator).__name__} says that it cannot be recorded (capturable)"
+        )
+    if operator.on_error != "stop":
+        return f"it has on_error={operator.on_error!r}, and a replay does not call its compute"
+    if operator.conditions:
+        return (
+            f"it has the condition {next(iter(operator.conditions))!r}; an operator of a segment runs for "
+            "each frame"
+        )
+    spec = operator.spec
+    if not spec.inputs:
+        return "it has no input, and a segment runs when it receives"
+    for port in (*spec.inputs.values(), *spec.outputs.values()):
+        if port.conditions:
+            return f"port {port.name!r} has a condition of its own"
+        if port.size != 1:
+            return f"port {port.name!r} does not carry one message at a time"
+    if spec.or_combined or spec.multi_port:
+        return "it has a condition over several ports"
+    if operator.is_function:
+        declared: Any = operator.declared  # type: ignore[attr-defined]
+        if inspect.isgeneratorfunction(declared.function):
+            return "the function yields, so that it may emit several messages for one, or none"
+        if "metadata" in declared.supplied:
+            return "the function takes its metadata, which would stay what it was when it was recorded"
+    if any(operator in pool.operators for pool in operator.fragment._thread_pools):
+        return "it is assigned to a thread pool, and a segment runs on one thread"
+    return ""
+
+
 def find_chains(fragment: Fragment, known: Sequence[Segment], options: SegmentOptions) -> list[Segment]:
     """Return the longest chains of operators that may be recorded and are in no other segment."""
     taken = {operator for segment in known for operator in segment.operators}
 
     def may(operator: Operator) -> bool:
-        return operator not in taken and bool(operator._incoming) and operator.why_not_captured() == ""
+        return operator not in taken and bool(operator._incoming) and not why_not_captured(operator)
 
     def only_next(operator: Operator) -> Operator | None:
         targets = {flow.target for flow in operator._outgoing}

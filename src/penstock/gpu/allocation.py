@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 from weakref import ref
 
-__all__ = ["Allocation", "StreamUser", "allocation_at", "in_use", "kept_allocations", "keeping_allocations"]
+__all__ = ["Allocation", "StreamUser", "allocation_at", "in_use", "keeping_allocations", "kept_allocations"]
 
 
 class StreamUser(Protocol):

@@ -38,6 +38,29 @@ def is_capturing(stream: SupportsStream) -> bool:
     return bool(state != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
 
+def captured_nodes(stream: SupportsStream) -> int:
+    """Return the number of nodes that the capture of a stream has recorded so far, on all its streams.
+
+    Parameters
+    ----------
+    stream : Stream, StreamHandle, or another library's stream
+        A stream that captures; for other streams, an error.
+    """
+    owner: Any = getattr(stream, "stream", stream)
+    if is_simulated(owner):
+        from penstock.gpu.sim.external_events import captured_nodes as captured_simulated
+
+        return captured_simulated(owner)
+    from cuda.bindings import driver
+
+    status, *found = driver.cuStreamGetCaptureInfo(driver.CUstream(handle_of(owner)))
+    _check(status, "what a stream captures cannot be determined")
+    graph = next(part for part in found if isinstance(part, driver.CUgraph))
+    status, *found = driver.cuGraphGetNodes(graph)
+    _check(status, "the nodes of a capture cannot be counted")
+    return int(found[-1])
+
+
 def record_external(stream: SupportsStream, event: sim.Event) -> None:
     """Record an event in a capture, so that every launch of the graph records it.
 

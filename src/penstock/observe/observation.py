@@ -61,7 +61,9 @@ class Observation:
     def attach(self, engine: Engine) -> None:
         """Put taps and recorders in place, and show the graph to the watchers."""
         self._choose_clock(engine)
-        operators = [OperatorInfo(node.name, index, node=node) for index, node in enumerate(engine.nodes)]
+        operators = [
+            OperatorInfo(node.name, index, node=node) for index, node in enumerate(engine.operator_nodes)
+        ]
         started = self._now()
         epoch = time.time_ns() - time.perf_counter_ns() if self._now is time.perf_counter_ns else 0
         self.run = RunInfo(
@@ -72,11 +74,11 @@ class Observation:
             is_virtual=self._now is not time.perf_counter_ns,
             clock_offset=engine.clock.timestamp() - started,
         )
-        infos = dict(zip(engine.nodes, operators, strict=True))
+        infos = dict(zip(engine.operator_nodes, operators, strict=True))
         for node, info in infos.items():
             self._describe(node, info)
         _find_cycles(engine, infos)
-        for node in engine.nodes:
+        for node in engine.operator_nodes:
             self._put_taps(node, infos[node])
         for watcher in self.watchers:
             watcher.observation = self
@@ -87,7 +89,7 @@ class Observation:
                 _end(self._begun, None)
                 raise
             self._begun.append(watcher)
-        recorders = [self._recorders[node] for node in engine.nodes]
+        recorders = [self._recorders[node] for node in engine.operator_nodes]
         self._resolver = Resolver(self.watchers, self.run, recorders, self._times)
         self._resolver.start()
 
@@ -245,8 +247,8 @@ def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
     """Mark the flows that lead back to an operator that a message has passed, seen from the sources."""
     done: set[Node] = set()
     on_path: dict[Node, Iterator[Any]] = {}
-    sources = [node for node in engine.nodes if not node.inputs]
-    for root in (*sources, *engine.nodes):
+    sources = [node for node in engine.operator_nodes if not node.inputs]
+    for root in (*sources, *engine.operator_nodes):
         if root in done:
             continue
         on_path[root] = iter(root.outputs)
@@ -256,7 +258,7 @@ def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
             if queue is None:
                 done.add(node)
                 del on_path[node]
-            elif queue.consumer in on_path:
+            elif (consumer := queue.info.operator.node) in on_path:
                 queue.info.closing.add(infos[node])
-            elif queue.consumer not in done:
-                on_path[queue.consumer] = iter(queue.consumer.outputs)
+            elif consumer not in done:
+                on_path[consumer] = iter(consumer.outputs)

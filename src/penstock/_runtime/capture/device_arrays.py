@@ -86,6 +86,10 @@ class ArrayKind:
         """Return the size of an element in bytes."""
         return int(layout.dtype.itemsize)
 
+    def numpy_dtype(self, layout: Layout) -> Any:
+        """Return NumPy's dtype of the elements, or None if it has none; bytes are compared then."""
+        return layout.dtype
+
     def extent(self, layout: Layout) -> Extent:
         """Return where the bytes of an array are, seen from its address."""
         if 0 in layout.shape:
@@ -168,6 +172,13 @@ class _Torch(ArrayKind):
         device = torch.device("cuda", layout.device_id)
         return torch.empty_strided(layout.shape, strides, dtype=layout.dtype, device=device)
 
+    def numpy_dtype(self, layout: Layout) -> Any:
+        torch = sys.modules["torch"]
+        try:
+            return torch.empty(0, dtype=layout.dtype).numpy().dtype
+        except TypeError:  # bfloat16 and smaller floats
+            return None
+
 
 class _Numba(ArrayKind):
     name = "Numba"
@@ -210,13 +221,21 @@ class _Tensor(ArrayKind):
     def layout(self, array: Any) -> Layout:
         device = array.device
         if not device.is_cuda or device.is_host:
-            raise Unsupported(f"a tensor in memory of the host ({device}), and a recording reads device memory")
+            raise Unsupported(
+                f"a tensor in memory of the host ({device}), and a recording reads device memory"
+            )
         element = array.dl_dtype
         dtype = _TensorDtype(element, array.is_readonly, element.itemsize)
         return Layout(self, array.shape, array.strides, dtype, device.device_id)
 
     def address(self, array: Any) -> int:
         return array.data  # type: ignore[no-any-return]
+
+    def numpy_dtype(self, layout: Layout) -> Any:
+        try:
+            return layout.dtype.element.numpy()
+        except Exception:  # a type that needs another package
+            return None
 
     def at(self, layout: Layout, address: int, owner: Any) -> Any:
         exporter = None
@@ -245,6 +264,9 @@ class _Buffer(ArrayKind):
 
     def address(self, array: Any) -> int:
         return int(array.handle)
+
+    def numpy_dtype(self, layout: Layout) -> Any:
+        return None
 
     def at(self, layout: Layout, address: int, owner: Any) -> Any:
         (size,) = layout.shape

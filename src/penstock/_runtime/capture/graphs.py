@@ -51,7 +51,9 @@ def memory_at(address: int, size: int) -> np.ndarray[Any, Any]:
     """Return the bytes of a simulated device at an address."""
     import numpy as np
 
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+    data: Any = (ctypes.c_uint8 * size).from_address(address)
+    found: np.ndarray[Any, Any] = np.frombuffer(data, np.uint8)
+    return found
 
 
 class AddressedMemory:

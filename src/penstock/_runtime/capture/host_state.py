@@ -29,8 +29,27 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 # Attributes that the runtime changes, or that belong to the whole application.
 _OF_THE_RUN = frozenset(
     {
-        *("_explicit", "_incoming", "_live", "_metadata_enabled", "_node", "_outgoing", "_policy", "_stop_wanted"),
-        *("args", "conditions", "declared", "fragment", "max_in_flight", "metadata", "name", "resources", "spec"),
+        *(
+            "_explicit",
+            "_incoming",
+            "_live",
+            "_metadata_enabled",
+            "_node",
+            "_outgoing",
+            "_policy",
+            "_stop_wanted",
+        ),
+        *(
+            "args",
+            "conditions",
+            "declared",
+            "fragment",
+            "max_in_flight",
+            "metadata",
+            "name",
+            "resources",
+            "spec",
+        ),
         *("_resume", "logger", "compute", "_knobs"),
     }
 )
@@ -67,8 +86,7 @@ class HostState:
         """Return what each root refers to, in a form that can be compared."""
         found = {f"self.{name}": self._shape(value) for name, value in self._attributes.items()}
         compute = vars(self._operator).get("compute") or type(self._operator).compute
-        function = getattr(compute, "__func__", compute)
-        for function in _functions(function):
+        for function in _functions(getattr(compute, "__func__", compute)):
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
                 found[name] = self._shape(_contents(cell))
             variables = function.__globals__
@@ -142,7 +160,7 @@ class Attributes:
 
     def changed(self) -> tuple[str, str]:
         """Return the operator and the attribute that has changed."""
-        for (operator, (_, _, get, values)), names in zip(self._checks, self._names, strict=True):
+        for (operator, (_, _, _, values)), names in zip(self._checks, self._names, strict=True):
             now = vars(operator)
             earlier = values if len(names) != 1 else (values,)
             for name, value in zip(names, earlier, strict=True):

@@ -94,7 +94,9 @@ class RecordedCompute:
         """Take what the operator emits."""
         name = self._name(name, self.emitted, "output")
         if acq_timestamp is not None and acq_timestamp != -1:
-            self._refuse("emits with a timestamp of its own (acq_timestamp), which would be the same in every frame")
+            self._refuse(
+                "emits with a timestamp of its own (acq_timestamp), which would be the same in every frame"
+            )
         if acq_timestamp is None:
             self._refuse("emits without the timestamp that it received (acq_timestamp=None)")
         self.emitted[name].append(data)
@@ -128,8 +130,8 @@ class RecordedCompute:
 
     def _refuse_timestamp(self) -> NoReturn:
         self._refuse(
-            "reads the acquisition timestamp, and the value would be the same in every frame; timestamps are carried "
-            "past a segment, so read it before or behind"
+            "reads the acquisition timestamp, and the value would be the same in every frame; timestamps are "
+            "carried past a segment, so read it before or behind"
         )
 
     # Inside.
@@ -142,8 +144,8 @@ class RecordedCompute:
         name = self._name(name, self.operator.spec.inputs, "input")
         if name not in self._received:
             raise StreamError(
-                f"operator {self.operator.name!r}: {caller}({name!r}) before receive({name!r}); receive first, because "
-                "the streams arrive with the messages"
+                f"operator {self.operator.name!r}: {caller}({name!r}) before receive({name!r}); receive first, "
+                "because the streams arrive with the messages"
             )
 
     def _name(self, name: str, ports: Iterable[str], kind: str) -> str:
@@ -228,10 +230,10 @@ class RefusingMetadata(MetadataDictionary):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         self._compute._refuse(
-            "uses its metadata, and the entries would be the same in every frame; metadata is carried past a segment, "
-            "so read or set it before or behind"
+            "uses its metadata, and the entries would be the same in every frame; metadata is carried past a "
+            "segment, so read or set it before or behind"
         )
 
-    set = __setitem__ = __getitem__ = __contains__ = __iter__ = __len__ = __delitem__ = _refuse  # type: ignore[assignment]
-    get = pop = setdefault = update = keys = items = values = merge = insert = _refuse  # type: ignore[assignment]
-    clear = has_key = _refuse  # type: ignore[assignment]
+    set = __setitem__ = __getitem__ = __contains__ = __iter__ = __len__ = __delitem__ = _refuse
+    get = pop = setdefault = update = keys = items = values = merge = insert = _refuse
+    clear = has_key = _refuse

@@ -8,11 +8,12 @@ was received, emitted and held while it was made lives as long as the recording:
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock._runtime.capture.device_arrays import Layout, Unsupported, kind_of
-from penstock._runtime.capture.graphs import AddressedMemory, copy, kinds_of_nodes
+from penstock._runtime.capture.graphs import AddressedMemory, copy, kinds_of_nodes, read_bytes
 from penstock._runtime.capture.host_state import Attributes, HostState
 from penstock._runtime.capture.private_memory import PrivateMemory
 from penstock._runtime.capture.recorded_contexts import RecordedCompute, RefusingMetadata
@@ -152,6 +153,15 @@ class Recording:
             emitted.append(rebuild(output.signature, iter(made)))
         return emitted
 
+    def contents(self, leaves: Leaves) -> bytes:
+        """Return a digest of what is in the arrays of a frame; wait for the work on them."""
+        digest = hashlib.blake2b(digest_size=16)
+        handle = self._handle
+        for input_, leaf in zip(self.inputs, leaves, strict=True):
+            address = input_.layout.kind.address(leaf) - input_.before
+            digest.update(read_bytes(handle, address, input_.size).tobytes())
+        return digest.digest()
+
     def close(self) -> None:
         """Release the graph first, then the memory that it uses; the device has finished."""
         graph, self._graph = self._graph, None
@@ -216,8 +226,8 @@ def _capture(
             what = state.changed()
             if what:
                 raise Refusal(
-                    f"operator {node.name!r} changes {what} in compute, and compute is not called in a replay; keep "
-                    "state on the device, in arrays that are changed in place, or leave the operator out",
+                    f"operator {node.name!r} changes {what} in compute, and compute is not called in a replay; "
+                    "keep state on the device, in arrays that are changed in place, or leave the operator out",
                     node.name,
                 )
         outputs = _outputs(part, emitted)
@@ -252,8 +262,8 @@ def _record_members(
         _compute(node, compute, handle)
         if gpu.captured_nodes(handle.stream) == before and not part.may_be_idle(node):
             raise Refusal(
-                f"operator {node.name!r} launched nothing on its stream, so a replay would leave it out; it works on "
-                "the host or on a stream of its own: leave it out of the segment, or use receive_cuda_stream",
+                f"operator {node.name!r} launched nothing on its stream, so a replay would leave it out; it works "
+                "on the host or on a stream of its own: leave it out of the segment, or use receive_cuda_stream",
                 node.name,
             )
         if compute.left:
@@ -264,8 +274,8 @@ def _record_members(
         ends = streams.of(node.operator)
         for port, items in compute.emitted.items():
             targets = part.inner.get((node, port), [])
-            border = part.output_at.get((node, port))
-            if len(items) != 1 and (targets or border is not None):
+            leaving = part.output_at.get((node, port))
+            if len(items) != 1 and (targets or leaving is not None):
                 raise Refusal(
                     f"operator {node.name!r} emitted {len(items)} messages at {port!r} in one compute; a recorded "
                     "operator emits one",
@@ -274,8 +284,8 @@ def _record_members(
             for target, name in targets:
                 waiting[target][name] = compute.as_received(items[0], port)
                 after[target] += [stream for stream in ends if stream not in after[target]]
-            if border is not None:
-                emitted[border.name] = items[0]
+            if leaving is not None:
+                emitted[leaving.name] = items[0]
     return emitted
 
 
@@ -308,11 +318,12 @@ def _check_nodes(part: Part, kinds: list[str]) -> None:
 
 _REFUSED_NODES = {
     "AllocNode": (
-        "memory was allocated in the order of a stream, which becomes an allocation in the graph; allocate in start, or "
-        "with CuPy's or PyTorch's usual pools"
+        "memory was allocated in the order of a stream, which becomes an allocation in the graph; allocate in "
+        "start, or with CuPy's or PyTorch's usual pools"
     ),
     "FreeNode": "memory was freed in the order of a stream, which becomes a part of the graph; free it in stop",
-    "HostCallbackNode": "a function of the host was launched, which would be called with what it knew in the recording",
+    "HostCallbackNode": "a function of the host was launched, which would be called with what it knew in "
+    "the recording",
 }
 
 

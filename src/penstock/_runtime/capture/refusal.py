@@ -26,13 +26,17 @@ class Refusal(Exception):
 _REMEDIES = (
     (
         ("D2H", "device to host", "CAPTURE_UNSUPPORTED", "CaptureUnsupported", "when stream is capturing"),
-        "it waits for the device or copies to the host, which a recording cannot; move that to an operator behind the "
-        "segment, or keep the value on the device",
+        (
+            "it waits for the device or copies to the host, which a recording cannot; move that to an operator "
+            "behind the segment, or keep the value on the device"
+        ),
     ),
     (
         ("H2D", "host to device"),
-        "it copies from the host, which a recording cannot; make the array once, in start, or use a knob for a value "
-        "that changes",
+        (
+            "it copies from the host, which a recording cannot; make the array once, in start, or use a knob for a "
+            "value that changes"
+        ),
     ),
     (
         ("cuRAND", "CUDA generator", "offset for a CUDA generator"),
@@ -40,8 +44,10 @@ _REMEDIES = (
     ),
     (
         ("CAPTURE_ISOLATION", "CaptureIsolation", "uncaptured work"),
-        "it waits for work on a stream that is not the operator's; use the stream of receive_cuda_stream for "
-        "everything, also where arrays are passed from one library to another",
+        (
+            "it waits for work on a stream that is not the operator's; use the stream of receive_cuda_stream for "
+            "everything, also where arrays are passed from one library to another"
+        ),
     ),
     (
         ("CAPTURED_EVENT", "CapturedEvent"),

@@ -47,9 +47,7 @@ def flatten(data: Any, leaves: Leaves) -> Signature:
     if type(data) is dict or type(data) is TensorMap:
         if not all(isinstance(key, (str, int)) for key in data):
             raise Unsupported("a dict whose keys are neither text nor numbers")
-        return _Container(
-            (type(data), tuple(data), *[flatten(item, leaves) for item in list(data.values())])
-        )
+        return _Container((type(data), tuple(data), *[flatten(item, leaves) for item in list(data.values())]))
     if type(data) is tuple or type(data) is list or _is_named_tuple(data):
         return _Container((type(data), len(data), *[flatten(item, leaves) for item in data]))
     if isinstance(data, enum.Enum):
@@ -127,12 +125,16 @@ _REASONS: tuple[tuple[_Names, str], ...] = (
     ),
     (
         lambda module, name: module == "numpy" and name == "ndarray",
-        "an array in memory of the host, whose contents would stay what they were when the segment was recorded; "
-        "copy it to the device before the segment",
+        (
+            "an array in memory of the host, whose contents would stay what they were when the segment was "
+            "recorded; copy it to the device before the segment"
+        ),
     ),
     (
         lambda module, name: module == "numpy",
-        "a NumPy scalar, whose value would stay what it was when the segment was recorded; send an array on the "
-        "device, or use a knob",
+        (
+            "a NumPy scalar, whose value would stay what it was when the segment was recorded; send an array on "
+            "the device, or use a knob"
+        ),
     ),
 )

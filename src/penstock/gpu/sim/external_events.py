@@ -20,6 +20,15 @@ def is_capturing(stream: Stream | SupportsStream) -> bool:
         return queue.capture is not None
 
 
+def captured_nodes(stream: Stream | SupportsStream) -> int:
+    """Return the number of nodes that the capture of a stream has recorded so far."""
+    queue = stream_of(stream)._queue
+    with queue.timeline.lock:
+        capture = _capture(queue)
+        capture.check()
+        return len(capture.nodes)
+
+
 def record_external(stream: Stream | SupportsStream, event: Event) -> None:
     """Record an event in a capture, so that every launch of the graph records it."""
     queue = stream_of(stream)._queue
