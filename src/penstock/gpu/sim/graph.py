@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.fences import Fence
 from penstock.gpu.sim.graph_definition import GraphDefinition
-from penstock.gpu.sim.graph_nodes import EventWaitNode
 from penstock.gpu.sim.operations import Operation, Runner
 from penstock.gpu.sim.options import options_of
 from penstock.gpu.sim.recorded_node import RecordedNode
@@ -165,16 +164,7 @@ class Plan:
         """Return the operations of one launch; the lock is held."""
         for node in self.nodes:
             node.check_memory()
-        # Waits for events first: they are for the records before this launch.
-        waits = {
-            number: node.operation.for_replay()
-            for number, node in enumerate(self.nodes)
-            if node.kind is EventWaitNode
-        }
-        return [
-            waits[number] if number in waits else node.operation.for_replay()
-            for number, node in enumerate(self.nodes)
-        ]
+        return [node.operation.for_replay() for node in self.nodes]
 
     def structure(self) -> list[tuple[object, ...]]:
         """Return the kinds of the nodes, and the numbers of the nodes that depend on each."""
