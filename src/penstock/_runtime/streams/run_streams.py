@@ -91,6 +91,27 @@ class RunStreams:
                 self._defaults[device_id] = default_stream_of(device_id)
             return self._defaults[device_id]
 
+    def make_stream(self, operator: Operator) -> Any:
+        """Create a non-blocking stream on an operator's slice, in addition to those of its pool.
+
+        The caller closes it.
+        """
+        source = source_of(operator) or cast(
+            "StreamSource | None", self.fragment.get_default_green_context_pool()
+        )
+        priority = 0
+        while source is not None:
+            priority = getattr(source, "stream_priority", priority)
+            create = getattr(source, "create_stream", None)
+            if create is not None:
+                return create(priority).stream
+            source = source.stands_on
+        device_id = self.device_of(operator)
+        with gpu.on_device(device_id):
+            return gpu.Device(device_id).create_stream(
+                options=gpu.StreamOptions(nonblocking=True, priority=priority)
+            )
+
     def device_of(self, operator: Operator) -> int:
         """Return the number of the device that an operator works on."""
         source = source_of(operator) or self.fragment.get_default_green_context_pool()
