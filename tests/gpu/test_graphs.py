@@ -202,8 +202,14 @@ def test_an_update_takes_the_parameters_of_a_recording_of_the_same_structure(
     graph.update(recording(2))
     graph.launch(stream)
     assert (bench.read(data[0], stream) == 2).all()
-    with pytest.raises(bench.names.CUDAError, match="CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE"):
+    with pytest.raises(bench.names.CUDAError, match="CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED"):
         graph.update(recording(3, twice=True))
+    with pytest.raises(ValueError, match="finished building"):
+        graph.update(stream.create_graph_builder())
+    with pytest.raises(TypeError):
+        graph.update(5)
+    graph.launch(stream)
+    assert (bench.read(data[0], stream) == 2).all()
 
 
 # -- forks and joins ---------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def record_external(stream: SupportsStream, event: sim.Event) -> None:
         return
     from cuda.bindings import driver
 
-    external = driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL
+    external = int(driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL)
     (status,) = driver.cuEventRecordWithFlags(event.handle, driver.CUstream(handle_of(owner)), external)
     _check(status, "an event cannot be recorded by a graph")
 
@@ -106,7 +106,7 @@ def wait_external(stream: SupportsStream, event: sim.Event) -> None:
         return
     from cuda.bindings import driver
 
-    external = driver.CUevent_wait_flags.CU_EVENT_WAIT_EXTERNAL
+    external = int(driver.CUevent_wait_flags.CU_EVENT_WAIT_EXTERNAL)
     (status,) = driver.cuStreamWaitEvent(driver.CUstream(handle_of(owner)), event.handle, external)
     _check(status, "an event cannot be waited for by a graph")
 

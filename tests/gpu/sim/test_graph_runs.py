@@ -294,6 +294,32 @@ def test_a_graph_that_nobody_uses_frees_what_its_nodes_refer_to_at_once(
     assert seen[0]() is None
 
 
+def test_what_a_closed_graph_refers_to_is_freed_without_the_lock_of_the_machine(
+    device: sim.Device, stream: sim.Stream
+) -> None:
+    freed: list[bool] = []
+
+    class UsesTheDevice:
+        def __del__(self) -> None:
+            freed.append(device._state.machine.timeline.lock.locked())
+
+    def record() -> None:
+        sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 1e-3, lambda *args: None), UsesTheDevice())
+
+    captured(stream, record).launch(stream)
+    for ending in ("close", "drop"):
+        graph = captured(stream, record)
+        graph.launch(stream)
+        if ending == "close":
+            graph.close()
+        del graph
+    stream.sync()
+    device.create_stream().record().sync()
+    sim.launch(stream, ONE_BLOCK, MS)
+    stream.sync()
+    assert freed == [False] * 3
+
+
 def test_the_memory_of_a_graph_lives_as_long_as_the_graph_or_a_buffer(
     device: sim.Device, stream: sim.Stream
 ) -> None:

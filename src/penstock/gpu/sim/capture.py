@@ -89,14 +89,14 @@ class Capture:
     ) -> None:
         """Record an operation of one of the streams, which uses that memory, as a node."""
         self.check()
-        node = RecordedNode(queue, kind, operation, self.frontiers[queue], memory, details)
+        node = RecordedNode(queue, kind, operation, self._frontier(queue), memory, details)
         self.nodes.append(node)
         self.frontiers[queue] = frozenset([node])
 
     def point(self, queue: StreamQueue) -> CapturePoint:
         """Return the point that a stream has reached, for an event."""
         self.check()
-        self.points.append(self.frontiers[queue])
+        self.points.append(self._frontier(queue))
         return CapturePoint(self, len(self.points) - 1)
 
     def check(self) -> None:
@@ -121,8 +121,7 @@ class Capture:
             raise capture_error(
                 "WRONG_THREAD", f"a capture in {self.mode!r} mode must be ended by the thread that began it"
             )
-        nodes, last = self.nodes, self.frontiers[queue]
-        self.nodes, self.points, self.frontiers = [], [], {}
+        nodes, last = self.nodes, self._frontier(queue)
         self.abandon()
         queue.context.device.machine.captures.discard(self)
         if not self.is_valid:
@@ -138,8 +137,12 @@ class Capture:
         return nodes
 
     def abandon(self) -> None:
-        """End the capture without a result; without the lock."""
+        """End the capture without a result; a finalizer may call it at any time, without the lock."""
         self.is_over = True
+        self.nodes, self.points, self.frontiers = [], [], {}
+
+    def _frontier(self, queue: StreamQueue) -> Nodes:
+        return self.frontiers.get(queue, frozenset())  # none if a finalizer has just ended the capture
 
 
 def wait_for_point(queue: StreamQueue, point: CapturePoint | None) -> None:
@@ -169,7 +172,7 @@ def wait_for_point(queue: StreamQueue, point: CapturePoint | None) -> None:
     if point.capture is not capture:
         point.capture.is_valid = False
         raise capture.invalidate(capture_error("MERGE", "the event belongs to another capture"))
-    capture.frontiers[queue] |= point.frontier
+    capture.frontiers[queue] = capture.frontiers[queue] | point.frontier
 
 
 def captured_event(use: str) -> CUDAError:

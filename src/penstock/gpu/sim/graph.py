@@ -8,6 +8,7 @@ work does. The stream continues when every node has ended.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.fences import Fence
 from penstock.gpu.sim.graph_definition import GraphDefinition
-from penstock.gpu.sim.graph_nodes import EventWaitNode
 from penstock.gpu.sim.operations import Operation, Runner
 from penstock.gpu.sim.options import options_of
 from penstock.gpu.sim.recorded_node import RecordedNode
@@ -103,6 +103,7 @@ class Graph:
             done = Fence(timeline)
             queue.submit(
                 RunGraph(
+                    self,
                     plan,
                     operations,
                     launch_overhead=device.graph_launch_overhead,
@@ -125,12 +126,12 @@ class Graph:
         Launches that were submitted before are not affected.
         """
         plan = self._open()
-        definition = source if isinstance(source, GraphDefinition) else source.graph_definition
+        definition = _definition_of(source)
         new = Plan(definition._records)
         if new.structure() != plan.structure():
             raise CUDAError(
-                "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE: the graphs differ in their nodes or in the order between "
-                "them"
+                "Graph update failed (CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED): the graphs differ in their "
+                "nodes or in the order between them"
             )
         self._plan = new
 
@@ -145,6 +146,20 @@ class Graph:
         if self._plan is None:
             raise RuntimeError("this graph has been closed")
         return self._plan
+
+
+def _definition_of(source: object) -> GraphDefinition:
+    from penstock.gpu.sim.graph_builder import GraphBuilder  # a cycle: a builder makes graphs
+
+    if isinstance(source, GraphDefinition):
+        return source
+    if not isinstance(source, GraphBuilder):
+        raise TypeError(
+            f"a graph is updated from a GraphBuilder or a GraphDefinition, got {type(source).__name__}"
+        )
+    if source._definition is None:
+        raise ValueError("the builder has not finished building")
+    return source._definition
 
 
 class Plan:
@@ -165,16 +180,7 @@ class Plan:
         """Return the operations of one launch; the lock is held."""
         for node in self.nodes:
             node.check_memory()
-        # Waits for events first: they are for the records before this launch.
-        waits = {
-            number: node.operation.for_replay()
-            for number, node in enumerate(self.nodes)
-            if node.kind is EventWaitNode
-        }
-        return [
-            waits[number] if number in waits else node.operation.for_replay()
-            for number, node in enumerate(self.nodes)
-        ]
+        return [node.operation.for_replay() for node in self.nodes]
 
     def structure(self) -> list[tuple[object, ...]]:
         """Return the kinds of the nodes, and the numbers of the nodes that depend on each."""
@@ -187,6 +193,7 @@ class RunGraph(Operation):
     __slots__ = (
         "_after",
         "_done",
+        "_graph",
         "_launch_overhead",
         "_missing",
         "_node_overhead",
@@ -199,6 +206,7 @@ class RunGraph(Operation):
 
     def __init__(
         self,
+        graph: Graph,
         plan: Plan,
         operations: list[Operation],
         *,
@@ -208,6 +216,7 @@ class RunGraph(Operation):
         after: Fence | None,
         done: Fence,
     ) -> None:
+        self._graph = weakref.ref(graph)
         self._plan = plan
         self._operations = operations
         self._launch_overhead = launch_overhead
@@ -261,7 +270,17 @@ class RunGraph(Operation):
 
     def _finish(self) -> None:
         self._done.signal()
+        graph = self._graph()
+        if graph is None or graph._plan is not self._plan:
+            # The last reference may be here. The nodes refer to the program's objects, which must not be freed with
+            # the lock held, so they go with user code that does nothing.
+            self._runner.timeline.run_user_code(partial(_forget, self._plan, self._operations))
+            self._plan, self._operations = Plan([]), []
         self._runner.end()
+
+
+def _forget(*_: object) -> None:
+    """Do nothing with objects that somebody has to hold until now."""
 
 
 class _NodeRunner:

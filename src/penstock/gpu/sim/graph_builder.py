@@ -29,7 +29,9 @@ class GraphBuilder:
     _stream: Stream | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("GraphBuilder objects cannot be created directly; use Stream.create_graph_builder")
+        raise NotImplementedError(
+            "GraphBuilder objects cannot be created directly; use Stream.create_graph_builder"
+        )
 
     @classmethod
     def _create(cls, stream: Stream) -> GraphBuilder:
@@ -129,8 +131,8 @@ class GraphBuilder:
             queue = self._stream._own_queue
             with queue.timeline.lock:
                 capture = queue.capture
-                if capture is not None:
-                    capture.end(queue)
+                nodes = [] if capture is None else capture.end(queue)
+            del nodes  # and what they refer to, without the lock
             self._capture = None
         self._definition = None
         self._stream = None
