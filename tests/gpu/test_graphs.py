@@ -365,6 +365,17 @@ def test_a_recording_tells_its_nodes_and_their_order(bench: Bench, stream: Any, 
     assert all(node.graph == definition and node.is_valid for node in definition.nodes())
 
 
+def test_the_nodes_of_a_capture_in_progress_are_counted(bench: Bench, stream: Any, data: Any) -> None:
+    side = bench.device.create_stream()
+    with building(stream):
+        assert gpu.captured_nodes(stream) == 0
+        write(bench, stream, data[0], 2)
+        side.wait(stream)
+        data[0].copy_to(data[1], stream=side)
+        assert gpu.captured_nodes(stream) == gpu.captured_nodes(gpu.StreamHandle(side)) == 2
+        stream.wait(side)
+
+
 def test_host_functions_are_recorded_and_called_by_every_launch(bench: Bench, stream: Any, data: Any) -> None:
     calls: list[int] = []
     with building(stream) as builder:
