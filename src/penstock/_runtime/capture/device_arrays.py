@@ -82,6 +82,10 @@ class ArrayKind:
         """Return a new array, whose memory is for use on a stream; that stream is current."""
         raise NotImplementedError
 
+    def current(self, stream: gpu.StreamHandle) -> Any:
+        """Return a context manager in which the library allocates for a stream; None if that is not needed."""
+        return None
+
     def itemsize(self, layout: Layout) -> int:
         """Return the size of an element in bytes."""
         return int(layout.dtype.itemsize)
@@ -138,9 +142,15 @@ class _CuPy(ArrayKind):
             pointer = pointer + before
         return cupy.ndarray(layout.shape, layout.dtype, pointer, layout.strides)
 
+    def current(self, stream: gpu.StreamHandle) -> Any:
+        return stream.cupy()
+
 
 class _Torch(ArrayKind):
     name = "PyTorch"
+
+    def current(self, stream: gpu.StreamHandle) -> Any:
+        return sys.modules["torch"].cuda.stream(stream.torch())
 
     def layout(self, array: Any) -> Layout:
         if array.device.type != "cuda":

@@ -213,7 +213,7 @@ class Part:
         names = [border.name for border in self.inputs]
         assert isinstance(signature, tuple)
         try:
-            recording = record(self, dict(zip(names, signature, strict=True)))
+            recording = record(self, dict(zip(names, signature, strict=True)), leaves)
         except Refusal as refusal:
             # First of all the frame: if the operators fail at it as well, that is the error.
             self._compute(items)

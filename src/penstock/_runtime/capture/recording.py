@@ -12,7 +12,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
-from penstock._runtime.capture.device_arrays import Layout, Unsupported, kind_of
+from penstock._runtime.capture.device_arrays import Layout, Unsupported
+from penstock._runtime.capture.executables import Copy, Executables
 from penstock._runtime.capture.graphs import AddressedMemory, copy, kinds_of_nodes, read_bytes
 from penstock._runtime.capture.host_state import Attributes, HostState
 from penstock._runtime.capture.private_memory import PrivateMemory
@@ -36,35 +37,40 @@ class Input:
     ----------
     layout
         What it looks like.
+    address_of
+        Returns the address of the first element of such an array.
     memory
         The memory of the recording that it is copied to.
     before, size
         The bytes before the address of its first element, and all of them.
     """
 
-    __slots__ = ("address", "before", "layout", "memory", "size")
+    __slots__ = ("address_of", "before", "layout", "memory", "size")
 
     def __init__(self, layout: Layout, stream: gpu.StreamHandle) -> None:
         self.layout = layout
+        self.address_of = layout.kind.address
         self.before, self.size = layout.kind.extent(layout)
         self.memory = AddressedMemory(stream, self.size)
-        self.address = self.memory.address
 
     def array(self) -> Any:
         """Return an array on the memory of the recording."""
         owner = self.memory.buffer if gpu.backend() == "sim" else self.memory
-        return self.layout.kind.at(self.layout, self.address + self.before, owner)
+        return self.layout.kind.at(self.layout, self.memory.address + self.before, owner)
 
 
 class OutputArray:
     """An array that leaves a recording: where the recording writes it, and what the copies look like."""
 
-    __slots__ = ("address", "before", "layout", "size")
+    __slots__ = ("address", "address_of", "before", "layout", "new", "size")
 
     def __init__(self, layout: Layout, address: int) -> None:
+        kind = layout.kind
         self.layout = layout
-        self.before, self.size = layout.kind.extent(layout)
+        self.before, self.size = kind.extent(layout)
         self.address = address - self.before
+        self.address_of = kind.address
+        self.new = kind.new
 
 
 class Output:
@@ -78,14 +84,17 @@ class Output:
         What is emitted.
     arrays
         The arrays in it.
+    is_array
+        Whether it is an array and nothing else.
     """
 
-    __slots__ = ("arrays", "name", "signature")
+    __slots__ = ("arrays", "is_array", "name", "signature")
 
     def __init__(self, name: str, data: Any) -> None:
         self.name = name
         leaves: Leaves = []
         self.signature = flatten(data, leaves)
+        self.is_array = type(self.signature) is Layout
         self.arrays = [
             OutputArray(layout, layout.kind.address(leaf))
             for layout, leaf in zip(layouts_of(self.signature), leaves, strict=True)
@@ -110,7 +119,7 @@ class Recording:
         stream: ManagedStream,
         inputs: list[Input],
         outputs: list[Output],
-        graph: Any,
+        executables: Executables,
         attributes: Attributes,
         kept: list[Any],
     ) -> None:
@@ -118,39 +127,42 @@ class Recording:
         self._handle = stream.handle
         self.inputs = inputs
         self.outputs = outputs
-        self._graph = graph
+        self._executables = executables
         self.attributes = attributes
         self._kept = kept
         self.left_to_verify = 0
         self.seen_inputs: set[bytes] = set()
-        libraries = {array.layout.kind.name for output in outputs for array in output.arrays}
-        self._needs_current = bool(libraries & {"CuPy", "PyTorch"})
-        self._current = gpu.use_stream(stream.handle)
+        kinds = {array.layout.kind for output in outputs for array in output.arrays}
+        self._currents = [current for kind in kinds if (current := kind.current(stream.handle)) is not None]
 
     def replay(self, leaves: Leaves) -> list[Any]:
         """Launch the graph on the arrays of a frame, and return what each output emits, in new memory."""
-        handle = self._handle
+        addresses: list[int] = []
         for input_, leaf in zip(self.inputs, leaves, strict=True):
-            source = input_.layout.kind.address(leaf) - input_.before
-            copy(handle, input_.address, source, input_.size)
-        self._graph.launch(self._stream.stream)
-        if self._needs_current:
-            with self._current:
-                return self._copy_out()
-        return self._copy_out()
+            addresses.append(input_.address_of(leaf) - input_.before)
+        currents = self._currents
+        if not currents:
+            emitted = self._make_outputs(addresses)
+        elif len(currents) == 1:
+            with currents[0]:
+                emitted = self._make_outputs(addresses)
+        else:
+            with currents[0], currents[1]:
+                emitted = self._make_outputs(addresses)
+        self._executables.launch(tuple(addresses), self._stream.stream)
+        return emitted
 
-    def _copy_out(self) -> list[Any]:
+    def _make_outputs(self, addresses: list[int]) -> list[Any]:
+        """Return what each output emits, and add the addresses of its arrays."""
         handle = self._handle
         emitted: list[Any] = []
         for output in self.outputs:
             made: list[Any] = []
             for array in output.arrays:
-                layout = array.layout
-                kind = layout.kind
-                new = kind.new(layout, handle)
-                copy(handle, kind.address(new) - array.before, array.address, array.size)
+                new = array.new(array.layout, handle)
+                addresses.append(array.address_of(new) - array.before)
                 made.append(new)
-            emitted.append(rebuild(output.signature, iter(made)))
+            emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
 
     def contents(self, leaves: Leaves) -> bytes:
@@ -158,22 +170,20 @@ class Recording:
         digest = hashlib.blake2b(digest_size=16)
         handle = self._handle
         for input_, leaf in zip(self.inputs, leaves, strict=True):
-            address = input_.layout.kind.address(leaf) - input_.before
+            address = input_.address_of(leaf) - input_.before
             digest.update(read_bytes(handle, address, input_.size).tobytes())
         return digest.digest()
 
     def close(self) -> None:
-        """Release the graph first, then the memory that it uses; the device has finished."""
-        graph, self._graph = self._graph, None
-        if graph is not None:
-            graph.close()
+        """Release the graphs first, then the memory that they use; the device has finished."""
+        self._executables.close()
         self._kept.clear()
         for input_ in self.inputs:
             input_.memory.close(self._handle)
 
 
-def record(part: Part, signatures: dict[str, Signature]) -> Recording:
-    """Record one frame of a part; raise Refusal if that is not possible.
+def record(part: Part, signatures: dict[str, Signature], leaves: Leaves) -> Recording:
+    """Record one frame of a part, whose arrays are `leaves`; raise Refusal if that is not possible.
 
     Nothing is launched: the frame itself has to be replayed, or run as usual.
     """
@@ -192,7 +202,7 @@ def record(part: Part, signatures: dict[str, Signature]) -> Recording:
         kept: list[Any] = [memory, received, states]
         streams = CapturedStreams(part.streams_of_run, members[0].operator)
         try:
-            return _capture(part, own, streams, memory, received, all_inputs, kept, states)
+            return _capture(part, own, streams, memory, received, all_inputs, leaves, kept, states)
         except BaseException:
             for state in states:
                 state.restore()
@@ -210,15 +220,32 @@ def _capture(
     memory: PrivateMemory,
     received: dict[str, Any],
     inputs: list[Input],
+    leaves: Leaves,
     kept: list[Any],
     states: list[HostState],
 ) -> Recording:
-    builder = streams.origin.stream.create_graph_builder()
+    origin = streams.origin
+    builder = origin.stream.create_graph_builder()
+    # Where outputs go while the graph is recorded; no launch writes there.
+    targets: list[AddressedMemory] = []
+    copies = [
+        Copy(input_.address_of(leaf) - input_.before, input_.memory.address, input_.size, True)
+        for input_, leaf in zip(inputs, leaves, strict=True)
+    ]
     try:
         builder.begin_building("relaxed")
+        for each in copies:
+            copy(origin, each.fixed, each.recorded, each.size)
         with memory:
             emitted = _record_members(part, streams, received, kept)
         streams.join()
+        outputs = _outputs(part, emitted)
+        for output in outputs:
+            for array in output.arrays:
+                target = AddressedMemory(own.handle, array.size)
+                targets.append(target)
+                copies.append(Copy(target.address, array.address, array.size, False))
+                copy(origin, target.address, array.address, array.size)
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes(part, kinds_of_nodes(definition))
@@ -230,17 +257,20 @@ def _capture(
                     "keep state on the device, in arrays that are changed in place, or leave the operator out",
                     node.name,
                 )
-        outputs = _outputs(part, emitted)
-        graph = builder.complete()
+        moved = [each for each in copies if each.size]
+        executables = Executables(definition, moved, gpu.GraphCompleteOptions())
     except BaseException as error:
         with contextlib.suppress(Exception):  # an invalidated capture ends with an error
             builder.close()
         if isinstance(error, Refusal) or not isinstance(error, Exception):
             raise
         raise refusal_of(error, "", None) from error
+    finally:
+        for target in targets:
+            target.close(own.handle)
     builder.close()
     attributes = Attributes([node.operator for node in part.members], part.knob_names())
-    return Recording(own, inputs, outputs, graph, attributes, kept)
+    return Recording(own, inputs, outputs, executables, attributes, kept)
 
 
 def _record_members(
@@ -339,8 +369,3 @@ def _outputs(part: Part, emitted: dict[str, Any]) -> list[Output]:
                 f"operator {border.node.name!r} emits at {border.port!r} {error}", border.node.name
             ) from None
     return outputs
-
-
-def is_array(data: Any) -> bool:
-    """Return whether an object is an array that a recording can work on."""
-    return kind_of(data) is not None

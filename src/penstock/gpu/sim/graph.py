@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.fences import Fence
 from penstock.gpu.sim.graph_definition import GraphDefinition
+from penstock.gpu.sim.graph_nodes import GraphNode, MemcpyNode
+from penstock.gpu.sim.memory import Buffer, recorded_copy
 from penstock.gpu.sim.operations import Operation, Runner
 from penstock.gpu.sim.options import options_of
 from penstock.gpu.sim.recorded_node import RecordedNode

@@ -13,7 +13,7 @@ from penstock.gpu.sim.capture import refuse_unsafe
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.graph_nodes import AllocNode, FreeNode, GraphNode, MemcpyNode, MemsetNode
 from penstock.gpu.sim.machine import existing_machine
-from penstock.gpu.sim.memory_pool import Bytes, MemoryPool
+from penstock.gpu.sim.memory_pool import AddressSpan, Bytes, MemoryPool
 from penstock.gpu.sim.operations import CopyEngine, DoNothing, Transfer
 from penstock.gpu.sim.stream_queues import StreamQueue
 
@@ -343,7 +343,7 @@ def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> Re
     changed.operation = Transfer(
         engine, period=engine.period(size), overhead=0, effect=partial(np.copyto, written, read)
     )
-    changed.spans = [span for each in device.machine.devices for span in each.memory.spans([written, read])]
+    changed.spans = [AddressSpan(device.memory, written), AddressSpan(device.memory, read)]
     changed.details = {"dst": written, "src": read}
     return changed
 

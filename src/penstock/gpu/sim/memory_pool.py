@@ -118,6 +118,21 @@ class Span(NamedTuple):
         return self.pool._allocations.get(id(self.memory)) == self.number
 
 
+class AddressSpan(NamedTuple):
+    """Bytes at an address, as a copy uses them that was told addresses and not buffers."""
+
+    pool: MemoryPool
+    memory: Bytes
+
+    def is_allocated(self) -> bool:
+        """Return whether the bytes belong to an allocation, whichever; the lock is held."""
+        self.pool._sort_freed()
+        found: NDArray[Any] = self.memory
+        while isinstance(found.base, np.ndarray):
+            found = found.base
+        return id(found) in self.pool._allocations
+
+
 class _FreeList:
     """The memory that one stream freed, by size; the least recently freed size is dropped first."""
 
