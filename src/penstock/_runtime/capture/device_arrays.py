@@ -78,6 +78,10 @@ class ArrayKind:
         """Return an array whose first element is at an address; it keeps the owner of the memory alive."""
         raise NotImplementedError
 
+    def alias(self, layout: Layout, array: Any, owner: Any) -> Any:
+        """Return an array on the memory of another, which keeps `owner` alive in its place."""
+        return self.at(layout, self.address(array), owner)
+
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         """Return a new array, whose memory is for use on a stream; that stream is current."""
         raise NotImplementedError
@@ -256,6 +260,9 @@ class _Tensor(ArrayKind):
         described = (address, layout.shape, layout.strides, dtype.element, where, dtype.is_readonly)
         return Tensor._create(described, owner, exporter, None)
 
+    def alias(self, layout: Layout, array: Any, owner: Any) -> Any:
+        return self.at(layout, array.data, _MemoryOf(array, owner))
+
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         before, size = self.extent(layout)
         buffer = stream.device.allocate(max(size, 1), stream=stream.stream)
@@ -284,8 +291,29 @@ class _Buffer(ArrayKind):
             return owner._view(size, owner)
         return gpu.Buffer.from_handle(address, size, owner=owner)  # type: ignore[attr-defined]
 
+    def alias(self, layout: Layout, array: Any, owner: Any) -> Any:
+        if gpu.backend() == "sim":
+            return array._view(layout.shape[0], owner)
+        return self.at(layout, int(array.handle), owner)
+
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         return stream.device.allocate(layout.shape[0], stream=stream.stream)
+
+
+class _MemoryOf:
+    """The memory of a tensor, with another owner."""
+
+    def __init__(self, tensor: Tensor, owner: Any) -> None:
+        self._tensor = tensor
+        self._owner = owner
+
+    def __simulated_memory__(self) -> Any:
+        from penstock.gpu.sim.memory import host_view
+
+        return host_view(self._tensor.owner)
+
+    def __del__(self) -> None:
+        """Its end ends what it keeps; so it is kept itself, and not what is in it."""
 
 
 class _Byte(NamedTuple):

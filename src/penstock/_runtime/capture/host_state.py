@@ -76,7 +76,7 @@ class HostState:
         return ""
 
     def restore(self) -> None:
-        """Give the operator the attributes that it had."""
+        """Set the attributes of the operator to what they were."""
         now = vars(self._operator)
         for name in [name for name in now if name not in _OF_THE_RUN and name not in self._attributes]:
             del now[name]

@@ -23,6 +23,8 @@ from penstock._runtime.capture.streams import CapturedStreams
 from penstock._runtime.capture.structure import Leaves, Signature, flatten, layouts_of, rebuild
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock._runtime.capture.part import Part
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
@@ -40,21 +42,22 @@ class Input:
     address_of
         Returns the address of the first element of such an array.
     memory
-        The memory of the recording that it is copied to.
+        The memory of the recording that it is copied to; None if the recording reads the array where it is.
     before, size
         The bytes before the address of its first element, and all of them.
     """
 
     __slots__ = ("address_of", "before", "layout", "memory", "size")
 
-    def __init__(self, layout: Layout, stream: gpu.StreamHandle) -> None:
+    def __init__(self, layout: Layout, stream: gpu.StreamHandle, is_copied: bool) -> None:
         self.layout = layout
         self.address_of = layout.kind.address
         self.before, self.size = layout.kind.extent(layout)
-        self.memory = AddressedMemory(stream, self.size)
+        self.memory = AddressedMemory(stream, self.size) if is_copied else None
 
     def array(self) -> Any:
         """Return an array on the memory of the recording."""
+        assert self.memory is not None
         owner = self.memory.buffer if gpu.backend() == "sim" else self.memory
         return self.layout.kind.at(self.layout, self.memory.address + self.before, owner)
 
@@ -62,13 +65,14 @@ class Input:
 class OutputArray:
     """An array that leaves a recording: where the recording writes it, and what the copies look like."""
 
-    __slots__ = ("address", "address_of", "before", "layout", "new", "size")
+    __slots__ = ("address", "address_of", "array", "before", "layout", "new", "size")
 
-    def __init__(self, layout: Layout, address: int) -> None:
+    def __init__(self, layout: Layout, array: Any) -> None:
         kind = layout.kind
         self.layout = layout
+        self.array = array
         self.before, self.size = kind.extent(layout)
-        self.address = address - self.before
+        self.address = kind.address(array) - self.before
         self.address_of = kind.address
         self.new = kind.new
 
@@ -96,8 +100,7 @@ class Output:
         self.signature = flatten(data, leaves)
         self.is_array = type(self.signature) is Layout
         self.arrays = [
-            OutputArray(layout, layout.kind.address(leaf))
-            for layout, leaf in zip(layouts_of(self.signature), leaves, strict=True)
+            OutputArray(layout, leaf) for layout, leaf in zip(layouts_of(self.signature), leaves, strict=True)
         ]
 
 
@@ -122,7 +125,10 @@ class Recording:
         executables: Executables,
         attributes: Attributes,
         kept: list[Any],
+        lease: Callable[[Recording], Any] | None,
     ) -> None:
+        self._lease = lease
+        self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
         self._stream = stream
         self._handle = stream.handle
         self.inputs = inputs
@@ -134,14 +140,20 @@ class Recording:
         self.seen_inputs: set[bytes] = set()
         kinds = {array.layout.kind for output in outputs for array in output.arrays}
         self._currents = [current for kind in kinds if (current := kind.current(stream.handle)) is not None]
+        if lease is not None:
+            self._currents = []
 
     def replay(self, leaves: Leaves) -> list[Any]:
         """Launch the graph on the arrays of a frame, and return what each output emits, in new memory."""
         addresses: list[int] = []
-        for input_, leaf in zip(self.inputs, leaves, strict=True):
-            addresses.append(input_.address_of(leaf) - input_.before)
+        if self._copied_inputs:
+            for input_, leaf in zip(self._copied_inputs, leaves, strict=True):
+                if input_.size:
+                    addresses.append(input_.address_of(leaf) - input_.before)
         currents = self._currents
-        if not currents:
+        if self._lease is not None:
+            emitted = self._lend_outputs(self._lease(self))
+        elif not currents:
             emitted = self._make_outputs(addresses)
         elif len(currents) == 1:
             with currents[0]:
@@ -160,8 +172,17 @@ class Recording:
             made: list[Any] = []
             for array in output.arrays:
                 new = array.new(array.layout, handle)
-                addresses.append(array.address_of(new) - array.before)
+                if array.size:
+                    addresses.append(array.address_of(new) - array.before)
                 made.append(new)
+            emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
+        return emitted
+
+    def _lend_outputs(self, lease: Any) -> list[Any]:
+        """Return what each output emits: the memory of the recording itself, with a lease for its owner."""
+        emitted: list[Any] = []
+        for output in self.outputs:
+            made = [array.layout.kind.alias(array.layout, array.array, lease) for array in output.arrays]
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
 
@@ -178,12 +199,22 @@ class Recording:
         """Release the graphs first, then the memory that they use; the device has finished."""
         self._executables.close()
         self._kept.clear()
-        for input_ in self.inputs:
+        for input_ in self._copied_inputs:
+            assert input_.memory is not None
             input_.memory.close(self._handle)
 
 
-def record(part: Part, signatures: dict[str, Signature], leaves: Leaves) -> Recording:
+def record(
+    part: Part,
+    signatures: dict[str, Signature],
+    leaves: Leaves,
+    lease: Callable[[Recording], Any] | None = None,
+    is_copied: bool = True,
+) -> Recording:
     """Record one frame of a part, whose arrays are `leaves`; raise Refusal if that is not possible.
+
+    With `lease`, the recording sends its own memory, and `lease` returns what keeps it from being used again.
+    Unless `is_copied`, it reads the arrays where they are, and keeps them.
 
     Nothing is launched: the frame itself has to be replayed, or run as usual.
     """
@@ -193,21 +224,24 @@ def record(part: Part, signatures: dict[str, Signature], leaves: Leaves) -> Reco
     inputs: dict[str, list[Input]] = {}
     received: dict[str, Any] = {}
     device_id = own.device_id
+    next_leaves = iter(leaves)
     with gpu.on_device(device_id):
         for name, signature in signatures.items():
-            inputs[name] = [Input(layout, own.handle) for layout in layouts_of(signature)]
-            received[name] = rebuild(signature, iter([input_.array() for input_ in inputs[name]]))
+            inputs[name] = [Input(layout, own.handle, is_copied) for layout in layouts_of(signature)]
+            arrays = [input_.array() for input_ in inputs[name]] if is_copied else next_leaves
+            received[name] = rebuild(signature, iter(arrays))
         all_inputs = [input_ for group in inputs.values() for input_ in group]
         memory = PrivateMemory(device_id, own.handle.is_simulated)
         kept: list[Any] = [memory, received, states]
         streams = CapturedStreams(part.streams_of_run, members[0].operator)
         try:
-            return _capture(part, own, streams, memory, received, all_inputs, leaves, kept, states)
+            return _capture(part, own, streams, memory, received, all_inputs, leaves, kept, states, lease)
         except BaseException:
             for state in states:
                 state.restore()
             for input_ in all_inputs:
-                input_.memory.close(own.handle)
+                if input_.memory is not None:
+                    input_.memory.close(own.handle)
             raise
         finally:
             streams.close()
@@ -223,6 +257,7 @@ def _capture(
     leaves: Leaves,
     kept: list[Any],
     states: list[HostState],
+    lease: Callable[[Recording], Any] | None,
 ) -> Recording:
     origin = streams.origin
     builder = origin.stream.create_graph_builder()
@@ -231,6 +266,7 @@ def _capture(
     copies = [
         Copy(input_.address_of(leaf) - input_.before, input_.memory.address, input_.size, True)
         for input_, leaf in zip(inputs, leaves, strict=True)
+        if input_.memory is not None
     ]
     try:
         builder.begin_building("relaxed")
@@ -240,7 +276,7 @@ def _capture(
             emitted = _record_members(part, streams, received, kept)
         streams.join()
         outputs = _outputs(part, emitted)
-        for output in outputs:
+        for output in outputs if lease is None else ():
             for array in output.arrays:
                 target = AddressedMemory(own.handle, array.size)
                 targets.append(target)
@@ -270,7 +306,7 @@ def _capture(
             target.close(own.handle)
     builder.close()
     attributes = Attributes([node.operator for node in part.members], part.knob_names())
-    return Recording(own, inputs, outputs, executables, attributes, kept)
+    return Recording(own, inputs, outputs, executables, attributes, kept, lease)
 
 
 def _record_members(
