@@ -264,7 +264,7 @@ def test_an_output_has_the_metadata_of_the_inputs_that_lead_to_it() -> None:
 
 
 def test_metadata_is_merged_as_each_operator_says() -> None:
-    from penstock import MetadataPolicy
+    from penstock.core import MetadataPolicy
 
     def compose(app: Any) -> None:
         def label(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -285,9 +285,7 @@ def test_metadata_is_merged_as_each_operator_says() -> None:
 
         left, right = (Work(app, body=label, name=name) for name in ("left label", "right label"))
         one, two = Stage(app, times=5, name="one"), Stage(app, times=7, name="two")
-        blend = Work(
-            app, body=backwards, inputs=("one", "two"), outputs=("early", "out"), name="backwards"
-        )
+        blend = Work(app, body=backwards, inputs=("one", "two"), outputs=("early", "out"), name="backwards")
         blend.metadata_policy = MetadataPolicy.UPDATE
         silent = Stage(app, name="silent")
         silent.enable_metadata(False)
@@ -380,3 +378,23 @@ def test_a_segment_that_is_refused_does_not_keep_another_from_being_recorded() -
         ran = both(compose)
     assert len(warned) == 1
     assert [one.state for one in ran.segments] == ["eager", "captured"]
+
+
+def test_messages_are_counted_as_without_capture() -> None:
+    def compose(app: Any) -> None:
+        app.count_messages = True
+        first, left, right = stages(app)
+        blend = Blend(app, name="blend")
+        chain(app, Source(app, name="source"), first)
+        for follower in (left, right, Sink(app, name="a")):
+            app.add_flow(first, follower)
+        app.add_flow(left, blend, {("out", "one")})
+        app.add_flow(right, blend, {("out", "two")})
+        app.add_flow(blend, Sink(app, name="b"))
+        app.capture(first, left, right, blend)
+
+    expected = run_with(compose, "off").app.outcome.operators
+    ran = both(compose)
+    assert is_captured(ran)
+    assert ran.app.outcome.operators == expected
+    assert expected["blend"].received == {"one": FRAMES, "two": FRAMES}
