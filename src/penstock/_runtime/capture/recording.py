@@ -232,6 +232,14 @@ def record(
     own = part.own
     members = part.members
     states = [HostState(node.operator) for node in members]
+    for node, state in zip(members, states, strict=True):
+        name, kind = state.opaque
+        if name:
+            raise Refusal(
+                f"operator {node.name!r} uses {name} of type {kind!r}, which moves on with every compute; compute "
+                "is not called in a replay, so leave the operator out, or send the values from one before it",
+                node.name,
+            )
     inputs: dict[str, list[Input]] = {}
     received: dict[str, Any] = {}
     device_id = own.device_id
