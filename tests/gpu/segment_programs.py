@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -328,7 +329,7 @@ def both(
 
 def chain(app: Any, *operators: Any) -> None:
     """Connect operators one after the other."""
-    for one, other in zip(operators, operators[1:], strict=False):
+    for one, other in pairwise(operators):
         app.add_flow(one, other)
 
 
