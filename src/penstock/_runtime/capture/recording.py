@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import gpu
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.executables import Copy, Executables
-from penstock._runtime.capture.graphs import AddressedMemory, copy, kinds_of_nodes, read_bytes
+from penstock._runtime.capture.graphs import AddressedMemory, kinds_of_nodes, read_bytes
 from penstock._runtime.capture.host_state import Attributes, HostState
 from penstock._runtime.capture.private_memory import PrivateMemory
 from penstock._runtime.capture.recorded_contexts import RecordedCompute, RefusingMetadata
@@ -161,7 +161,7 @@ class Recording:
         else:
             with currents[0], currents[1]:
                 emitted = self._make_outputs(addresses)
-        self._executables.launch(tuple(addresses), self._stream.stream)
+        self._executables.launch(tuple(addresses), self._handle)
         return emitted
 
     def _make_outputs(self, addresses: list[int]) -> list[Any]:
@@ -235,7 +235,7 @@ def record(
         kept: list[Any] = [memory, received, states]
         streams = CapturedStreams(part.streams_of_run, members[0].operator)
         try:
-            return _capture(part, own, streams, memory, received, all_inputs, leaves, kept, states, lease)
+            return _capture(part, own, streams, memory, received, all_inputs, kept, states, lease)
         except BaseException:
             for state in states:
                 state.restore()
@@ -254,34 +254,31 @@ def _capture(
     memory: PrivateMemory,
     received: dict[str, Any],
     inputs: list[Input],
-    leaves: Leaves,
     kept: list[Any],
     states: list[HostState],
     lease: Callable[[Recording], Any] | None,
 ) -> Recording:
     origin = streams.origin
-    builder = origin.stream.create_graph_builder()
-    # Where outputs go while the graph is recorded; no launch writes there.
-    targets: list[AddressedMemory] = []
     copies = [
-        Copy(input_.address_of(leaf) - input_.before, input_.memory.address, input_.size, True)
-        for input_, leaf in zip(inputs, leaves, strict=True)
-        if input_.memory is not None
+        Copy(input_.layout, input_.memory.address, True, own.handle)
+        for input_ in inputs
+        if input_.memory is not None and input_.size
     ]
+    kept.append(copies)
+    builder = origin.stream.create_graph_builder()
     try:
         builder.begin_building("relaxed")
         for each in copies:
-            copy(origin, each.fixed, each.recorded, each.size)
+            each.record(origin)
         with memory:
             emitted = _record_members(part, streams, received, kept)
         streams.join()
         outputs = _outputs(part, emitted)
         for output in outputs if lease is None else ():
             for array in output.arrays:
-                target = AddressedMemory(own.handle, array.size)
-                targets.append(target)
-                copies.append(Copy(target.address, array.address, array.size, False))
-                copy(origin, target.address, array.address, array.size)
+                if array.size:
+                    copies.append(Copy(array.layout, array.address, False, own.handle))
+                    copies[-1].record(origin)
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes(part, kinds_of_nodes(definition))
@@ -293,17 +290,13 @@ def _capture(
                     "keep state on the device, in arrays that are changed in place, or leave the operator out",
                     node.name,
                 )
-        moved = [each for each in copies if each.size]
-        executables = Executables(definition, moved, gpu.GraphCompleteOptions())
+        executables = Executables(definition, copies, gpu.GraphCompleteOptions())
     except BaseException as error:
         with contextlib.suppress(Exception):  # an invalidated capture ends with an error
             builder.close()
         if isinstance(error, Refusal) or not isinstance(error, Exception):
             raise
         raise refusal_of(error, "", None) from error
-    finally:
-        for target in targets:
-            target.close(own.handle)
     builder.close()
     attributes = Attributes([node.operator for node in part.members], part.knob_names())
     return Recording(own, inputs, outputs, executables, attributes, kept, lease)
