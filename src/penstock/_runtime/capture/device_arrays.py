@@ -260,9 +260,6 @@ class _Tensor(ArrayKind):
         described = (address, layout.shape, layout.strides, dtype.element, where, dtype.is_readonly)
         return Tensor._create(described, owner, exporter, None)
 
-    def alias(self, layout: Layout, array: Any, owner: Any) -> Any:
-        return self.at(layout, array.data, _MemoryOf(array, owner))
-
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         before, size = self.extent(layout)
         buffer = stream.device.allocate(max(size, 1), stream=stream.stream)
@@ -298,22 +295,6 @@ class _Buffer(ArrayKind):
 
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         return stream.device.allocate(layout.shape[0], stream=stream.stream)
-
-
-class _MemoryOf:
-    """The memory of a tensor, with another owner."""
-
-    def __init__(self, tensor: Tensor, owner: Any) -> None:
-        self._tensor = tensor
-        self._owner = owner
-
-    def __simulated_memory__(self) -> Any:
-        from penstock.gpu.sim.memory import host_view
-
-        return host_view(self._tensor.owner)
-
-    def __del__(self) -> None:
-        """Its end ends what it keeps; so it is kept itself, and not what is in it."""
 
 
 class _Byte(NamedTuple):

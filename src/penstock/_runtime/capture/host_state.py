@@ -139,7 +139,8 @@ class Attributes:
             self._names.append(names)
             self._copies += [(known[name], _copy(known[name])) for name in names if _is_small(known[name])]
             if names:
-                get = attrgetter(*names)
+                # A second name makes it a tuple, whose items are compared by identity first.
+                get = attrgetter(*names, names[0])
                 checks.append((known, len(known), get, get(operator)))
             else:
                 checks.append((known, len(known), _nothing, ()))
@@ -162,8 +163,7 @@ class Attributes:
         """Return the operator and the attribute that has changed."""
         for (operator, (_, _, _, values)), names in zip(self._checks, self._names, strict=True):
             now = vars(operator)
-            earlier = values if len(names) != 1 else (values,)
-            for name, value in zip(names, earlier, strict=True):
+            for name, value in zip(names, values, strict=False):
                 if name not in now:
                     return operator.name, name
                 if not _is_same(now[name], value):

@@ -231,7 +231,7 @@ class Part:
         """Return the recording for a frame; None if one is to be made, or it is too soon for that."""
         slots = known.slots
         if slots is not None:
-            return None if slots.made < self._options.slots else slots.free.popleft()
+            return None if slots.made < self._options.slots else slots.free.popleft().recording
         recording = known.recording
         if known.at and recording is not None and not recording.left_to_verify:
             key = addresses_of(leaves)
@@ -250,9 +250,8 @@ class Part:
         assert isinstance(signature, tuple)
         # A recording in place of the one that copies, for a buffer that comes again and again.
         is_copied = known.recording is None
-        lease = None if known.slots is None else known.slots.lend
         try:
-            recording = record(self, dict(zip(names, signature, strict=True)), leaves, lease, is_copied)
+            recording = record(self, dict(zip(names, signature, strict=True)), leaves, known.slots, is_copied)
         except Refusal as refusal:
             # First of all the frame: if the operators fail at it as well, that is the error.
             self._compute(items)

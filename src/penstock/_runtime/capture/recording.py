@@ -19,13 +19,13 @@ from penstock._runtime.capture.host_state import Attributes, HostState
 from penstock._runtime.capture.private_memory import PrivateMemory
 from penstock._runtime.capture.recorded_contexts import RecordedCompute, RefusingMetadata
 from penstock._runtime.capture.refusal import Refusal, refusal_of
+from penstock._runtime.capture.slots import Slot
 from penstock._runtime.capture.streams import CapturedStreams
 from penstock._runtime.capture.structure import Leaves, Signature, flatten, layouts_of, rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock._runtime.capture.part import Part
+    from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
 
@@ -125,9 +125,8 @@ class Recording:
         executables: Executables,
         attributes: Attributes,
         kept: list[Any],
-        lease: Callable[[Recording], Any] | None,
+        slots: Slots | None,
     ) -> None:
-        self._lease = lease
         self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
         self._stream = stream
         self._handle = stream.handle
@@ -140,8 +139,7 @@ class Recording:
         self.seen_inputs: set[bytes] = set()
         kinds = {array.layout.kind for output in outputs for array in output.arrays}
         self._currents = [current for kind in kinds if (current := kind.current(stream.handle)) is not None]
-        if lease is not None:
-            self._currents = []
+        self.slot = None if slots is None else Slot(slots, self)
 
     def replay(self, leaves: Leaves) -> list[Any]:
         """Launch the graph on the arrays of a frame, and return what each output emits, in new memory."""
@@ -151,8 +149,8 @@ class Recording:
                 if input_.size:
                     addresses.append(input_.address_of(leaf) - input_.before)
         currents = self._currents
-        if self._lease is not None:
-            emitted = self._lend_outputs(self._lease(self))
+        if self.slot is not None:
+            emitted = self._lend_outputs(self.slot)
         elif not currents:
             emitted = self._make_outputs(addresses)
         elif len(currents) == 1:
@@ -178,11 +176,14 @@ class Recording:
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
 
-    def _lend_outputs(self, lease: Any) -> list[Any]:
-        """Return what each output emits: the memory of the recording itself, with a lease for its owner."""
+    def _lend_outputs(self, slot: Slot) -> list[Any]:
+        """Return what each output emits: the memory of the recording itself."""
+        owners = iter(slot.lend(self._stream))
         emitted: list[Any] = []
         for output in self.outputs:
-            made = [array.layout.kind.alias(array.layout, array.array, lease) for array in output.arrays]
+            made = [
+                array.layout.kind.alias(array.layout, array.array, next(owners)) for array in output.arrays
+            ]
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
 
@@ -208,12 +209,12 @@ def record(
     part: Part,
     signatures: dict[str, Signature],
     leaves: Leaves,
-    lease: Callable[[Recording], Any] | None = None,
+    slots: Slots | None = None,
     is_copied: bool = True,
 ) -> Recording:
     """Record one frame of a part, whose arrays are `leaves`; raise Refusal if that is not possible.
 
-    With `lease`, the recording sends its own memory, and `lease` returns what keeps it from being used again.
+    With `slots`, the recording sends its own memory, and is one of these.
     Unless `is_copied`, it reads the arrays where they are, and keeps them.
 
     Nothing is launched: the frame itself has to be replayed, or run as usual.
@@ -235,7 +236,7 @@ def record(
         kept: list[Any] = [memory, received, states]
         streams = CapturedStreams(part.streams_of_run, members[0].operator)
         try:
-            return _capture(part, own, streams, memory, received, all_inputs, kept, states, lease)
+            return _capture(part, own, streams, memory, received, all_inputs, kept, states, slots)
         except BaseException:
             for state in states:
                 state.restore()
@@ -256,7 +257,7 @@ def _capture(
     inputs: list[Input],
     kept: list[Any],
     states: list[HostState],
-    lease: Callable[[Recording], Any] | None,
+    slots: Slots | None,
 ) -> Recording:
     origin = streams.origin
     copies = [
@@ -274,7 +275,7 @@ def _capture(
             emitted = _record_members(part, streams, received, kept)
         streams.join()
         outputs = _outputs(part, emitted)
-        for output in outputs if lease is None else ():
+        for output in outputs if slots is None else ():
             for array in output.arrays:
                 if array.size:
                     copies.append(Copy(array.layout, array.address, False, own.handle))
@@ -299,7 +300,7 @@ def _capture(
         raise refusal_of(error, "", None) from error
     builder.close()
     attributes = Attributes([node.operator for node in part.members], part.knob_names())
-    return Recording(own, inputs, outputs, executables, attributes, kept, lease)
+    return Recording(own, inputs, outputs, executables, attributes, kept, slots)
 
 
 def _record_members(
