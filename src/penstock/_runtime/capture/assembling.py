@@ -186,9 +186,7 @@ class SegmentAssembly:
             [border.name for border in inputs],
             [border.name for border in outputs],
         )
-        first = self.segment.operators[0]
-        operator.metadata_policy = first.metadata_policy
-        operator.enable_metadata(all(one.is_metadata_enabled for one in self.segment.operators))
+        operator.enable_metadata(True)  # each of its operators says for itself what it does with metadata
         limits = [one.max_in_flight for one in self.segment.operators if one.max_in_flight is not None]
         operator.max_in_flight = min(limits, default=None)
         node = Node(self.engine, operator)

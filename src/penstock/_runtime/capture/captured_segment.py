@@ -74,6 +74,10 @@ class CapturedSegment:
             raise CaptureError(text) from refusal
         warnings.warn(CaptureRefused(text), stacklevel=2)
 
+    def count_replayed(self) -> None:
+        """Count the messages that replays did not send, as if the operators had computed."""
+        self.part.count_replayed()
+
     def finish(self) -> None:
         """Take stock, and release the recordings; the device has finished."""
         segment, part = self.segment, self.part

@@ -22,9 +22,13 @@ from penstock._runtime.capture.refusal import Refusal
 from penstock._runtime.capture.slots import SlotAvailable, Slots
 from penstock._runtime.capture.structure import Leaves, Signature, differing_values, flatten
 from penstock._runtime.capture.verification import compare
+from penstock._runtime.lifecycle.accounts import Tally
+from penstock._runtime.lifecycle.notes import note
 from penstock._runtime.messages.message import Message
+from penstock._runtime.messages.queue import UnconnectedQueue
 
 if TYPE_CHECKING:
+    from penstock._runtime.messages.output import OutputContext
     from penstock._runtime.messages.queue import Queue
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
@@ -288,7 +292,11 @@ class Part:
         del items
         for node in self.members:
             if all(len(queue) >= queue.min_size for port in node.input.ports for queue in port.queues):
-                node.compute(node.input, node.output, node.context)
+                try:
+                    node.compute(node.input, node.output, node.context)
+                except BaseException as error:
+                    note(error, "compute", node.operator)
+                    raise
                 node.remaining -= 1
                 if node.has_details:
                     node.clear_details()
@@ -309,6 +317,7 @@ class Part:
             node.clear_details()
         if emits:
             self.replayed += 1
+            recording.replays += 1
             for member in self.members:
                 member.remaining -= 1
             self.replay_times.append(time.perf_counter_ns() - began)
@@ -319,17 +328,45 @@ class Part:
         recording, items, leaves, emits = self._frame
         self._frame = None
         streams = self.node.streams
+        has_details = False
         for port, item in zip(self.node.input.ports, items, strict=True):
             port.item = item
             streams.received(port, item)
             if type(item) is Message and item.details is not None:
-                op_input._open(port, item)
+                has_details = True
         emitted = recording.replay(leaves)
-        if emits:
+        if not emits:
+            self._emitted = emitted
+        elif has_details:
+            self._emit_with_details(recording, items, emitted, op_output)
+        else:
             for output, data in zip(recording.outputs, emitted, strict=True):
                 op_output.emit(data, output.name)
-        else:
-            self._emitted = emitted
+
+    def _emit_with_details(
+        self, recording: Recording, items: list[Any], emitted: list[Any], op_output: OutputContext
+    ) -> None:
+        """Emit what was replayed, each with the metadata and the timestamp that an ordinary run would send."""
+        node = self.node
+        metadata = node.operator.metadata
+        carried = recording.flow.carry(
+            {
+                (border.node, border.port): item.details
+                for border, item in zip(self.inputs, items, strict=True)
+                if type(item) is Message and item.details is not None
+            }
+        )
+        node.has_extra_work = node.has_details = True
+        for output, data in zip(recording.outputs, emitted, strict=True):
+            details = carried.get((output.border.node, output.border.port))
+            metadata.clear()
+            op_output.clear()
+            if details is not None:
+                op_output.has_details = True
+                op_output.acq_timestamp = details.acq_timestamp
+                if details.metadata is not None:
+                    metadata.update(details.metadata)
+            op_output.emit(data, output.name)
 
     def _verify(self, recording: Recording, items: list[Any], leaves: Leaves) -> None:
         """Replay a frame, let the operators compute it too, and compare; what they emit is what is sent."""
@@ -425,6 +462,22 @@ class Part:
         self.state = "eager"
         self.reason = str(refusal)
         self._on_refusal(refusal)
+
+    def count_replayed(self) -> None:
+        """Count the messages of replays that were not sent: those inside, and those of unconnected outputs."""
+        for recording in self._made:
+            for node, steps in recording.flow.steps:
+                for is_received, port in steps:
+                    if is_received:
+                        continue
+                    queues = node.output.ports[port].queues
+                    for queue, behind in zip(queues, node.output_queues[port], strict=True):
+                        is_unconnected = isinstance(behind, UnconnectedQueue)
+                        if isinstance(queue, Tally) and (is_unconnected or behind.consumer in self.members):
+                            queue.passed_on += recording.replays
+                        if is_unconnected:
+                            behind.dropped += recording.replays
+            recording.replays = 0
 
     def close(self) -> None:
         """Release the recordings; the device has finished."""

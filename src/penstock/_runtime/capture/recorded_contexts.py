@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock import gpu
+from penstock._runtime.capture.details_flow import Step
 from penstock._runtime.capture.refusal import Refusal
 from penstock._runtime.messages.execution import ExecutionContext
 from penstock.core.errors import PortError, StreamError, choices
@@ -63,12 +64,15 @@ class RecordedCompute:
     ----------
     emitted
         What was emitted at each output.
+    steps
+        What was received and emitted, in order.
     """
 
     def __init__(self, node: Node, streams: CapturedStreams, received: dict[str, Any]) -> None:
         self.node = node
         self.operator = node.operator
         self.emitted: dict[str, list[Any]] = {name: [] for name in node.operator.spec.outputs}
+        self.steps: list[Step] = []
         self._streams = streams
         self._waiting = dict(received)
         self._received: set[str] = set()
@@ -84,6 +88,8 @@ class RecordedCompute:
         """Take the message that waits at an input."""
         name = self._name(name, self.operator.spec.inputs, "input")
         self._received.add(name)
+        if name in self._waiting:
+            self.steps.append(Step(True, name))
         data = self._waiting.pop(name, None)
         return data.copy() if type(data) is TensorMap else data
 
@@ -121,6 +127,7 @@ class RecordedCompute:
         if acq_timestamp is None:
             self._refuse("emits without the timestamp that it received (acq_timestamp=None)")
         self.emitted[name].append(data)
+        self.steps.append(Step(False, name))
 
     def set_cuda_stream(self, stream: Any, output_port_name: str = "") -> None:
         """Check the stream: everything that is recorded comes before what is emitted."""

@@ -12,6 +12,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
+from penstock._runtime.capture.details_flow import DetailsFlow
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.executables import Copy, Executables
 from penstock._runtime.capture.graphs import AddressedMemory, kinds_of_nodes, read_bytes
@@ -24,7 +25,7 @@ from penstock._runtime.capture.streams import CapturedStreams
 from penstock._runtime.capture.structure import Leaves, Signature, flatten, layouts_of, rebuild
 
 if TYPE_CHECKING:
-    from penstock._runtime.capture.part import Part
+    from penstock._runtime.capture.part import Border, Part
     from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
@@ -82,8 +83,10 @@ class Output:
 
     Attributes
     ----------
+    border
+        The output.
     name
-        The output, as the part of the segment names it.
+        Its name, as the part of the segment names it.
     signature
         What is emitted.
     arrays
@@ -92,10 +95,11 @@ class Output:
         Whether it is an array and nothing else.
     """
 
-    __slots__ = ("arrays", "is_array", "name", "signature")
+    __slots__ = ("arrays", "border", "is_array", "name", "signature")
 
-    def __init__(self, name: str, data: Any) -> None:
-        self.name = name
+    def __init__(self, border: Border, data: Any) -> None:
+        self.border = border
+        self.name = border.name
         leaves: Leaves = []
         self.signature = flatten(data, leaves)
         self.is_array = type(self.signature) is Layout
@@ -115,6 +119,10 @@ class Recording:
         The attributes of the operators when it was made.
     outputs
         What it emits.
+    flow
+        How metadata and timestamps pass through it.
+    replays
+        The number of frames that it emitted.
     """
 
     def __init__(
@@ -124,9 +132,12 @@ class Recording:
         outputs: list[Output],
         executables: Executables,
         attributes: Attributes,
+        flow: DetailsFlow,
         kept: list[Any],
         slots: Slots | None,
     ) -> None:
+        self.flow = flow
+        self.replays = 0
         self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
         self._stream = stream
         self._handle = stream.handle
@@ -272,9 +283,9 @@ def _capture(
         for each in copies:
             each.record(origin)
         with memory:
-            emitted = _record_members(part, streams, received, kept)
+            emitted, flow = _record_members(part, streams, received, kept)
         streams.join()
-        outputs = _outputs(part, emitted)
+        outputs = _outputs(emitted)
         for output in outputs if slots is None else ():
             for array in output.arrays:
                 if array.size:
@@ -300,18 +311,19 @@ def _capture(
         raise refusal_of(error, "", None) from error
     builder.close()
     attributes = Attributes([node.operator for node in part.members], part.knob_names())
-    return Recording(own, inputs, outputs, executables, attributes, kept, slots)
+    return Recording(own, inputs, outputs, executables, attributes, flow, kept, slots)
 
 
 def _record_members(
     part: Part, streams: CapturedStreams, received: dict[str, Any], kept: list[Any]
-) -> dict[str, Any]:
-    """Let every operator compute once on captured streams, and return what leaves the part."""
+) -> tuple[dict[Border, Any], DetailsFlow]:
+    """Let every operator compute once on captured streams; return what leaves the part, in this order."""
     waiting: dict[Node, dict[str, Any]] = {node: {} for node in part.members}
     after: dict[Node, list[gpu.StreamHandle]] = {node: [] for node in part.members}
     for border in part.inputs:
         waiting[border.node][border.port] = received[border.name]
-    emitted: dict[str, Any] = {}
+    emitted: dict[Border, Any] = {}
+    flow = DetailsFlow()
     for node in part.members:
         missing = [name for name in node.operator.spec.inputs if name not in waiting[node]]
         if missing:
@@ -344,9 +356,12 @@ def _record_members(
             for target, name in targets:
                 waiting[target][name] = compute.as_received(items[0], port)
                 after[target] += [stream for stream in ends if stream not in after[target]]
+        for step in compute.steps:
+            leaving = None if step.is_received else part.output_at.get((node, step.port))
             if leaving is not None:
-                emitted[leaving.name] = items[0]
-    return emitted
+                emitted[leaving] = compute.emitted[step.port][0]
+        flow.add(node, compute.steps, part.inner)
+    return emitted, flow
 
 
 def _compute(node: Node, compute: RecordedCompute, handle: gpu.StreamHandle) -> None:
@@ -387,13 +402,11 @@ _REFUSED_NODES = {
 }
 
 
-def _outputs(part: Part, emitted: dict[str, Any]) -> list[Output]:
+def _outputs(emitted: dict[Border, Any]) -> list[Output]:
     outputs: list[Output] = []
-    for border in part.outputs:
-        if border.name not in emitted:
-            continue
+    for border, data in emitted.items():
         try:
-            outputs.append(Output(border.name, emitted[border.name]))
+            outputs.append(Output(border, data))
         except Unsupported as error:
             raise Refusal(
                 f"operator {border.node.name!r} emits at {border.port!r} {error}", border.node.name
