@@ -21,6 +21,7 @@ from penstock._runtime.capture.private_memory import PrivateMemory
 from penstock._runtime.capture.recorded_contexts import RecordedCompute, RefusingMetadata
 from penstock._runtime.capture.refusal import Refusal, refusal_of
 from penstock._runtime.capture.slots import Slot
+from penstock._runtime.capture.stock import Stock
 from penstock._runtime.capture.streams import CapturedStreams
 from penstock._runtime.capture.structure import Leaves, Signature, flatten, layouts_of, rebuild
 
@@ -66,7 +67,7 @@ class Input:
 class OutputArray:
     """An array that leaves a recording: where the recording writes it, and what the copies look like."""
 
-    __slots__ = ("address", "address_of", "array", "before", "layout", "new", "size")
+    __slots__ = ("address", "address_of", "array", "before", "layout", "size")
 
     def __init__(self, layout: Layout, array: Any) -> None:
         kind = layout.kind
@@ -75,7 +76,6 @@ class OutputArray:
         self.before, self.size = kind.extent(layout)
         self.address = kind.address(array) - self.before
         self.address_of = kind.address
-        self.new = kind.new
 
 
 class Output:
@@ -148,43 +148,50 @@ class Recording:
         self._kept = kept
         self.left_to_verify = 0
         self.seen_inputs: set[bytes] = set()
-        kinds = {array.layout.kind for output in outputs for array in output.arrays}
-        self._currents = [current for kind in kinds if (current := kind.current(stream.handle)) is not None]
         self.slot = None if slots is None else Slot(slots, self)
+        self._stocks = (
+            []
+            if slots is not None
+            else [
+                (output, [(Stock(array.layout, stream.handle), array) for array in output.arrays])
+                for output in outputs
+            ]
+        )
+        # One array in and one out, the usual case, without loops.
+        self._single: tuple[Input, Stock, OutputArray] | None = None
+        if len(inputs) == 1 == len(self._copied_inputs) and len(self._stocks) == 1 and inputs[0].size:
+            ((output, stocks),) = self._stocks
+            if output.is_array and stocks[0][1].size:
+                self._single = (inputs[0], *stocks[0])
 
     def replay(self, leaves: Leaves) -> list[Any]:
         """Launch the graph on the arrays of a frame, and return what each output emits, in new memory."""
+        if self._single is not None:
+            input_, stock, array = self._single
+            new = stock.arrays.pop() if stock.arrays else stock.take()
+            (leaf,) = leaves
+            addresses = (input_.address_of(leaf) - input_.before, array.address_of(new) - array.before)
+            self._executables.launch(addresses, self._handle)
+            return [new]
+        return self._replay_any(leaves)
+
+    def _replay_any(self, leaves: Leaves) -> list[Any]:
         addresses: list[int] = []
         if self._copied_inputs:
             for input_, leaf in zip(self._copied_inputs, leaves, strict=True):
                 if input_.size:
                     addresses.append(input_.address_of(leaf) - input_.before)
-        currents = self._currents
+        emitted: list[Any] = []
         if self.slot is not None:
             emitted = self._lend_outputs(self.slot)
-        elif not currents:
-            emitted = self._make_outputs(addresses)
-        elif len(currents) == 1:
-            with currents[0]:
-                emitted = self._make_outputs(addresses)
-        else:
-            with currents[0], currents[1]:
-                emitted = self._make_outputs(addresses)
-        self._executables.launch(tuple(addresses), self._handle)
-        return emitted
-
-    def _make_outputs(self, addresses: list[int]) -> list[Any]:
-        """Return what each output emits, and add the addresses of its arrays."""
-        handle = self._handle
-        emitted: list[Any] = []
-        for output in self.outputs:
+        for output, stocks in self._stocks:
             made: list[Any] = []
-            for array in output.arrays:
-                new = array.new(array.layout, handle)
+            for stock, array in stocks:
+                made.append(stock.take())
                 if array.size:
-                    addresses.append(array.address_of(new) - array.before)
-                made.append(new)
+                    addresses.append(array.address_of(made[-1]) - array.before)
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
+        self._executables.launch(tuple(addresses), self._handle)
         return emitted
 
     def _lend_outputs(self, slot: Slot) -> list[Any]:
@@ -210,6 +217,8 @@ class Recording:
     def close(self) -> None:
         """Release the graphs first, then the memory that they use; the device has finished."""
         self._executables.close()
+        self._stocks.clear()
+        self._single = None
         self._kept.clear()
         for input_ in self._copied_inputs:
             assert input_.memory is not None
