@@ -63,6 +63,7 @@ def by_hand_cupy(length: int) -> float:
 def by_hand_graph(length: int) -> float:
     """Wait, copy in, launch, record: the least that a replayed frame needs, with cuda.core."""
     device = gpu.Device(0)
+    device.set_current()
     stream = device.create_stream(options=gpu.StreamOptions(nonblocking=True))
     handle = gpu.StreamHandle(stream)
     buffers = [cupy.zeros(SIZE, cupy.float32) for _ in range(length + 1)]

@@ -186,6 +186,7 @@ def test_libraries_together() -> None:
     assert app.sink.found == pytest.approx(expected(lambda x: 6 * x + 3))
 
 
+@pytest.mark.filterwarnings("ignore:.*Grid size")
 def test_numba() -> None:
     np.row_stack = getattr(np, "row_stack", np.vstack)  # type: ignore[attr-defined] # Numba asks for it
     cuda = pytest.importorskip("numba.cuda")

@@ -194,7 +194,7 @@ class SegmentAssembly:
         node.input_queues = {border.name: self.node.input_queues[border.name] for border in inputs}
         node.output_queues = {border.name: self.node.output_queues[border.name] for border in outputs}
         _complete(node, streams)
-        return Part(
+        part = Part(
             node,
             self.members,
             inputs,
@@ -205,6 +205,9 @@ class SegmentAssembly:
             segment.refused,
             self._slot_available,
         )
+        for member in self.members:
+            member.replayed = lambda: part.replayed
+        return part
 
     def _border_names(self) -> tuple[list[str], list[str]]:
         members = set(self.segment.operators)

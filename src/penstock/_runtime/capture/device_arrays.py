@@ -90,6 +90,20 @@ class ArrayKind:
         """Return a context manager in which the library allocates for a stream; None if that is not needed."""
         return None
 
+    def matching(self, layout: Layout) -> Callable[[Any], bool]:
+        """Return a function that tells, quickly, whether an object is an array of a layout."""
+        of = self.layout
+
+        def matches(data: Any) -> bool:
+            return kind_of(data) is self and of(data) == layout
+
+        return matches
+
+    def making(self, layout: Layout, stream: gpu.StreamHandle) -> Callable[[], Any]:
+        """Return a function that makes new arrays of a layout, quickly; what `current` returns is entered."""
+        new = self.new
+        return lambda: new(layout, stream)
+
     def itemsize(self, layout: Layout) -> int:
         """Return the size of an element in bytes."""
         return int(layout.dtype.itemsize)
@@ -148,6 +162,30 @@ class _CuPy(ArrayKind):
 
     def current(self, stream: gpu.StreamHandle) -> Any:
         return stream.cupy()
+
+    def matching(self, layout: Layout) -> Callable[[Any], bool]:
+        ndarray = sys.modules["cupy"].ndarray
+        _, shape, strides, dtype, device_id = layout
+
+        def matches(data: Any) -> bool:
+            return (
+                type(data) is ndarray
+                and data.shape == shape
+                and data.strides == strides
+                and data.dtype is dtype
+                and data.data.device_id == device_id
+            )
+
+        return matches
+
+    def making(self, layout: Layout, stream: gpu.StreamHandle) -> Callable[[], Any]:
+        cupy = sys.modules["cupy"]
+        ndarray, alloc = cupy.ndarray, cupy.cuda.alloc
+        _, shape, strides, dtype, _ = layout
+        size = self.extent(layout).size
+        if strides != ndarray(shape, dtype, alloc(size)).strides:
+            return super().making(layout, stream)
+        return lambda: ndarray(shape, dtype, alloc(size))
 
 
 class _Torch(ArrayKind):
@@ -260,9 +298,6 @@ class _Tensor(ArrayKind):
         described = (address, layout.shape, layout.strides, dtype.element, where, dtype.is_readonly)
         return Tensor._create(described, owner, exporter, None)
 
-    def alias(self, layout: Layout, array: Any, owner: Any) -> Any:
-        return self.at(layout, array.data, _MemoryOf(array, owner))
-
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         before, size = self.extent(layout)
         buffer = stream.device.allocate(max(size, 1), stream=stream.stream)
@@ -298,22 +333,6 @@ class _Buffer(ArrayKind):
 
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         return stream.device.allocate(layout.shape[0], stream=stream.stream)
-
-
-class _MemoryOf:
-    """The memory of a tensor, with another owner."""
-
-    def __init__(self, tensor: Tensor, owner: Any) -> None:
-        self._tensor = tensor
-        self._owner = owner
-
-    def __simulated_memory__(self) -> Any:
-        from penstock.gpu.sim.memory import host_view
-
-        return host_view(self._tensor.owner)
-
-    def __del__(self) -> None:
-        """Its end ends what it keeps; so it is kept itself, and not what is in it."""
 
 
 class _Byte(NamedTuple):

@@ -9,6 +9,8 @@ from penstock._runtime.scheduling.node import Node
 from penstock.core.operator import Operator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock._runtime.scheduling.engine import Engine
     from penstock.core.fragment import Fragment
 
@@ -24,11 +26,18 @@ class MemberNode(Node):
         The node of the segment.
     """
 
-    __slots__ = ("_scheduled",)
+    __slots__ = ("_scheduled", "replayed")
 
     def __init__(self, engine: Engine, operator: Operator) -> None:
         super().__init__(engine, operator)
         self._scheduled: Node = self
+        self.replayed: Callable[[], int] = int
+        """Returns the number of frames that were replayed, which count as computes."""
+
+    @property
+    def computes(self) -> int:
+        """The number of frames that it has computed or that were replayed."""
+        return self.granted - self.remaining + self.replayed()
 
     @property
     def scheduled(self) -> Node:

@@ -15,18 +15,19 @@ from penstock import gpu
 from penstock._runtime.capture.details_flow import DetailsFlow
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.executables import Copy, Executables
-from penstock._runtime.capture.graphs import AddressedMemory, copy, kinds_of_nodes, read_bytes
+from penstock._runtime.capture.graphs import AddressedMemory, kinds_of_nodes, read_bytes
 from penstock._runtime.capture.host_state import Attributes, HostState
 from penstock._runtime.capture.private_memory import PrivateMemory
 from penstock._runtime.capture.recorded_contexts import RecordedCompute, RefusingMetadata
 from penstock._runtime.capture.refusal import Refusal, refusal_of
+from penstock._runtime.capture.slots import Slot
+from penstock._runtime.capture.stock import Stock
 from penstock._runtime.capture.streams import CapturedStreams
 from penstock._runtime.capture.structure import Leaves, Signature, flatten, layouts_of, rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock._runtime.capture.part import Border, Part
+    from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
 
@@ -66,7 +67,7 @@ class Input:
 class OutputArray:
     """An array that leaves a recording: where the recording writes it, and what the copies look like."""
 
-    __slots__ = ("address", "address_of", "array", "before", "layout", "new", "size")
+    __slots__ = ("address", "address_of", "array", "before", "layout", "size")
 
     def __init__(self, layout: Layout, array: Any) -> None:
         kind = layout.kind
@@ -75,7 +76,6 @@ class OutputArray:
         self.before, self.size = kind.extent(layout)
         self.address = kind.address(array) - self.before
         self.address_of = kind.address
-        self.new = kind.new
 
 
 class Output:
@@ -134,11 +134,10 @@ class Recording:
         attributes: Attributes,
         flow: DetailsFlow,
         kept: list[Any],
-        lease: Callable[[Recording], Any] | None,
+        slots: Slots | None,
     ) -> None:
         self.flow = flow
         self.replays = 0
-        self._lease = lease
         self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
         self._stream = stream
         self._handle = stream.handle
@@ -149,51 +148,60 @@ class Recording:
         self._kept = kept
         self.left_to_verify = 0
         self.seen_inputs: set[bytes] = set()
-        kinds = {array.layout.kind for output in outputs for array in output.arrays}
-        self._currents = [current for kind in kinds if (current := kind.current(stream.handle)) is not None]
-        if lease is not None:
-            self._currents = []
+        self.slot = None if slots is None else Slot(slots, self)
+        self._stocks = (
+            []
+            if slots is not None
+            else [
+                (output, [(Stock(array.layout, stream.handle), array) for array in output.arrays])
+                for output in outputs
+            ]
+        )
+        # One array in and one out, the usual case, without loops.
+        self._single: tuple[Input, Stock, OutputArray] | None = None
+        if len(inputs) == 1 == len(self._copied_inputs) and len(self._stocks) == 1 and inputs[0].size:
+            ((output, stocks),) = self._stocks
+            if output.is_array and stocks[0][1].size:
+                self._single = (inputs[0], *stocks[0])
 
     def replay(self, leaves: Leaves) -> list[Any]:
         """Launch the graph on the arrays of a frame, and return what each output emits, in new memory."""
+        if self._single is not None:
+            input_, stock, array = self._single
+            new = stock.arrays.pop() if stock.arrays else stock.take()
+            (leaf,) = leaves
+            addresses = (input_.address_of(leaf) - input_.before, array.address_of(new) - array.before)
+            self._executables.launch(addresses, self._handle)
+            return [new]
+        return self._replay_any(leaves)
+
+    def _replay_any(self, leaves: Leaves) -> list[Any]:
         addresses: list[int] = []
         if self._copied_inputs:
             for input_, leaf in zip(self._copied_inputs, leaves, strict=True):
                 if input_.size:
                     addresses.append(input_.address_of(leaf) - input_.before)
-        currents = self._currents
-        if self._lease is not None:
-            emitted = self._lend_outputs(self._lease(self))
-        elif not currents:
-            emitted = self._make_outputs(addresses)
-        elif len(currents) == 1:
-            with currents[0]:
-                emitted = self._make_outputs(addresses)
-        else:
-            with currents[0], currents[1]:
-                emitted = self._make_outputs(addresses)
-        self._executables.launch(tuple(addresses), self._stream.stream)
-        return emitted
-
-    def _make_outputs(self, addresses: list[int]) -> list[Any]:
-        """Return what each output emits, and add the addresses of its arrays."""
-        handle = self._handle
         emitted: list[Any] = []
-        for output in self.outputs:
+        if self.slot is not None:
+            emitted = self._lend_outputs(self.slot)
+        for output, stocks in self._stocks:
             made: list[Any] = []
-            for array in output.arrays:
-                new = array.new(array.layout, handle)
+            for stock, array in stocks:
+                made.append(stock.take())
                 if array.size:
-                    addresses.append(array.address_of(new) - array.before)
-                made.append(new)
+                    addresses.append(array.address_of(made[-1]) - array.before)
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
+        self._executables.launch(tuple(addresses), self._handle)
         return emitted
 
-    def _lend_outputs(self, lease: Any) -> list[Any]:
-        """Return what each output emits: the memory of the recording itself, with a lease for its owner."""
+    def _lend_outputs(self, slot: Slot) -> list[Any]:
+        """Return what each output emits: the memory of the recording itself."""
+        owners = iter(slot.lend(self._stream))
         emitted: list[Any] = []
         for output in self.outputs:
-            made = [array.layout.kind.alias(array.layout, array.array, lease) for array in output.arrays]
+            made = [
+                array.layout.kind.alias(array.layout, array.array, next(owners)) for array in output.arrays
+            ]
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
 
@@ -209,6 +217,8 @@ class Recording:
     def close(self) -> None:
         """Release the graphs first, then the memory that they use; the device has finished."""
         self._executables.close()
+        self._stocks.clear()
+        self._single = None
         self._kept.clear()
         for input_ in self._copied_inputs:
             assert input_.memory is not None
@@ -219,12 +229,12 @@ def record(
     part: Part,
     signatures: dict[str, Signature],
     leaves: Leaves,
-    lease: Callable[[Recording], Any] | None = None,
+    slots: Slots | None = None,
     is_copied: bool = True,
 ) -> Recording:
     """Record one frame of a part, whose arrays are `leaves`; raise Refusal if that is not possible.
 
-    With `lease`, the recording sends its own memory, and `lease` returns what keeps it from being used again.
+    With `slots`, the recording sends its own memory, and is one of these.
     Unless `is_copied`, it reads the arrays where they are, and keeps them.
 
     Nothing is launched: the frame itself has to be replayed, or run as usual.
@@ -254,7 +264,7 @@ def record(
         kept: list[Any] = [memory, received, states]
         streams = CapturedStreams(part.streams_of_run, members[0].operator)
         try:
-            return _capture(part, own, streams, memory, received, all_inputs, leaves, kept, states, lease)
+            return _capture(part, own, streams, memory, received, all_inputs, kept, states, slots)
         except BaseException:
             for state in states:
                 state.restore()
@@ -273,34 +283,31 @@ def _capture(
     memory: PrivateMemory,
     received: dict[str, Any],
     inputs: list[Input],
-    leaves: Leaves,
     kept: list[Any],
     states: list[HostState],
-    lease: Callable[[Recording], Any] | None,
+    slots: Slots | None,
 ) -> Recording:
     origin = streams.origin
-    builder = origin.stream.create_graph_builder()
-    # Where outputs go while the graph is recorded; no launch writes there.
-    targets: list[AddressedMemory] = []
     copies = [
-        Copy(input_.address_of(leaf) - input_.before, input_.memory.address, input_.size, True)
-        for input_, leaf in zip(inputs, leaves, strict=True)
-        if input_.memory is not None
+        Copy(input_.layout, input_.memory.address, True, own.handle)
+        for input_ in inputs
+        if input_.memory is not None and input_.size
     ]
+    kept.append(copies)
+    builder = origin.stream.create_graph_builder()
     try:
         builder.begin_building("relaxed")
         for each in copies:
-            copy(origin, each.fixed, each.recorded, each.size)
+            each.record(origin)
         with memory:
             emitted, flow = _record_members(part, streams, received, kept)
         streams.join()
         outputs = _outputs(emitted)
-        for output in outputs if lease is None else ():
+        for output in outputs if slots is None else ():
             for array in output.arrays:
-                target = AddressedMemory(own.handle, array.size)
-                targets.append(target)
-                copies.append(Copy(target.address, array.address, array.size, False))
-                copy(origin, target.address, array.address, array.size)
+                if array.size:
+                    copies.append(Copy(array.layout, array.address, False, own.handle))
+                    copies[-1].record(origin)
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes(part, kinds_of_nodes(definition))
@@ -312,20 +319,16 @@ def _capture(
                     "keep state on the device, in arrays that are changed in place, or leave the operator out",
                     node.name,
                 )
-        moved = [each for each in copies if each.size]
-        executables = Executables(definition, moved, gpu.GraphCompleteOptions())
+        executables = Executables(definition, copies, gpu.GraphCompleteOptions())
     except BaseException as error:
         with contextlib.suppress(Exception):  # an invalidated capture ends with an error
             builder.close()
         if isinstance(error, Refusal) or not isinstance(error, Exception):
             raise
         raise refusal_of(error, "", None) from error
-    finally:
-        for target in targets:
-            target.close(own.handle)
     builder.close()
     attributes = Attributes([node.operator for node in part.members], part.knob_names())
-    return Recording(own, inputs, outputs, executables, attributes, flow, kept, lease)
+    return Recording(own, inputs, outputs, executables, attributes, flow, kept, slots)
 
 
 def _record_members(

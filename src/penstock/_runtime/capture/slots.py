@@ -1,38 +1,102 @@
 """Slots: recordings whose own memory is sent, and the wait for one that nobody uses.
 
 With ``outputs="ring"`` a segment has several recordings of the same frame, each with memory of its own for what it
-emits. A recording that was replayed is in use until the last array on its memory is gone. The runtime keeps a
-received frame until the streams that read it have passed, so nothing reads the memory any more then.
+emits. A recording that was replayed is in use until the last array on its memory is gone. Work of those that
+received it may still run then. So the memory is an allocation like that of penstock's own pools: it knows the
+streams of its users, and the next replay is ordered after them (`penstock.gpu.allocation`).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from penstock import gpu
+from penstock._runtime.capture.graphs import memory_at
 from penstock.core.condition import Condition, SchedulingStatusType
+from penstock.gpu.allocation import Allocation
 
 if TYPE_CHECKING:
-    from penstock._runtime.capture.recording import Recording
+    from penstock._runtime.capture.recording import OutputArray, Recording
+    from penstock._runtime.streams.managed_stream import ManagedStream
+    from penstock.gpu.allocation import StreamUser
 
-__all__ = ["Lease", "SlotAvailable", "Slots"]
+__all__ = ["Slot", "SlotAvailable", "Slots"]
 
 _PATIENCE_NS = 1_000_000_000
 _READY = (SchedulingStatusType.READY, None)
 
 
-class Lease:
-    """The use of a recording's memory; it ends with the last array that refers to it."""
+class _Block:
+    """The memory of one array of a slot, as an allocation refers to it.
 
-    __slots__ = ("_recording", "_slots")
+    Attributes
+    ----------
+    address, size
+        Where it is.
+    """
+
+    __slots__ = ("_array", "address", "size", "slot")
+
+    def __init__(self, slot: Slot, array: OutputArray) -> None:
+        self.slot = slot
+        self.address = array.address
+        self.size = array.size
+        self._array = array
+
+    def memory_bytes(self) -> Any:
+        """Return its bytes, where the device is simulated."""
+        return memory_at(self.address, self.size)
+
+    def view(self, size: int, owner: object) -> Any:
+        """Return a buffer on its first bytes that keeps its owner and frees nothing."""
+        buffer: Any = gpu.Buffer
+        return buffer.from_handle(self.address, size, owner=owner)
+
+
+class Slot:
+    """A recording whose own memory is sent.
+
+    Attributes
+    ----------
+    recording
+        The recording.
+    """
 
     def __init__(self, slots: Slots, recording: Recording) -> None:
+        self.recording = recording
         self._slots = slots
-        self._recording = recording
+        arrays = [array for output in recording.outputs for array in output.arrays]
+        self._blocks = [_Block(self, array) for array in arrays]
+        # The last of those that come back knows it: `next` is atomic.
+        self._returned = itertools.count(1)
+        self._users: deque[list[StreamUser]] = deque()
+        self._events: dict[ManagedStream, Any] = {}
 
-    def __del__(self) -> None:
-        # At any line of any thread, so without a lock.
-        self._slots.give_back(self._recording)
+    def lend(self, own: ManagedStream) -> list[Allocation]:
+        """Order a stream after the work of all that used the memory, and return what the arrays refer to."""
+        while self._users:
+            for user in self._users.popleft():
+                for stream in user.streams():
+                    if stream is not own:
+                        event = self._events.get(stream)
+                        if event is None:
+                            event = self._events[stream] = stream.create_event()
+                        stream.record(event)
+                        own.wait(event)
+        self._returned = itertools.count(1)
+        return [Allocation(self, block, block.size, []) for block in self._blocks]
+
+    def give_back(self, block: Any, users: list[StreamUser]) -> None:
+        """Take back the memory of one array; called from a finalizer, so it takes no lock."""
+        if users:
+            self._users.append(users)
+        if next(self._returned) == len(self._blocks):
+            self._slots.give_back(self)
+
+    def collect(self) -> None:
+        """Do nothing: the work of the users is waited for when the memory is used again."""
 
 
 class Slots:
@@ -50,18 +114,14 @@ class Slots:
 
     def __init__(self, condition: SlotAvailable | None) -> None:
         self.made = 0
-        self.free: deque[Recording] = deque()
+        self.free: deque[Slot] = deque()
         self._condition = condition
         if condition is not None:
             condition.slots.append(self)
 
-    def lend(self, recording: Recording) -> Lease:
-        """Return the lease of a recording that is about to be replayed."""
-        return Lease(self, recording)
-
-    def give_back(self, recording: Recording) -> None:
-        """Take back a recording; called from a finalizer."""
-        self.free.append(recording)
+    def give_back(self, slot: Slot) -> None:
+        """Take back a slot; called from a finalizer."""
+        self.free.append(slot)
         if self._condition is not None:
             self._condition.slot_returned()
 
