@@ -15,17 +15,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
+from penstock._runtime.capture.device_state import DeviceState
 from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of
 from penstock._runtime.capture.nodes import Collector
 from penstock._runtime.capture.recording import Recording, record
 from penstock._runtime.capture.refusal import Refusal
 from penstock._runtime.capture.slots import SlotAvailable, Slots
 from penstock._runtime.capture.structure import Leaves, Signature, differing_values, flatten
-from penstock._runtime.capture.verification import compare
+from penstock._runtime.capture.verification import compare, compare_states, contents_of_states
 from penstock._runtime.lifecycle.accounts import Tally
 from penstock._runtime.lifecycle.notes import note
 from penstock._runtime.messages.message import Message
 from penstock._runtime.messages.queue import UnconnectedQueue
+from penstock._runtime.streams.order import wait_for
 from penstock._runtime.streams.owners import add_owners
 
 if TYPE_CHECKING:
@@ -273,6 +275,7 @@ class Part:
         assert isinstance(signature, tuple)
         # A recording in place of the one that copies, for a buffer that comes again and again.
         is_copied = known.recording is None
+        self._order_after(items)
         try:
             recording = record(self, dict(zip(names, signature, strict=True)), leaves, known.slots, is_copied)
         except Refusal as refusal:
@@ -328,7 +331,7 @@ class Part:
         began = time.perf_counter_ns()
         if not self._was_replayed:
             self._was_replayed = True
-            self._order_own()
+            self.order_own()
         node = self.node
         streams = node.streams
         own = self._own
@@ -395,13 +398,28 @@ class Part:
 
     def _verify(self, recording: Recording, items: list[Any], leaves: Leaves) -> None:
         """Replay a frame, let the operators compute it too, and compare; what they emit is what is sent."""
+        own = self.own.handle
+        self._order_after(items)
+        try:
+            saved = DeviceState(recording.arrays, own)
+        except Refusal as refusal:
+            leaves.clear()
+            self._compute(items)
+            self._refuse(refusal)
+            return
+        looks = recording.contents(leaves)
         self._replay(recording, list(items), list(leaves), emits=False)
         emitted, self._emitted = self._emitted, []
-        self.own.stream.sync()
-        looks = recording.contents(leaves)
+        left = contents_of_states(saved, own)
+        saved.restore()
+        own.stream.sync()
         leaves.clear()
         collected = self._compute_and_collect(items)
-        difference = compare(recording.outputs, emitted, collected, self.own.handle)
+        difference = compare(recording.outputs, emitted, collected, own)
+        if not difference:
+            self.order_own()
+            difference = compare_states(left, contents_of_states(saved, own))
+        saved.close()
         del emitted
         if difference and self._forget_buffers(recording):
             return
@@ -524,12 +542,19 @@ class Part:
 
     # The order between replays and ordinary runs: both may use what the operators keep on the device.
 
-    def _order_own(self) -> None:
+    def order_own(self) -> None:
+        """Order the stream of replays after the work of the operators."""
         own = self.own
         for member in self.members:
             for stream in member.streams.order.streams():
                 if stream is not own:
                     own.wait(stream.now())
+
+    def _order_after(self, items: list[Any]) -> None:
+        """Order it after the messages of a frame as well."""
+        self.order_own()
+        for item in items:
+            wait_for(item, self.own)
 
     def _order_members(self) -> None:
         own = self.own

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import gpu
 from penstock._runtime.capture.details_flow import DetailsFlow
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
+from penstock._runtime.capture.device_state import DeviceState, KeptArray
 from penstock._runtime.capture.executables import Copy, Executables
 from penstock._runtime.capture.graphs import AddressedMemory, kinds_of_nodes, read_bytes
 from penstock._runtime.capture.host_state import Attributes, HostState
@@ -121,6 +122,8 @@ class Recording:
         What it emits.
     flow
         How metadata and timestamps pass through it.
+    arrays
+        The arrays that it may change in place: those that its operators keep, and what it reads where it is.
     replays
         The number of frames that it emitted.
     """
@@ -133,10 +136,12 @@ class Recording:
         executables: Executables,
         attributes: Attributes,
         flow: DetailsFlow,
+        arrays: list[KeptArray],
         kept: list[Any],
         slots: Slots | None,
     ) -> None:
         self.flow = flow
+        self.arrays = arrays
         self.replays = 0
         self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
         self._stream = stream
@@ -220,6 +225,7 @@ class Recording:
         self._stocks.clear()
         self._single = None
         self._kept.clear()
+        self.arrays.clear()
         for input_ in self._copied_inputs:
             assert input_.memory is not None
             input_.memory.close(self._handle)
@@ -262,9 +268,18 @@ def record(
         all_inputs = [input_ for group in inputs.values() for input_ in group]
         memory = PrivateMemory(device_id, own.handle.is_simulated)
         kept: list[Any] = [memory, received, states]
+        arrays = [
+            KeptArray(node.name, label, array)
+            for node, state in zip(members, states, strict=True)
+            for label, array in state.arrays
+        ]
+        if not is_copied:
+            arrays += [KeptArray(members[0].name, "what it received", leaf) for leaf in leaves]
+        # Work that is not recorded, because it is on a stream of its own, is done at once: it is undone below.
+        saved = DeviceState(arrays, own.handle)
         streams = CapturedStreams(part.streams_of_run, members[0].operator)
         try:
-            return _capture(part, own, streams, memory, received, all_inputs, kept, states, slots)
+            return _capture(part, own, streams, memory, received, all_inputs, kept, states, arrays, slots)
         except BaseException:
             for state in states:
                 state.restore()
@@ -274,6 +289,8 @@ def record(
             raise
         finally:
             streams.close()
+            saved.restore()
+            saved.close()
 
 
 def _capture(
@@ -285,6 +302,7 @@ def _capture(
     inputs: list[Input],
     kept: list[Any],
     states: list[HostState],
+    arrays: list[KeptArray],
     slots: Slots | None,
 ) -> Recording:
     origin = streams.origin
@@ -328,7 +346,7 @@ def _capture(
         raise refusal_of(error, "", None) from error
     builder.close()
     attributes = Attributes([node.operator for node in part.members], part.knob_names())
-    return Recording(own, inputs, outputs, executables, attributes, flow, kept, slots)
+    return Recording(own, inputs, outputs, executables, attributes, flow, arrays, kept, slots)
 
 
 def _record_members(
