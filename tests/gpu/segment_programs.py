@@ -7,6 +7,7 @@ capture and compares all that its sinks saw: numbers, order, metadata and timest
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -328,7 +329,7 @@ def both(
 
 def chain(app: Any, *operators: Any) -> None:
     """Connect operators one after the other."""
-    for one, other in zip(operators, operators[1:], strict=False):
+    for one, other in itertools.pairwise(operators):
         app.add_flow(one, other)
 
 
