@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock._runtime.capture.attribute_use import names_in_compute
 from penstock._runtime.capture.device_arrays import Unsupported
 from penstock._runtime.capture.nodes import Collector
 from penstock._runtime.capture.recording import Recording, record
@@ -25,6 +26,7 @@ from penstock._runtime.messages.message import Message
 if TYPE_CHECKING:
     from penstock._runtime.messages.queue import Queue
     from penstock._runtime.scheduling.node import Node
+    from penstock._runtime.streams.knobs import Knobs
     from penstock._runtime.streams.managed_stream import ManagedStream
     from penstock._runtime.streams.run_streams import RunStreams
     from penstock.core.segment import SegmentOptions
@@ -118,6 +120,9 @@ class Part:
         self._emitted: list[Any] = []
         self._first_place: dict[str, int] = {}
         self._own: ManagedStream | None = None
+        self._live = [live for member in members if (live := member.operator._live) is not None]
+        # The knobs that recordings may use.
+        self._knobs: list[Knobs] = []
 
     # Before the run.
 
@@ -154,8 +159,12 @@ class Part:
         return False
 
     def knob_names(self) -> dict[str, set[str]]:
-        """Return the knobs of each operator, whose values may change."""
-        return {}
+        """Return the knobs of each operator, whose values may change, unless its compute uses them on the host."""
+        return {
+            member.name: knobs.names - names_in_compute(member.operator)
+            for member in self.members
+            if (knobs := member.streams.knobs) is not None
+        }
 
     # Each frame.
 
@@ -165,6 +174,8 @@ class Part:
         if self.state == "eager":
             self._compute(items)
             return
+        for live in self._live:
+            live.apply()
         leaves: Leaves = []
         try:
             signature = tuple([flatten(_data_of(item), leaves) for item in items])
@@ -220,6 +231,8 @@ class Part:
             self._refuse(refusal)
             return
         known.recording = recording
+        self._knobs = self._knobs_of_members()
+        self._was_replayed = False  # it may have made knobs, on other streams
         self._made.append(recording)
         self.recordings += 1
         if not self._keeps_state:
@@ -281,6 +294,8 @@ class Part:
             streams.received(port, item)
             if type(item) is Message and item.details is not None:
                 op_input._open(port, item)
+        for knobs in self._knobs:
+            knobs.replay(self.own)
         emitted = recording.replay(leaves)
         if emits:
             for output, data in zip(recording.outputs, emitted, strict=True):
@@ -325,9 +340,14 @@ class Part:
             collector = Collector(port.queues[place])
             collected[border.name] = collector.seen
             port.queues = (*port.queues[:place], collector, *port.queues[place + 1 :])
+        held: list[Any] = [*self._knobs_of_members(), *self._live]
+        for values in held:  # the operators see what the replay saw
+            values.is_held = True
         try:
             self._compute(items)
         finally:
+            for values in held:
+                values.is_held = False
             for port, queues in before:
                 port.queues = queues
         return collected
@@ -339,10 +359,13 @@ class Part:
         operator, name = recording.attributes.changed()
         self._rerecordings += 1
         if self._rerecordings > _RERECORDINGS:
+            remedy = f"use a knob for it: context.knob({name!r}, dtype)"
+            if any(name in knobs.names for knobs in self._knobs):
+                remedy = f"use the knob alone: compute reads self.{name} on the host, too"
             self._refuse(
                 Refusal(
                     f"{name!r} of operator {operator!r} keeps changing, and its value is part of the recording; "
-                    f"use a knob for it: context.knob({name!r}, dtype)",
+                    f"{remedy}",
                     operator,
                 )
             )
@@ -371,6 +394,8 @@ class Part:
             for stream in member.streams.order.streams():
                 if stream is not own:
                     own.wait(stream.now())
+        for knobs in self._knobs_of_members():
+            knobs.begin_replays(own)
 
     def _order_members(self) -> None:
         own = self.own
@@ -378,6 +403,11 @@ class Part:
             for stream in member.streams.order.streams():
                 if stream is not own:
                     stream.wait(own.now())
+        for knobs in self._knobs_of_members():
+            knobs.end_replays(own)
+
+    def _knobs_of_members(self) -> list[Knobs]:
+        return [knobs for member in self.members if (knobs := member.streams.knobs) is not None]
 
     # Words.
 

@@ -194,8 +194,9 @@ def record(part: Part, signatures: dict[str, Signature]) -> Recording:
         try:
             return _capture(part, own, streams, memory, received, all_inputs, kept, states)
         except BaseException:
-            for state in states:
-                state.restore()
+            ignored = part.knob_names()
+            for state, node in zip(states, members, strict=True):
+                state.restore(ignored.get(node.name, set()))
             for input_ in all_inputs:
                 input_.memory.close(own.handle)
             raise
@@ -222,8 +223,9 @@ def _capture(
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes(part, kinds_of_nodes(definition))
+        knobs = part.knob_names()
         for state, node in zip(states, part.members, strict=True):
-            what = state.changed()
+            what = state.changed(knobs.get(node.name, set()))
             if what:
                 raise Refusal(
                     f"operator {node.name!r} changes {what} in compute, and compute is not called in a replay; "
@@ -239,7 +241,7 @@ def _capture(
             raise
         raise refusal_of(error, "", None) from error
     builder.close()
-    attributes = Attributes([node.operator for node in part.members], part.knob_names())
+    attributes = Attributes([node.operator for node in part.members], knobs)
     return Recording(own, inputs, outputs, graph, attributes, kept)
 
 
