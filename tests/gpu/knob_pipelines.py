@@ -1,8 +1,9 @@
-"""Pipelines whose kernels read knobs, late: a value that is written too early or too late shows as a wrong number."""
+"""Pipelines whose kernels read knobs late, so that a value that is written too early shows as a wrong number."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -197,7 +198,7 @@ class Knobs(Application):
         ]
         self.sink = Sink(self, name="sink")
         chain = [self.source, *self.stages, self.sink]
-        for one, other in zip(chain[:-1], chain[1:], strict=True):
+        for one, other in pairwise(chain):
             self.add_flow(one, other)
         if self.options is not None:
             self.segment = self.capture(*self.stages, **self.options)

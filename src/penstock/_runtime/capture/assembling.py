@@ -10,6 +10,7 @@ from penstock._runtime.capture.captured_segment import CapturedSegment
 from penstock._runtime.capture.nodes import MemberNode, PartOperator
 from penstock._runtime.capture.part import Border, Part
 from penstock._runtime.capture.recorded_contexts import MemberContext
+from penstock._runtime.capture.slots import SlotAvailable
 from penstock._runtime.messages.execution import ExecutionContext
 from penstock._runtime.messages.input import InputContext
 from penstock._runtime.messages.output import OutputContext
@@ -88,6 +89,12 @@ class SegmentAssembly:
         self.node = Node(engine, operator)
         operator._node = None
         self.members: list[Any] = []
+        self._slot_available: SlotAvailable | None = None
+        if segment.options.outputs == "ring":
+            self._slot_available = SlotAvailable(
+                fragment, segment.options.slots, name=f"slots of {segment.name}"
+            )
+            operator.add_arg(self._slot_available)
         mode = capture_mode()
         self._verifies = mode == "verify"
         self._is_strict = segment.options.strict or mode == "strict"
@@ -198,6 +205,7 @@ class SegmentAssembly:
             self.segment.options,
             self._verifies,
             segment.refused,
+            self._slot_available,
         )
 
     def _border_names(self) -> tuple[list[str], list[str]]:

@@ -78,9 +78,17 @@ class ArrayKind:
         """Return an array whose first element is at an address; it keeps the owner of the memory alive."""
         raise NotImplementedError
 
+    def alias(self, layout: Layout, array: Any, owner: Any) -> Any:
+        """Return an array on the memory of another, which keeps `owner` alive in its place."""
+        return self.at(layout, self.address(array), owner)
+
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         """Return a new array, whose memory is for use on a stream; that stream is current."""
         raise NotImplementedError
+
+    def current(self, stream: gpu.StreamHandle) -> Any:
+        """Return a context manager in which the library allocates for a stream; None if that is not needed."""
+        return None
 
     def itemsize(self, layout: Layout) -> int:
         """Return the size of an element in bytes."""
@@ -138,9 +146,15 @@ class _CuPy(ArrayKind):
             pointer = pointer + before
         return cupy.ndarray(layout.shape, layout.dtype, pointer, layout.strides)
 
+    def current(self, stream: gpu.StreamHandle) -> Any:
+        return stream.cupy()
+
 
 class _Torch(ArrayKind):
     name = "PyTorch"
+
+    def current(self, stream: gpu.StreamHandle) -> Any:
+        return sys.modules["torch"].cuda.stream(stream.torch())
 
     def layout(self, array: Any) -> Layout:
         if array.device.type != "cuda":
@@ -273,6 +287,11 @@ class _Buffer(ArrayKind):
         if gpu.backend() == "sim":
             return owner._view(size, owner)
         return gpu.Buffer.from_handle(address, size, owner=owner)  # type: ignore[attr-defined]
+
+    def alias(self, layout: Layout, array: Any, owner: Any) -> Any:
+        if gpu.backend() == "sim":
+            return array._view(layout.shape[0], owner)
+        return self.at(layout, int(array.handle), owner)
 
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         return stream.device.allocate(layout.shape[0], stream=stream.stream)

@@ -18,9 +18,9 @@ def copy(stream: gpu.StreamHandle, target: int, source: int, size: int) -> None:
     if not size:
         return
     if stream.is_simulated:
-        from penstock.gpu.sim.memory import copy_memory
+        from penstock.gpu.sim.memory import copy_between
 
-        copy_memory(stream.stream, memory_at(target, size), memory_at(source, size), True, True)
+        copy_between(stream.stream, target, source, size)
         return
     from cuda.bindings import driver
 

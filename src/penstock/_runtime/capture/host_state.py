@@ -77,7 +77,7 @@ class HostState:
         return ""
 
     def restore(self, ignored: set[str]) -> None:
-        """Give the operator the attributes that it had, except some that others may have changed meanwhile."""
+        """Set the attributes of the operator to what they were, except some that others may have changed since."""
         now = vars(self._operator)
         for name in [name for name in now if name not in _OF_THE_RUN and name not in self._attributes]:
             if name not in ignored:
@@ -142,7 +142,8 @@ class Attributes:
             self._names.append(names)
             self._copies += [(known[name], _copy(known[name])) for name in names if _is_small(known[name])]
             if names:
-                get = attrgetter(*names)
+                # A second name makes it a tuple, whose items are compared by identity first.
+                get = attrgetter(*names, names[0])
                 checks.append((known, len(known), get, get(operator)))
             else:
                 checks.append((known, len(known), _nothing, ()))
@@ -165,8 +166,7 @@ class Attributes:
         """Return the operator and the attribute that has changed."""
         for (operator, (_, _, _, values)), names in zip(self._checks, self._names, strict=True):
             now = vars(operator)
-            earlier = values if len(names) != 1 else (values,)
-            for name, value in zip(names, earlier, strict=True):
+            for name, value in zip(names, values, strict=False):
                 if name not in now:
                     return operator.name, name
                 if not _is_same(now[name], value):

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._runtime.capture.attribute_use import names_in_compute
 from penstock._runtime.capture.device_arrays import Unsupported
+from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of
 from penstock._runtime.capture.nodes import Collector
 from penstock._runtime.capture.recording import Recording, record
 from penstock._runtime.capture.refusal import Refusal
+from penstock._runtime.capture.slots import SlotAvailable, Slots
 from penstock._runtime.capture.structure import Leaves, Signature, differing_values, flatten
 from penstock._runtime.capture.verification import compare
 from penstock._runtime.messages.message import Message
@@ -52,13 +54,30 @@ class Border(NamedTuple):
 
 
 class _Known:
-    """What is known about the frames of one signature."""
+    """What is known about the frames of one signature.
 
-    __slots__ = ("frames", "recording")
+    Attributes
+    ----------
+    frames
+        The number of frames that ran as without capture.
+    recording
+        The recording that copies what enters and leaves.
+    slots
+        The recordings that send their own memory, with ``outputs="ring"``.
+    buffers
+        What enters, while it may turn out that it comes in few buffers.
+    at
+        The recordings that read the buffers where they are, by address.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("at", "buffers", "frames", "recording", "slots")
+
+    def __init__(self, slots: Slots | None) -> None:
         self.frames = 0
         self.recording: Recording | None = None
+        self.slots = slots
+        self.buffers: FewBuffers | None = FewBuffers()
+        self.at: dict[tuple[int, ...], Recording | None] = {}
 
 
 class Part:
@@ -95,7 +114,9 @@ class Part:
         options: SegmentOptions,
         verifies: bool,
         on_refusal: Callable[[Refusal], None],
+        slot_available: SlotAvailable | None = None,
     ) -> None:
+        self._slot_available = slot_available
         self.node = node
         self.members = members
         self.inputs = inputs
@@ -189,7 +210,7 @@ class Part:
             if known is None:
                 self._compute(items)
                 return
-        recording = known.recording
+        recording = self._choose(known, leaves)
         if recording is None:
             self._run_unrecorded(known, signature, items, leaves)
         elif not recording.attributes.are_unchanged():
@@ -203,7 +224,8 @@ class Part:
     def _meet(self, signature: Signature) -> _Known | None:
         """Begin to know a signature, unless too many are known."""
         if len(self._known) < self._options.shapes:
-            known = self._known[signature] = _Known()
+            slots = Slots(self._slot_available) if self._options.outputs == "ring" else None
+            known = self._known[signature] = _Known(slots)
             return known
         others = [other for other in self._known if differing_values(signature, other)]
         if len(others) == len(self._known):
@@ -216,25 +238,46 @@ class Part:
             )
         return None
 
+    def _choose(self, known: _Known, leaves: Leaves) -> Recording | None:
+        """Return the recording for a frame; None if one is to be made, or it is too soon for that."""
+        slots = known.slots
+        if slots is not None:
+            return None if slots.made < self._options.slots else slots.free.popleft().recording
+        recording = known.recording
+        if known.at and recording is not None and not recording.left_to_verify:
+            key = addresses_of(leaves)
+            if key in known.at:
+                return known.at[key]
+        return recording
+
     def _run_unrecorded(self, known: _Known, signature: Signature, items: list[Any], leaves: Leaves) -> None:
         known.frames += 1
+        if known.buffers is not None:
+            known.buffers.note(leaves)
         if known.frames <= self._options.warmup:
             self._compute(items)
             return
         names = [border.name for border in self.inputs]
         assert isinstance(signature, tuple)
+        # A recording in place of the one that copies, for a buffer that comes again and again.
+        is_copied = known.recording is None
         try:
-            recording = record(self, dict(zip(names, signature, strict=True)))
+            recording = record(self, dict(zip(names, signature, strict=True)), leaves, known.slots, is_copied)
         except Refusal as refusal:
             # First of all the frame: if the operators fail at it as well, that is the error.
             self._compute(items)
             self._refuse(refusal)
             return
-        known.recording = recording
         self._knobs = self._knobs_of_members()
         self._was_replayed = False  # it may have made knobs, on other streams
         self._made.append(recording)
         self.recordings += 1
+        if known.slots is not None:
+            known.slots.made += 1
+        elif is_copied:
+            known.recording = recording
+        else:
+            known.at[addresses_of(leaves)] = recording
         if not self._keeps_state:
             recording.left_to_verify = max(self._options.verify, int(self._verifies)) * _UNCHANGING
         if recording.left_to_verify:
@@ -312,6 +355,9 @@ class Part:
         del leaves
         collected = self._compute_and_collect(items)
         difference = compare(recording.outputs, emitted, collected, self.own.handle)
+        del emitted
+        if difference and self._forget_buffers(recording):
+            return
         if difference:
             self._refuse(
                 Refusal(
@@ -327,7 +373,7 @@ class Part:
             recording.seen_inputs.add(looks)
             if not recording.left_to_verify:
                 recording.seen_inputs.clear()
-                self.state = "captured"
+                self._is_verified(recording)
 
     def _compute_and_collect(self, items: list[Any]) -> dict[str, list[Any]]:
         """Let the operators compute, and return what they emitted at each output."""
@@ -352,6 +398,26 @@ class Part:
                 port.queues = queues
         return collected
 
+    def _is_verified(self, recording: Recording) -> None:
+        """Replay from now on; and where frames come in few buffers, record each of these."""
+        self.state = "captured"
+        for known in self._known.values():
+            if known.recording is recording and known.buffers is not None and known.slots is None:
+                known.at = dict.fromkeys(known.buffers.found())
+                known.buffers = None
+
+    def _forget_buffers(self, recording: Recording) -> bool:
+        """Drop a recording that reads a buffer where it is; return whether it was one.
+
+        An operator that changes what it received changes the buffer twice when a replay is compared.
+        """
+        for known in self._known.values():
+            if recording in known.at.values():
+                known.at.clear()
+                self.state = "captured"
+                return True
+        return False
+
     # Changes.
 
     def _forget(self, recording: Recording) -> None:
@@ -372,6 +438,10 @@ class Part:
             return
         for known in self._known.values():
             known.recording = None
+            known.at.clear()
+            known.buffers = None
+            if known.slots is not None:
+                known.slots = Slots(self._slot_available)
         self.state = "warming up"
 
     def _refuse(self, refusal: Refusal) -> None:

@@ -26,6 +26,27 @@ __all__ = ["MemberContext", "RecordedCompute", "RefusingMetadata"]
 _TENSOR_TYPES = (dict, Tensor, TensorMap)
 
 
+class _RecordedWork:
+    """The work behind tensors inside a recording: the order of the recorded streams is all that is needed."""
+
+    @property
+    def stream_handle(self) -> int:
+        """The stream, for protocols that have to name one."""
+        current = gpu.current_stream()
+        return 0 if current is None else int(current)
+
+    @property
+    def stream(self) -> int | None:
+        """None: nobody needs to wait."""
+        return None
+
+    def order(self, stream: int) -> None:
+        """Do nothing."""
+
+
+_RECORDED = _RecordedWork()
+
+
 class RecordedCompute:
     """One compute of an operator, while it is recorded; it is both its inputs and its outputs.
 
@@ -138,7 +159,9 @@ class RecordedCompute:
 
     def as_received(self, data: Any, port: str) -> Any:
         """Return what a receiver of an emitted object gets: dicts of arrays are sent as tensors."""
-        return as_message(data, None, (self.operator.name, port)) if type(data) in _TENSOR_TYPES else data
+        if type(data) not in _TENSOR_TYPES:
+            return data
+        return as_message(data, _RECORDED, (self.operator.name, port))
 
     def _must_have_received(self, name: str, caller: str) -> None:
         name = self._name(name, self.operator.spec.inputs, "input")

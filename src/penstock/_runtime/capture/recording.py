@@ -12,17 +12,20 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
-from penstock._runtime.capture.device_arrays import Layout, Unsupported, kind_of
-from penstock._runtime.capture.graphs import AddressedMemory, copy, kinds_of_nodes, read_bytes
+from penstock._runtime.capture.device_arrays import Layout, Unsupported
+from penstock._runtime.capture.executables import Copy, Executables
+from penstock._runtime.capture.graphs import AddressedMemory, kinds_of_nodes, read_bytes
 from penstock._runtime.capture.host_state import Attributes, HostState
 from penstock._runtime.capture.private_memory import PrivateMemory
 from penstock._runtime.capture.recorded_contexts import RecordedCompute, RefusingMetadata
 from penstock._runtime.capture.refusal import Refusal, refusal_of
+from penstock._runtime.capture.slots import Slot
 from penstock._runtime.capture.streams import CapturedStreams
 from penstock._runtime.capture.structure import Leaves, Signature, flatten, layouts_of, rebuild
 
 if TYPE_CHECKING:
     from penstock._runtime.capture.part import Part
+    from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
 
@@ -36,35 +39,42 @@ class Input:
     ----------
     layout
         What it looks like.
+    address_of
+        Returns the address of the first element of such an array.
     memory
-        The memory of the recording that it is copied to.
+        The memory of the recording that it is copied to; None if the recording reads the array where it is.
     before, size
         The bytes before the address of its first element, and all of them.
     """
 
-    __slots__ = ("address", "before", "layout", "memory", "size")
+    __slots__ = ("address_of", "before", "layout", "memory", "size")
 
-    def __init__(self, layout: Layout, stream: gpu.StreamHandle) -> None:
+    def __init__(self, layout: Layout, stream: gpu.StreamHandle, is_copied: bool) -> None:
         self.layout = layout
+        self.address_of = layout.kind.address
         self.before, self.size = layout.kind.extent(layout)
-        self.memory = AddressedMemory(stream, self.size)
-        self.address = self.memory.address
+        self.memory = AddressedMemory(stream, self.size) if is_copied else None
 
     def array(self) -> Any:
         """Return an array on the memory of the recording."""
+        assert self.memory is not None
         owner = self.memory.buffer if gpu.backend() == "sim" else self.memory
-        return self.layout.kind.at(self.layout, self.address + self.before, owner)
+        return self.layout.kind.at(self.layout, self.memory.address + self.before, owner)
 
 
 class OutputArray:
     """An array that leaves a recording: where the recording writes it, and what the copies look like."""
 
-    __slots__ = ("address", "before", "layout", "size")
+    __slots__ = ("address", "address_of", "array", "before", "layout", "new", "size")
 
-    def __init__(self, layout: Layout, address: int) -> None:
+    def __init__(self, layout: Layout, array: Any) -> None:
+        kind = layout.kind
         self.layout = layout
-        self.before, self.size = layout.kind.extent(layout)
-        self.address = address - self.before
+        self.array = array
+        self.before, self.size = kind.extent(layout)
+        self.address = kind.address(array) - self.before
+        self.address_of = kind.address
+        self.new = kind.new
 
 
 class Output:
@@ -78,17 +88,19 @@ class Output:
         What is emitted.
     arrays
         The arrays in it.
+    is_array
+        Whether it is an array and nothing else.
     """
 
-    __slots__ = ("arrays", "name", "signature")
+    __slots__ = ("arrays", "is_array", "name", "signature")
 
     def __init__(self, name: str, data: Any) -> None:
         self.name = name
         leaves: Leaves = []
         self.signature = flatten(data, leaves)
+        self.is_array = type(self.signature) is Layout
         self.arrays = [
-            OutputArray(layout, layout.kind.address(leaf))
-            for layout, leaf in zip(layouts_of(self.signature), leaves, strict=True)
+            OutputArray(layout, leaf) for layout, leaf in zip(layouts_of(self.signature), leaves, strict=True)
         ]
 
 
@@ -110,47 +122,69 @@ class Recording:
         stream: ManagedStream,
         inputs: list[Input],
         outputs: list[Output],
-        graph: Any,
+        executables: Executables,
         attributes: Attributes,
         kept: list[Any],
+        slots: Slots | None,
     ) -> None:
+        self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
         self._stream = stream
         self._handle = stream.handle
         self.inputs = inputs
         self.outputs = outputs
-        self._graph = graph
+        self._executables = executables
         self.attributes = attributes
         self._kept = kept
         self.left_to_verify = 0
         self.seen_inputs: set[bytes] = set()
-        libraries = {array.layout.kind.name for output in outputs for array in output.arrays}
-        self._needs_current = bool(libraries & {"CuPy", "PyTorch"})
-        self._current = gpu.use_stream(stream.handle)
+        kinds = {array.layout.kind for output in outputs for array in output.arrays}
+        self._currents = [current for kind in kinds if (current := kind.current(stream.handle)) is not None]
+        self.slot = None if slots is None else Slot(slots, self)
 
     def replay(self, leaves: Leaves) -> list[Any]:
         """Launch the graph on the arrays of a frame, and return what each output emits, in new memory."""
-        handle = self._handle
-        for input_, leaf in zip(self.inputs, leaves, strict=True):
-            source = input_.layout.kind.address(leaf) - input_.before
-            copy(handle, input_.address, source, input_.size)
-        self._graph.launch(self._stream.stream)
-        if self._needs_current:
-            with self._current:
-                return self._copy_out()
-        return self._copy_out()
+        addresses: list[int] = []
+        if self._copied_inputs:
+            for input_, leaf in zip(self._copied_inputs, leaves, strict=True):
+                if input_.size:
+                    addresses.append(input_.address_of(leaf) - input_.before)
+        currents = self._currents
+        if self.slot is not None:
+            emitted = self._lend_outputs(self.slot)
+        elif not currents:
+            emitted = self._make_outputs(addresses)
+        elif len(currents) == 1:
+            with currents[0]:
+                emitted = self._make_outputs(addresses)
+        else:
+            with currents[0], currents[1]:
+                emitted = self._make_outputs(addresses)
+        self._executables.launch(tuple(addresses), self._handle)
+        return emitted
 
-    def _copy_out(self) -> list[Any]:
+    def _make_outputs(self, addresses: list[int]) -> list[Any]:
+        """Return what each output emits, and add the addresses of its arrays."""
         handle = self._handle
         emitted: list[Any] = []
         for output in self.outputs:
             made: list[Any] = []
             for array in output.arrays:
-                layout = array.layout
-                kind = layout.kind
-                new = kind.new(layout, handle)
-                copy(handle, kind.address(new) - array.before, array.address, array.size)
+                new = array.new(array.layout, handle)
+                if array.size:
+                    addresses.append(array.address_of(new) - array.before)
                 made.append(new)
-            emitted.append(rebuild(output.signature, iter(made)))
+            emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
+        return emitted
+
+    def _lend_outputs(self, slot: Slot) -> list[Any]:
+        """Return what each output emits: the memory of the recording itself."""
+        owners = iter(slot.lend(self._stream))
+        emitted: list[Any] = []
+        for output in self.outputs:
+            made = [
+                array.layout.kind.alias(array.layout, array.array, next(owners)) for array in output.arrays
+            ]
+            emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
 
     def contents(self, leaves: Leaves) -> bytes:
@@ -158,22 +192,30 @@ class Recording:
         digest = hashlib.blake2b(digest_size=16)
         handle = self._handle
         for input_, leaf in zip(self.inputs, leaves, strict=True):
-            address = input_.layout.kind.address(leaf) - input_.before
+            address = input_.address_of(leaf) - input_.before
             digest.update(read_bytes(handle, address, input_.size).tobytes())
         return digest.digest()
 
     def close(self) -> None:
-        """Release the graph first, then the memory that it uses; the device has finished."""
-        graph, self._graph = self._graph, None
-        if graph is not None:
-            graph.close()
+        """Release the graphs first, then the memory that they use; the device has finished."""
+        self._executables.close()
         self._kept.clear()
-        for input_ in self.inputs:
+        for input_ in self._copied_inputs:
+            assert input_.memory is not None
             input_.memory.close(self._handle)
 
 
-def record(part: Part, signatures: dict[str, Signature]) -> Recording:
-    """Record one frame of a part; raise Refusal if that is not possible.
+def record(
+    part: Part,
+    signatures: dict[str, Signature],
+    leaves: Leaves,
+    slots: Slots | None = None,
+    is_copied: bool = True,
+) -> Recording:
+    """Record one frame of a part, whose arrays are `leaves`; raise Refusal if that is not possible.
+
+    With `slots`, the recording sends its own memory, and is one of these.
+    Unless `is_copied`, it reads the arrays where they are, and keeps them.
 
     Nothing is launched: the frame itself has to be replayed, or run as usual.
     """
@@ -183,22 +225,25 @@ def record(part: Part, signatures: dict[str, Signature]) -> Recording:
     inputs: dict[str, list[Input]] = {}
     received: dict[str, Any] = {}
     device_id = own.device_id
+    next_leaves = iter(leaves)
     with gpu.on_device(device_id):
         for name, signature in signatures.items():
-            inputs[name] = [Input(layout, own.handle) for layout in layouts_of(signature)]
-            received[name] = rebuild(signature, iter([input_.array() for input_ in inputs[name]]))
+            inputs[name] = [Input(layout, own.handle, is_copied) for layout in layouts_of(signature)]
+            arrays = [input_.array() for input_ in inputs[name]] if is_copied else next_leaves
+            received[name] = rebuild(signature, iter(arrays))
         all_inputs = [input_ for group in inputs.values() for input_ in group]
         memory = PrivateMemory(device_id, own.handle.is_simulated)
         kept: list[Any] = [memory, received, states]
         streams = CapturedStreams(part.streams_of_run, members[0].operator)
         try:
-            return _capture(part, own, streams, memory, received, all_inputs, kept, states)
+            return _capture(part, own, streams, memory, received, all_inputs, kept, states, slots)
         except BaseException:
             ignored = part.knob_names()
             for state, node in zip(states, members, strict=True):
                 state.restore(ignored.get(node.name, set()))
             for input_ in all_inputs:
-                input_.memory.close(own.handle)
+                if input_.memory is not None:
+                    input_.memory.close(own.handle)
             raise
         finally:
             streams.close()
@@ -213,13 +258,29 @@ def _capture(
     inputs: list[Input],
     kept: list[Any],
     states: list[HostState],
+    slots: Slots | None,
 ) -> Recording:
-    builder = streams.origin.stream.create_graph_builder()
+    origin = streams.origin
+    copies = [
+        Copy(input_.layout, input_.memory.address, True, own.handle)
+        for input_ in inputs
+        if input_.memory is not None and input_.size
+    ]
+    kept.append(copies)
+    builder = origin.stream.create_graph_builder()
     try:
         builder.begin_building("relaxed")
+        for each in copies:
+            each.record(origin)
         with memory:
             emitted = _record_members(part, streams, received, kept)
         streams.join()
+        outputs = _outputs(part, emitted)
+        for output in outputs if slots is None else ():
+            for array in output.arrays:
+                if array.size:
+                    copies.append(Copy(array.layout, array.address, False, own.handle))
+                    copies[-1].record(origin)
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes(part, kinds_of_nodes(definition))
@@ -232,8 +293,7 @@ def _capture(
                     "keep state on the device, in arrays that are changed in place, or leave the operator out",
                     node.name,
                 )
-        outputs = _outputs(part, emitted)
-        graph = builder.complete()
+        executables = Executables(definition, copies, gpu.GraphCompleteOptions())
     except BaseException as error:
         with contextlib.suppress(Exception):  # an invalidated capture ends with an error
             builder.close()
@@ -242,7 +302,7 @@ def _capture(
         raise refusal_of(error, "", None) from error
     builder.close()
     attributes = Attributes([node.operator for node in part.members], knobs)
-    return Recording(own, inputs, outputs, graph, attributes, kept)
+    return Recording(own, inputs, outputs, executables, attributes, kept, slots)
 
 
 def _record_members(
@@ -341,8 +401,3 @@ def _outputs(part: Part, emitted: dict[str, Any]) -> list[Output]:
                 f"operator {border.node.name!r} emits at {border.port!r} {error}", border.node.name
             ) from None
     return outputs
-
-
-def is_array(data: Any) -> bool:
-    """Return whether an object is an array that a recording can work on."""
-    return kind_of(data) is not None

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.fences import Fence
 from penstock.gpu.sim.graph_definition import GraphDefinition
+from penstock.gpu.sim.graph_nodes import GraphNode, MemcpyNode
+from penstock.gpu.sim.memory import Buffer, recorded_copy
 from penstock.gpu.sim.operations import Operation, Runner
 from penstock.gpu.sim.options import options_of
 from penstock.gpu.sim.recorded_node import RecordedNode
@@ -115,6 +117,15 @@ class Graph:
             )
             self._last_launch = done
 
+    def __getitem__(self, node: GraphNode) -> ExecutableMemcpyNode:
+        """Return a copy of this graph, to change what later launches copy; other nodes cannot be changed here."""
+        plan = self._open()
+        if node._record.handle not in plan.numbers:
+            raise ValueError(f"{node!r} is not a node of the definition that this graph was made from")
+        if node._record.kind is not MemcpyNode:
+            raise NotImplementedError("of simulated graphs only copies can be changed")
+        return ExecutableMemcpyNode._create(self, node._record.handle)
+
     def upload(self, stream: Stream | GraphBuilder) -> None:
         """Upload the graph to the device, so that the first launch is not slower; simulated launches never are."""
         self._open()
@@ -162,13 +173,41 @@ def _definition_of(source: object) -> GraphDefinition:
     return source._definition
 
 
-class Plan:
-    """The nodes of an executable graph by number, and which of them depend on which; it never changes."""
+class ExecutableMemcpyNode:
+    """A copy of an executable graph."""
 
-    __slots__ = ("nodes", "pred_counts", "succ")
+    __slots__ = ("_graph", "_handle")
+    _graph: Graph
+    _handle: int
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("ExecutableMemcpyNode objects cannot be created directly; use graph[node]")
+
+    @classmethod
+    def _create(cls, graph: Graph, handle: int) -> ExecutableMemcpyNode:
+        self = cls.__new__(cls)
+        self._graph = graph
+        self._handle = handle
+        return self
+
+    def update(self, *, dst: Buffer | int, src: Buffer | int, size: int) -> None:
+        """Copy other memory in later launches; those that were submitted before are not affected."""
+        plan = self._graph._open()
+        number = plan.numbers[self._handle]
+        node = plan.nodes[number]
+        target, source = (one if isinstance(one, int) else one.handle for one in (dst, src))
+        with node.context.device.machine.timeline.lock:
+            plan.nodes[number] = recorded_copy(node, target, source, size)
+
+
+class Plan:
+    """The nodes of an executable graph by number, and which of them depend on which."""
+
+    __slots__ = ("nodes", "numbers", "pred_counts", "succ")
 
     def __init__(self, nodes: list[RecordedNode]) -> None:
-        self.nodes = nodes
+        self.nodes = list(nodes)
+        self.numbers = {node.handle: number for number, node in enumerate(nodes)}
         self.pred_counts = [len(node.pred) for node in nodes]
         self.succ: list[list[int]] = [[] for _ in nodes]
         numbers = {node: number for number, node in enumerate(nodes)}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.gpu.sim.capture import refuse_unsafe
+from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.graph_nodes import AllocNode, FreeNode, GraphNode, MemcpyNode, MemsetNode
 from penstock.gpu.sim.machine import existing_machine
-from penstock.gpu.sim.memory_pool import Bytes, MemoryPool
+from penstock.gpu.sim.memory_pool import AddressSpan, Bytes, MemoryPool
 from penstock.gpu.sim.operations import CopyEngine, DoNothing, Transfer
 from penstock.gpu.sim.stream_queues import StreamQueue
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.gpu.sim.device import Device
     from penstock.gpu.sim.device_state import DeviceState
     from penstock.gpu.sim.graph_builder import GraphBuilder
+    from penstock.gpu.sim.recorded_node import RecordedNode
     from penstock.gpu.sim.stream import Stream
 
 # DLPack's device types for device memory, pinned host memory and managed memory.
@@ -311,6 +314,38 @@ def copy_memory(
         (True, True): device.within_device,
     }[from_device, to_device]
     _transfer(stream, engine, partial(np.copyto, target, source), MemcpyNode, dst=target, src=source)
+
+
+def memory_at(device: DeviceState, address: int, size: int) -> Bytes:
+    """Return the bytes of a device at an address, as a copy between two addresses uses them; the lock is held."""
+    for each in (device, *device.machine.devices):
+        found = each.memory.find(address, size)
+        if found is not None:
+            return found
+    raise CUDAError(f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of device memory at {address:#x}")
+
+
+def copy_between(stream: Stream, target: int, source: int, size: int) -> None:
+    """Copy from one address of a device to another in stream order."""
+    queue = stream._queue
+    with queue.timeline.lock:
+        written = memory_at(queue.context.device, target, size)
+        read = memory_at(queue.context.device, source, size)
+    copy_memory(stream, written, read, True, True)
+
+
+def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> RecordedNode:
+    """Return a recorded copy with other addresses; the lock is held."""
+    device = node.context.device
+    written, read = memory_at(device, target, size), memory_at(device, source, size)
+    engine = device.within_device
+    changed = copy(node)
+    changed.operation = Transfer(
+        engine, period=engine.period(size), overhead=0, effect=partial(np.copyto, written, read)
+    )
+    changed.spans = [AddressSpan(device.memory, written), AddressSpan(device.memory, read)]
+    changed.details = {"dst": written, "src": read}
+    return changed
 
 
 def _transfer(

@@ -39,9 +39,9 @@ class MemoryPool:
         self._lock = lock
         self._freed: deque[tuple[Bytes, StreamQueue]] = deque()  # not yet in a free list
         self._free_lists: weakref.WeakKeyDictionary[StreamQueue, _FreeList] = weakref.WeakKeyDictionary()
-        self._allocations: dict[
-            int, int
-        ] = {}  # the number of each allocation in use, by the id of its memory
+        # The number of each allocation in use, by the id of its memory; and the memory itself, by its address.
+        self._allocations: dict[int, int] = {}
+        self._at: weakref.WeakValueDictionary[int, Bytes] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
 
     def allocate(self, size: int, queue: StreamQueue) -> Bytes:
@@ -60,7 +60,18 @@ class MemoryPool:
         if memory is None:
             memory = np.zeros(size, np.uint8)
         self._allocations[id(memory)] = next(self._numbers)
+        self._at[int(memory.ctypes.data)] = memory
         return memory
+
+    def find(self, address: int, size: int) -> Bytes | None:
+        """Return the bytes at an address that lie in one allocation, or None; the lock is held."""
+        found = self._at.get(address)
+        if found is None or found.size < size:
+            for start, memory in list(self._at.items()):
+                if start <= address and address + size <= start + memory.size:
+                    return memory[address - start : address - start + size]
+            return None
+        return found[:size]
 
     def spans(self, arrays: Iterable[NDArray[Any]]) -> list[Span]:
         """Return the allocations of this pool that these arrays lie in; the lock is held."""
@@ -105,6 +116,21 @@ class Span(NamedTuple):
         """Return whether the memory is still that allocation and has not been freed; the lock is held."""
         self.pool._sort_freed()
         return self.pool._allocations.get(id(self.memory)) == self.number
+
+
+class AddressSpan(NamedTuple):
+    """Bytes at an address, as a copy uses them that was told addresses and not buffers."""
+
+    pool: MemoryPool
+    memory: Bytes
+
+    def is_allocated(self) -> bool:
+        """Return whether the bytes belong to an allocation, whichever; the lock is held."""
+        self.pool._sort_freed()
+        found: NDArray[Any] = self.memory
+        while isinstance(found.base, np.ndarray):
+            found = found.base
+        return id(found) in self.pool._allocations
 
 
 class _FreeList:

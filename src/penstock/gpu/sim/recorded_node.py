@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.gpu.sim.errors import CUDAError
-from penstock.gpu.sim.memory_pool import Bytes
+from penstock.gpu.sim.memory_pool import AddressSpan, Bytes, Span
 from penstock.gpu.sim.operations import Operation
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ class RecordedNode:
         self.kind = kind
         self.operation = operation
         self.pred = pred
-        self.spans = [span for device in machine.devices for span in device.memory.spans(memory)]
+        self.spans: list[Span | AddressSpan] = [
+            span for device in machine.devices for span in device.memory.spans(memory)
+        ]
         self.details = details
 
     def check_memory(self) -> None:
