@@ -65,22 +65,24 @@ class HostState:
         self._kept: list[Any] = []
         self._found = self._walk()
 
-    def changed(self) -> str:
-        """Return what has changed since, as ``self.count``; an empty text if nothing has."""
+    def changed(self, ignored: set[str]) -> str:
+        """Return what has changed since, as ``self.count``; an empty text if nothing has but ignored attributes."""
         now = HostState(self._operator)
         if now._found == self._found:
             return ""
+        skipped = {f"self.{name}" for name in ignored}
         for name in {**self._found, **now._found}:
-            if self._found.get(name) != now._found.get(name):
+            if name not in skipped and self._found.get(name) != now._found.get(name):
                 return name
         return ""
 
-    def restore(self) -> None:
-        """Set the attributes of the operator to what they were."""
+    def restore(self, ignored: set[str]) -> None:
+        """Set the attributes of the operator to what they were, except some that others may have changed since."""
         now = vars(self._operator)
         for name in [name for name in now if name not in _OF_THE_RUN and name not in self._attributes]:
-            del now[name]
-        now.update(self._attributes)
+            if name not in ignored:
+                del now[name]
+        now.update({name: value for name, value in self._attributes.items() if name not in ignored})
 
     def _walk(self) -> dict[str, Any]:
         """Return what each root refers to, in a form that can be compared."""
@@ -128,6 +130,7 @@ class Attributes:
 
     def __init__(self, operators: list[Operator], ignored: dict[str, set[str]]) -> None:
         self._operators = operators
+        self._ignored = ignored
         self._names: list[list[str]] = []
         self._values: list[Any] = []
         self._copies: list[tuple[Any, Any]] = []
@@ -167,7 +170,8 @@ class Attributes:
                     return operator.name, name
                 if not _is_same(now[name], value):
                     return operator.name, name
-            new = [name for name in now if name not in names and name not in _OF_THE_RUN]
+            skipped = _OF_THE_RUN | self._ignored.get(operator.name, set())
+            new = [name for name in now if name not in names and name not in skipped]
             if new and len(now) != self._counts(operator):
                 return operator.name, new[0]
         for operator, names in zip(self._operators, self._names, strict=True):

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock._runtime.capture.attribute_use import names_in_compute
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of
 from penstock._runtime.capture.nodes import Collector
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from penstock._runtime.messages.output import OutputContext
     from penstock._runtime.messages.queue import Queue
     from penstock._runtime.scheduling.node import Node
+    from penstock._runtime.streams.knobs import Knobs
     from penstock._runtime.streams.managed_stream import ManagedStream
     from penstock._runtime.streams.run_streams import RunStreams
     from penstock.core.segment import SegmentOptions
@@ -153,6 +155,9 @@ class Part:
         self._emitted: list[Any] = []
         self._first_place: dict[str, int] = {}
         self._own: ManagedStream | None = None
+        self._live = [live for member in members if (live := member.operator._live) is not None]
+        # The knobs that recordings may use.
+        self._knobs: list[Knobs] = []
 
     # Before the run.
 
@@ -189,8 +194,12 @@ class Part:
         return False
 
     def knob_names(self) -> dict[str, set[str]]:
-        """Return the knobs of each operator, whose values may change."""
-        return {}
+        """Return the knobs of each operator, whose values may change, unless its compute uses them on the host."""
+        return {
+            member.name: knobs.names - names_in_compute(member.operator)
+            for member in self.members
+            if (knobs := member.streams.knobs) is not None
+        }
 
     # Each frame.
 
@@ -199,6 +208,9 @@ class Part:
         self.frames += 1
         leaves: Leaves
         items = [take() for take in self._takes]
+        if self._live and self.state != "eager":
+            for live in self._live:
+                live.apply()
         quick = self._quick
         if quick is not None:
             # No variable may hold the array: whether the program still does is found by its reference count.
@@ -280,6 +292,8 @@ class Part:
             self._compute(items)
             self._refuse(refusal)
             return
+        self._knobs = self._knobs_of_members()
+        self._was_replayed = False  # it may have made knobs, on other streams
         self._made.append(recording)
         self.recordings += 1
         if known.slots is not None:
@@ -345,6 +359,8 @@ class Part:
                 else:
                     streams.received(port, item)
                     has_details |= type(item) is Message and item.details is not None
+            for knobs in self._knobs:
+                knobs.replay(self.own)
             emitted = recording.replay(leaves)
             if not emits:
                 self._emitted = emitted
@@ -433,9 +449,14 @@ class Part:
             collector = Collector(port.queues[place])
             collected[border.name] = collector.seen
             port.queues = (*port.queues[:place], collector, *port.queues[place + 1 :])
+        held: list[Any] = [*self._knobs_of_members(), *self._live]
+        for values in held:  # the operators see what the replay saw
+            values.is_held = True
         try:
             self._compute(items)
         finally:
+            for values in held:
+                values.is_held = False
             for port, queues in before:
                 port.queues = queues
         return collected
@@ -476,10 +497,13 @@ class Part:
         operator, name = recording.attributes.changed()
         self._rerecordings += 1
         if self._rerecordings > _RERECORDINGS:
+            remedy = f"use a knob for it: context.knob({name!r}, dtype)"
+            if any(name in knobs.names for knobs in self._knobs):
+                remedy = f"use the knob alone: compute reads self.{name} on the host, too"
             self._refuse(
                 Refusal(
                     f"{name!r} of operator {operator!r} keeps changing, and its value is part of the recording; "
-                    f"use a knob for it: context.knob({name!r}, dtype)",
+                    f"{remedy}",
                     operator,
                 )
             )
@@ -530,6 +554,8 @@ class Part:
             for stream in member.streams.order.streams():
                 if stream is not own:
                     own.wait(stream.now())
+        for knobs in self._knobs_of_members():
+            knobs.begin_replays(own)
 
     def _order_members(self) -> None:
         own = self.own
@@ -537,6 +563,11 @@ class Part:
             for stream in member.streams.order.streams():
                 if stream is not own:
                     stream.wait(own.now())
+        for knobs in self._knobs_of_members():
+            knobs.end_replays(own)
+
+    def _knobs_of_members(self) -> list[Knobs]:
+        return [knobs for member in self.members if (knobs := member.streams.knobs) is not None]
 
     # Words.
 

@@ -258,8 +258,9 @@ def record(
         try:
             return _capture(part, own, streams, memory, received, all_inputs, kept, states, slots)
         except BaseException:
-            for state in states:
-                state.restore()
+            ignored = part.knob_names()
+            for state, node in zip(states, members, strict=True):
+                state.restore(ignored.get(node.name, set()))
             for input_ in all_inputs:
                 if input_.memory is not None:
                     input_.memory.close(own.handle)
@@ -303,8 +304,9 @@ def _capture(
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes(part, kinds_of_nodes(definition))
+        knobs = part.knob_names()
         for state, node in zip(states, part.members, strict=True):
-            what = state.changed()
+            what = state.changed(knobs.get(node.name, set()))
             if what:
                 raise Refusal(
                     f"operator {node.name!r} changes {what} in compute, and compute is not called in a replay; "
@@ -319,7 +321,7 @@ def _capture(
             raise
         raise refusal_of(error, "", None) from error
     builder.close()
-    attributes = Attributes([node.operator for node in part.members], part.knob_names())
+    attributes = Attributes([node.operator for node in part.members], knobs)
     return Recording(own, inputs, outputs, executables, attributes, flow, kept, slots)
 
 

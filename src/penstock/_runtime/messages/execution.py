@@ -54,6 +54,10 @@ class ExecutionContext:
         """Return the number of the device of a stream that penstock manages."""
         return self._node.streams.device_of(stream)
 
+    def knob(self, name: str, dtype: Any, value: Any = None) -> Any:
+        """Return a scalar in device memory, whose value may change from frame to frame."""
+        return self._node.streams.knob(name, dtype, value)
+
     @property
     def is_gpu_available(self) -> bool:
         """Whether there is a device, real or simulated."""
