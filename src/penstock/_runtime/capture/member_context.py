@@ -27,8 +27,8 @@ class MemberContext(ExecutionContext):
     def record(self, compute: RecordedCompute | None) -> None:
         """Stand for the context of a compute that is recorded, or again for that of the run."""
         self.recorded = compute
-        self.input = self._node.input if compute is None else compute  # type: ignore[assignment]
-        self.output = self._node.output if compute is None else compute  # type: ignore[assignment]
+        self.input = self._node.input if compute is None else compute
+        self.output = self._node.output if compute is None else compute
 
     def allocate_cuda_stream(self, stream_name: str = "") -> gpu.StreamHandle | None:
         """Return the operator's stream of this name."""
