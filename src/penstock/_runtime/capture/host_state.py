@@ -28,12 +28,19 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._runtime.capture.device_arrays import kind_of
 from penstock._runtime.capture.places import Cell, Place, State, Variables, is_equal, place_of
-from penstock._runtime.capture.reachable import Reachable, attributes_of, inside, is_foreign
+from penstock._runtime.capture.reachable import (
+    OF_THE_RUN,
+    Reachable,
+    attributes_of,
+    inside,
+    is_foreign,
+    is_plain,
+)
 from penstock.core.fragment import Fragment
 from penstock.core.operator import Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
 __all__ = ["Attributes", "HostState"]
 
@@ -47,14 +54,6 @@ _NOT_STATE = (
     *(property, classmethod, staticmethod),
 )
 _OPAQUE = (Iterator, io.IOBase, queue.Queue, queue.SimpleQueue)
-# Attributes that the runtime changes, or that belong to the whole application.
-_OF_THE_RUN = frozenset(
-    {
-        *("_explicit", "_incoming", "_knobs", "_live", "_metadata_enabled", "_node", "_outgoing", "_policy"),
-        *("_resume", "_stop_wanted", "args", "compute", "conditions", "declared", "fragment", "logger"),
-        *("max_in_flight", "metadata", "name", "resources", "spec"),
-    }
-)
 # With these, code may read attributes that it does not name.
 _ANY_NAME = frozenset({"__dict__", "attrgetter", "eval", "exec", "getattr", "vars"})
 _OF_FRAGMENTS = frozenset(Fragment.__init__.__code__.co_names)
@@ -77,7 +76,7 @@ class HostState:
         self.arrays: list[tuple[str, Any]] = []
         self.opaque = ("", "")
         self.places: list[Place] = []
-        self._ignored = _OF_THE_RUN.union(ignored)
+        self._ignored = OF_THE_RUN.union(ignored)
         self._operator = operator
         self._reachable = Reachable(operator)
         self.names = self._reachable.names
@@ -90,14 +89,23 @@ class HostState:
         self._look_at_others()
         self._walk()
 
-    def changed(self) -> str:
-        """Return what has changed since, as ``self.count``; an empty text if nothing has."""
-        return next((place.difference() for place in self.places if not place.is_same()), "")
-
-    def restore(self) -> None:
-        """Put everything back that has changed."""
+    def changed(self, ignored: Container[str] = ()) -> str:
+        """Return what has changed since, as ``self.count``; an empty text if nothing has but ignored attributes."""
         for place in self.places:
             if not place.is_same():
+                what = place.difference()
+                if place is self._own:
+                    what = self._own.difference(ignored)
+                if what:
+                    return what
+        return ""
+
+    def restore(self, ignored: Container[str] = ()) -> None:
+        """Put everything back that has changed, except attributes that others may have changed since."""
+        for place in self.places:
+            if place is self._own:
+                self._own.restore(ignored)
+            elif not place.is_same():
                 place.restore()
 
     # Where compute begins to read.
@@ -106,7 +114,8 @@ class HostState:
         operator = self._operator
         known = vars(operator)
         names = [name for name in known if name not in self._ignored]
-        self._add(Variables("self.", operator, known, names, known.__setitem__, self._ignored))
+        self._own = Variables("self.", operator, known, names, known.__setitem__, self._ignored)
+        self._add(self._own)
         self._queue += [(f"self.{name}", known[name]) for name in names]
         for base in type(operator).__mro__:
             if base is Operator:
@@ -156,7 +165,7 @@ class HostState:
             from numpy.random import get_state, set_state
 
             self._add(State("the random numbers of NumPy", get_state, set_state))
-        elif not is_foreign(module.__name__) and top not in sys.stdlib_module_names:
+        elif not is_foreign(module.__name__):
             self._look_at_variables(f"{name}.", vars(module))
 
     def _look_at_class(self, kind: type) -> None:
@@ -218,7 +227,7 @@ class HostState:
                 self.arrays += [(f"{label}.{name}", array) for name, array in item.named_buffers()]
             elif isinstance(item, (dict, list, tuple, set, frozenset, deque)):
                 waiting.extend([(label + name, part) for name, part in inside(item)])
-            elif not is_foreign(type(item).__module__) and not isinstance(item, _NOT_STATE):
+            elif is_plain(item) and not isinstance(item, _NOT_STATE):
                 self._look_at_attributes(label, item, ())
 
     def _look_at_attributes(self, label: str, item: Any, left_out: Any) -> None:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock._runtime.capture.attribute_use import names_in_compute
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.device_state import DeviceState
 from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from penstock._runtime.messages.output import OutputContext
     from penstock._runtime.messages.queue import Queue
     from penstock._runtime.scheduling.node import Node
+    from penstock._runtime.streams.knobs import Knobs
     from penstock._runtime.streams.managed_stream import ManagedStream
     from penstock._runtime.streams.run_streams import RunStreams
     from penstock.core.segment import SegmentOptions
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Border", "Part"]
 
 _RERECORDINGS = 8  # after so many changes of a value the part is not recorded again
+_STRANGERS = 2  # frames of values that were not met before, times the number of frames that come first
 _UNCHANGING = 8  # frames that look like the recorded one count this little
 
 
@@ -151,10 +154,14 @@ class Part:
         self._known: dict[Signature, _Known] = {}
         self._made: list[Recording] = []
         self._rerecordings = 0
+        self._strangers = 0
         self._was_replayed = False
         self._emitted: list[Any] = []
         self._first_place: dict[str, int] = {}
         self._own: ManagedStream | None = None
+        self._live = [live for member in members if (live := member.operator._live) is not None]
+        # The knobs that recordings may use.
+        self._knobs: list[Knobs] = []
 
     # Before the run.
 
@@ -186,13 +193,22 @@ class Part:
         """The streams of the run."""
         return self.node.streams.run
 
-    def may_be_idle(self, node: Node) -> bool:
-        """Return whether an operator need not launch anything: it only passes on what it received."""
-        return False
+    @property
+    def compares(self) -> bool:
+        """Whether replays are compared with ordinary runs at all."""
+        return not self._keeps_state and (self._options.verify > 0 or self._verifies)
 
     def knob_names(self) -> dict[str, set[str]]:
-        """Return the knobs of each operator, whose values may change."""
-        return {}
+        """Return the knobs of each operator, whose values may change, unless its compute uses them on the host."""
+        return {
+            member.name: knobs.names - names_in_compute(member.operator)
+            for member in self.members
+            if (knobs := member.streams.knobs) is not None
+        }
+
+    def is_knob(self, array: Any) -> bool:
+        """Return whether an array is a knob, which is set from outside and is not state of its operator."""
+        return any(knobs.has(array) for knobs in self._knobs_of_members())
 
     # Each frame.
 
@@ -201,6 +217,9 @@ class Part:
         self.frames += 1
         leaves: Leaves
         items = [take() for take in self._takes]
+        if self._live and self.state != "eager":
+            for live in self._live:
+                live.apply()
         quick = self._quick
         if quick is not None:
             # No variable may hold the array: whether the program still does is found by its reference count.
@@ -215,8 +234,10 @@ class Part:
         try:
             signature = tuple([flatten(_data_of(item), leaves) for item in items])
         except Unsupported as error:
-            self._refuse(Refusal(f"{self._unsupported(items)} is {error}"))
+            border = self._unsupported(items)
+            what = f"what operator {border.node.name!r} receives at {border.port!r} is {error}"
             self._compute(items)
+            self._refuse(Refusal(what, border.node.name))
             return
         known = self._known.get(signature)
         if known is None:
@@ -242,12 +263,16 @@ class Part:
             known = self._known[signature] = _Known(slots)
             return known
         others = [other for other in self._known if differing_values(signature, other)]
-        if len(others) == len(self._known):
+        if others and not self.recordings:
+            self._strangers += 1
+        if self._strangers > _STRANGERS * max(self._options.warmup, self._options.shapes):
+            border = self._differing(signature, others[0])
             self._refuse(
                 Refusal(
-                    f"values that it receives {self._differing(signature, others[0])} change from frame to frame, "
-                    "and each would need a recording; send an array on the device, or use a knob: "
-                    "context.knob(name, dtype)"
+                    f"values that it receives at input {border.port!r} of operator {border.node.name!r} change "
+                    "from frame to frame, and each would need a recording; send an array on the device, or use a "
+                    "knob: context.knob(name, dtype)",
+                    border.node.name,
                 )
             )
         return None
@@ -283,6 +308,8 @@ class Part:
             self._compute(items)
             self._refuse(refusal)
             return
+        self._knobs = self._knobs_of_members()
+        self._was_replayed = False  # it may have made knobs, on other streams
         self._made.append(recording)
         self.recordings += 1
         if known.slots is not None:
@@ -291,10 +318,11 @@ class Part:
             known.recording = recording
         else:
             known.at[addresses_of(leaves)] = recording
-        if not self._keeps_state:
+        if self.compares:
             recording.left_to_verify = max(self._options.verify, int(self._verifies)) * _UNCHANGING
         if recording.left_to_verify:
-            self.state = "verifying"
+            if self.state != "captured":  # as it is if another shape has been verified
+                self.state = "verifying"
             self._verify(recording, items, leaves)
         else:
             self.state = "captured"
@@ -348,6 +376,8 @@ class Part:
                 else:
                     streams.received(port, item)
                     has_details |= type(item) is Message and item.details is not None
+            for knobs in self._knobs:
+                knobs.replay(self.own)
             emitted = recording.replay(leaves)
             if not emits:
                 self._emitted = emitted
@@ -433,7 +463,8 @@ class Part:
             )
         elif not self._verifies:
             # A frame like the recorded one says little about what depends on its contents.
-            recording.left_to_verify -= _UNCHANGING if looks not in recording.seen_inputs else 1
+            is_new = looks not in recording.seen_inputs or not recording.inputs
+            recording.left_to_verify -= _UNCHANGING if is_new else 1
             recording.left_to_verify = max(recording.left_to_verify, 0)
             recording.seen_inputs.add(looks)
             if not recording.left_to_verify:
@@ -451,9 +482,14 @@ class Part:
             collector = Collector(port.queues[place])
             collected[border.name] = collector.seen
             port.queues = (*port.queues[:place], collector, *port.queues[place + 1 :])
+        held: list[Any] = [*self._knobs_of_members(), *self._live]
+        for values in held:  # the operators see what the replay saw
+            values.is_held = True
         try:
             self._compute(items)
         finally:
+            for values in held:
+                values.is_held = False
             for port, queues in before:
                 port.queues = queues
         return collected
@@ -494,10 +530,13 @@ class Part:
         operator, name = recording.attributes.changed()
         self._rerecordings += 1
         if self._rerecordings > _RERECORDINGS:
+            remedy = f"use a knob for it: context.knob({name.rpartition('.')[2]!r}, dtype)"
+            if any(name in knobs.names for knobs in self._knobs):
+                remedy = f"use the knob alone: compute reads self.{name} on the host, too"
             self._refuse(
                 Refusal(
                     f"{name!r} of operator {operator!r} keeps changing, and its value is part of the recording; "
-                    f"use a knob for it: context.knob({name!r}, dtype)",
+                    f"{remedy}",
                     operator,
                 )
             )
@@ -549,6 +588,8 @@ class Part:
             for stream in member.streams.order.streams():
                 if stream is not own:
                     own.wait(stream.now())
+        for knobs in self._knobs_of_members():
+            knobs.begin_replays(own)
 
     def _order_after(self, items: list[Any]) -> None:
         """Order it after the messages of a frame as well."""
@@ -562,22 +603,27 @@ class Part:
             for stream in member.streams.order.streams():
                 if stream is not own:
                     stream.wait(own.now())
+        for knobs in self._knobs_of_members():
+            knobs.end_replays(own)
+
+    def _knobs_of_members(self) -> list[Knobs]:
+        return [knobs for member in self.members if (knobs := member.streams.knobs) is not None]
 
     # Words.
 
-    def _unsupported(self, items: list[Any]) -> str:
+    def _unsupported(self, items: list[Any]) -> Border:
+        """Return the input at which something is received that cannot enter."""
         for border, item in zip(self.inputs, items, strict=True):
             try:
                 flatten(_data_of(item), [])
             except Unsupported:
-                return f"what operator {border.node.name!r} receives at {border.port!r}"
-        return "what it receives"
+                return border
+        return self.inputs[0]
 
-    def _differing(self, signature: Any, other: Any) -> str:
-        for border, one, two in zip(self.inputs, signature, other, strict=True):
-            if one != two:
-                return f"at input {border.port!r} of operator {border.node.name!r}"
-        return ""
+    def _differing(self, signature: Any, other: Any) -> Border:
+        """Return the input at which two signatures differ."""
+        pairs = zip(self.inputs, signature, other, strict=True)
+        return next(border for border, one, two in pairs if one != two)
 
 
 def _data_of(item: Any) -> Any:

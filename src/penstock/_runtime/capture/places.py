@@ -123,29 +123,33 @@ class Variables(Place):
             return False
         return all(map(is_, now, self.values)) or all(map(is_equal, now, self.values))
 
-    def difference(self) -> str:
-        """Return the name whose value has changed."""
+    def difference(self, ignored: Container[str] = ()) -> str:
+        """Return the name whose value has changed; an empty text if it is one of those that are ignored."""
         for name, value in zip(self.names, self.values, strict=True):
+            if name in ignored:
+                continue
             try:
                 (now,) = _getter(self.source, (name,))(self.source)
             except (KeyError, AttributeError, ValueError):
                 return self.called(name)
             if not is_equal(now, value):
                 return self.called(name)
-        added = self._added() if self._count >= 0 else []
+        added = [name for name in self._added() if name not in ignored]
         return self.called(added[0]) if added else ""
 
-    def restore(self) -> None:
-        """Assign the values again, and remove new names."""
-        if self._count >= 0:
-            for name in self._added():
+    def restore(self, ignored: Container[str] = ()) -> None:
+        """Assign the values again, and remove new names, except those that are ignored."""
+        for name in self._added():
+            if name not in ignored:
                 del self.source[name]
         for name, value in zip(self.names, self.values, strict=True):
-            self._assign(name, value)
+            if name not in ignored:
+                self._assign(name, value)
 
     def _added(self) -> list[str]:
         ignored = self._ignored
-        assert ignored is not None
+        if ignored is None:
+            return []
         return [name for name in self.source if name not in self.names and name not in ignored]
 
 

@@ -20,28 +20,30 @@ from penstock.core.operator import Operator
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
 
-__all__ = ["Reachable", "inside", "is_foreign"]
+__all__ = ["OF_THE_RUN", "Reachable", "attributes_of", "inside", "is_foreign", "is_plain"]
+
+OF_THE_RUN = frozenset(
+    {
+        *("_explicit", "_incoming", "_knobs", "_live", "_metadata_enabled", "_node", "_outgoing", "_policy"),
+        *("_resume", "_stop_wanted", "args", "compute", "conditions", "declared", "fragment", "logger"),
+        *("max_in_flight", "metadata", "name", "resources", "spec"),
+    }
+)
+"""Attributes of operators that the runtime changes, or that belong to the whole application."""
 
 _MOST_FUNCTIONS = 200
 _MOST_OBJECTS = 2_000
 _LIBRARIES = frozenset(
-    {
-        *(
-            "cupy",
-            "cupyx",
-            "torch",
-            "numpy",
-            "jax",
-            "jaxlib",
-            "numba",
-            "numba_cuda",
-            "cuda",
-            "penstock",
-            "scipy",
-        ),
-        *("logging", "warnings", "typing", "builtins", "functools", "abc", "re", "collections", "contextlib"),
-    }
+    {"cupy", "cupyx", "torch", "numpy", "jax", "jaxlib", "numba", "numba_cuda", "cuda", "penstock", "scipy"}
 )
+# Of the standard library only these objects are looked at, with the names of their attributes.
+_PLAIN_OBJECTS = {
+    "Event": ("_flag",),
+    "UserDict": ("data",),
+    "UserList": ("data",),
+    "SimpleNamespace": (),
+    "Namespace": (),
+}
 # Operators that come with penstock are looked at as those of a program.
 _PROGRAMS = ("penstock.operators.", "penstock.inference.", "penstock.viewer.", "penstock.video.")
 _METHODS = (types.MethodType, types.BuiltinMethodType)
@@ -66,7 +68,8 @@ class Reachable:
         self._objects: set[int] = set()
         self._add_function(operator.compute, is_first=True)
         self._add_type(type(operator))
-        self._find_functions(list(vars(operator).values()))
+        kept = [value for name, value in vars(operator).items() if name not in OF_THE_RUN]
+        self._find_functions(kept)
 
     def fragment(self) -> Fragment | None:
         """Return the operator's fragment if compute may read it."""
@@ -126,6 +129,8 @@ class Reachable:
                 self._add_type(item)
             elif not isinstance(item, types.ModuleType):
                 kind = type(item)
+                if kind.__name__ in _PLAIN_OBJECTS:
+                    self.names.update(_PLAIN_OBJECTS[kind.__name__])
                 if not is_foreign(kind.__module__) and kind is not type(self.operator):
                     self._add_type(kind)
                     call = getattr(kind, "__call__", None)  # noqa: B004 (its code, not whether it can be called)
@@ -138,7 +143,8 @@ def is_foreign(module: str | None) -> bool:
     """Return whether a module belongs to a library whose state is not the program's."""
     if module is None:
         return True
-    return module.partition(".")[0] in _LIBRARIES and not module.startswith(_PROGRAMS)
+    top = module.partition(".")[0]
+    return (top in _LIBRARIES and not module.startswith(_PROGRAMS)) or top in sys.stdlib_module_names
 
 
 def contents_of(cell: Any) -> Any:
@@ -155,11 +161,17 @@ def inside(item: Any) -> list[tuple[str, Any]]:
         return [(f"[{key!r}]", value) for key, value in list(item.items())]
     if isinstance(item, (list, tuple, set, frozenset)) or type(item).__name__ == "deque":
         return [("[...]", value) for value in list(item)]
-    if isinstance(item, (Operator, type, types.ModuleType, types.FunctionType)) or is_foreign(
-        type(item).__module__
-    ):
+    if isinstance(item, (Operator, type, types.ModuleType, types.FunctionType)) or not is_plain(item):
         return []
     return [(f".{name}", value) for name, value in attributes_of(item).items()]
+
+
+def is_plain(item: Any) -> bool:
+    """Return whether the attributes of an object are state of the program."""
+    kind = type(item)
+    return not is_foreign(kind.__module__) or (
+        kind.__name__ in _PLAIN_OBJECTS and kind.__module__.partition(".")[0] in sys.stdlib_module_names
+    )
 
 
 def attributes_of(item: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock._runtime.capture.details_flow import DetailsFlow
-from penstock._runtime.capture.device_arrays import Layout, Unsupported
+from penstock._runtime.capture.device_arrays import Layout, Unsupported, span_of
 from penstock._runtime.capture.device_state import DeviceState, KeptArray
 from penstock._runtime.capture.executables import Copy, Executables
 from penstock._runtime.capture.graphs import AddressedMemory, kinds_of_nodes, read_bytes
@@ -272,6 +272,7 @@ def record(
             KeptArray(node.name, label, array)
             for node, state in zip(members, states, strict=True)
             for label, array in state.arrays
+            if not part.is_knob(array)
         ]
         if not is_copied:
             arrays += [KeptArray(members[0].name, "what it received", leaf) for leaf in leaves]
@@ -281,8 +282,9 @@ def record(
         try:
             return _capture(part, own, streams, memory, received, all_inputs, kept, states, arrays, slots)
         except BaseException:
-            for state in states:
-                state.restore()
+            ignored = part.knob_names()
+            for state, node in zip(states, members, strict=True):
+                state.restore(ignored.get(node.name, set()))
             for input_ in all_inputs:
                 if input_.memory is not None:
                     input_.memory.close(own.handle)
@@ -329,8 +331,9 @@ def _capture(
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes(part, kinds_of_nodes(definition))
+        knobs = part.knob_names()
         for state, node in zip(states, part.members, strict=True):
-            what = state.changed()
+            what = state.changed(knobs.get(node.name, set()))
             if what:
                 raise Refusal(
                     f"operator {node.name!r} changes {what} in compute, and compute is not called in a replay; "
@@ -345,7 +348,7 @@ def _capture(
             raise
         raise refusal_of(error, "", None) from error
     builder.close()
-    attributes = Attributes([node.operator for node in part.members], part.knob_names())
+    attributes = Attributes([node.operator for node in part.members], knobs)
     return Recording(own, inputs, outputs, executables, attributes, flow, arrays, kept, slots)
 
 
@@ -367,7 +370,8 @@ def _record_members(
         handle = streams.begin(node.operator, after[node] or [streams.origin])
         before = gpu.captured_nodes(handle.stream)
         _compute(node, compute, handle)
-        if gpu.captured_nodes(handle.stream) == before and not part.may_be_idle(node):
+        is_idle = gpu.captured_nodes(handle.stream) == before
+        if is_idle and not (part.compares and _only_passes_on(compute, waiting[node])):
             raise Refusal(
                 f"operator {node.name!r} launched nothing on its stream, so a replay would leave it out; it works "
                 "on the host or on a stream of its own: leave it out of the segment, or use receive_cuda_stream",
@@ -397,6 +401,21 @@ def _record_members(
                 emitted[leaving] = compute.emitted[step.port][0]
         flow.add(node, compute.steps, part.inner)
     return emitted, flow
+
+
+def _only_passes_on(compute: RecordedCompute, received: dict[str, Any]) -> bool:
+    """Return whether an operator emitted something, and no arrays but those that it received."""
+    inside: Leaves = []
+    outside: Leaves = []
+    try:
+        flatten(list(received.values()), inside)
+        flatten([item for items in compute.emitted.values() for item in items], outside)
+    except Unsupported:
+        return False
+    spans = [span_of(array) for array in inside]
+    return any(compute.emitted.values()) and all(
+        any(first <= begin and end <= last for first, last in spans) for begin, end in map(span_of, outside)
+    )
 
 
 def _compute(node: Node, compute: RecordedCompute, handle: gpu.StreamHandle) -> None:
