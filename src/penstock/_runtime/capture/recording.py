@@ -123,6 +123,8 @@ class Recording:
         How metadata and timestamps pass through it.
     replays
         The number of frames that it emitted.
+    keeps_inputs
+        Whether it reads what it receives where that is, and keeps it.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Recording:
     ) -> None:
         self.flow = flow
         self.replays = 0
+        self.keeps_inputs = bool(inputs) and not any(input_.memory is not None for input_ in inputs)
         self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
         self._stream = stream
         self._handle = stream.handle
