@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._runtime.capture.attribute_use import names_in_compute
@@ -28,6 +29,7 @@ from penstock._runtime.lifecycle.accounts import Tally
 from penstock._runtime.lifecycle.notes import note
 from penstock._runtime.messages.message import Message
 from penstock._runtime.messages.queue import UnconnectedQueue
+from penstock._runtime.streams.managed_stream import ManagedStream, create_event
 from penstock._runtime.streams.order import wait_for
 from penstock._runtime.streams.owners import add_owners
 
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from penstock._runtime.messages.queue import Queue
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.knobs import Knobs
-    from penstock._runtime.streams.managed_stream import ManagedStream
     from penstock._runtime.streams.run_streams import RunStreams
     from penstock.core.segment import SegmentOptions
 
@@ -89,10 +90,18 @@ class _Known:
 
 
 class _Quick(NamedTuple):
-    """The recording of nearly every frame, where frames are single arrays."""
+    """The recording of nearly every frame, where frames are single arrays; and those of single buffers, if any."""
 
     matches: Callable[[Any], bool]
     recording: Recording
+    address_of: Callable[[Any], int]
+    at: dict[tuple[int, ...], Recording | None]
+
+    def choose(self, data: Any) -> Recording | None:
+        """Return the recording for an array; None if it has to be looked at."""
+        if not self.matches(data):
+            return None
+        return self.at.get((self.address_of(data),), self.recording) if self.at else self.recording
 
 
 class Part:
@@ -184,7 +193,12 @@ class Part:
         """The stream that recordings are replayed on."""
         if self._own is None:
             streams = self.node.streams
-            self._own = streams.allocation.open_or_default()
+            last = self.members[-1].operator
+            device_id = streams.run.device_of(last)
+            stream = streams.run.make_stream(last)
+            streams.run.own_streams.append(stream)
+            self._own = ManagedStream(stream, device_id, partial(create_event, device_id))
+            streams.allocation.own = self._own
             streams.work_on(self._own)
         return self._own
 
@@ -224,8 +238,9 @@ class Part:
         if quick is not None:
             # No variable may hold the array: whether the program still does is found by its reference count.
             leaves = [_data_of(items[0])]
-            if quick.matches(leaves[0]) and quick.recording.attributes.are_unchanged():
-                self._replay(quick.recording, items, leaves)
+            chosen = quick.choose(leaves[0])
+            if chosen is not None and not chosen.left_to_verify and chosen.attributes.are_unchanged():
+                self._replay(chosen, items, leaves)
                 return
         elif self.state == "eager":
             self._compute(items)
@@ -283,6 +298,8 @@ class Part:
         if slots is not None:
             return None if slots.made < self._options.slots else slots.free.popleft().recording
         recording = known.recording
+        if known.buffers is not None and recording is not None and not recording.left_to_verify:
+            self._look_for_buffers(known, recording, leaves)
         if known.at and recording is not None and not recording.left_to_verify:
             key = addresses_of(leaves)
             if key in known.at:
@@ -372,7 +389,8 @@ class Part:
                     fences = item.fences
                     if fences is not None and fences.stream is not own and item.number > fences.completed:
                         own.wait(item.event)  # type: ignore[union-attr]
-                    add_owners(item.data, lifetimes.keeper.received)
+                    if not recording.keeps_inputs:
+                        add_owners(item.data, lifetimes.keeper.received)
                 else:
                     streams.received(port, item)
                     has_details |= type(item) is Message and item.details is not None
@@ -442,7 +460,7 @@ class Part:
         emitted, self._emitted = self._emitted, []
         left = contents_of_states(saved, own)
         saved.restore()
-        own.stream.sync()
+        own.stream.sync()  # of the recording, too: an operator may work on streams that are not known
         leaves.clear()
         collected = self._compute_and_collect(items)
         difference = compare(recording.outputs, emitted, collected, own)
@@ -495,20 +513,22 @@ class Part:
         return collected
 
     def _is_verified(self, recording: Recording) -> None:
-        """Replay from now on; and where frames come in few buffers, record each of these."""
+        """Replay from now on."""
         self.state = "captured"
-        for signature, known in self._known.items():
-            if known.recording is recording and known.buffers is not None and known.slots is None:
-                known.at = dict.fromkeys(known.buffers.found())
-                known.buffers = None
-            if known.recording is recording and not known.at:
-                self._be_quick(signature, recording)
 
-    def _be_quick(self, signature: Signature, recording: Recording) -> None:
-        """Recognize the frames of a recording without looking at their signature, if they are single arrays."""
-        (layout,) = signature if isinstance(signature, tuple) and len(signature) == 1 else (None,)
-        if type(layout) is Layout and not self._verifies:
-            self._quick = _Quick(layout.kind.matching(layout), recording)
+    def _look_for_buffers(self, known: _Known, recording: Recording, leaves: Leaves) -> None:
+        """Find out in the first replays whether frames come in few buffers; then look at frames only quickly."""
+        assert known.buffers is not None
+        known.buffers.note(leaves)
+        if not known.buffers.is_decided:
+            return
+        known.at = dict.fromkeys(known.buffers.found())
+        known.buffers = None
+        for signature, other in self._known.items():
+            (layout,) = signature if isinstance(signature, tuple) and len(signature) == 1 else (None,)
+            if other is known and type(layout) is Layout and not self._verifies:
+                kind = layout.kind
+                self._quick = _Quick(kind.matching(layout), recording, kind.address, known.at)
 
     def _forget_buffers(self, recording: Recording) -> bool:
         """Drop a recording that reads a buffer where it is; return whether it was one.
@@ -518,7 +538,6 @@ class Part:
         for known in self._known.values():
             if recording in known.at.values():
                 known.at.clear()
-                self._quick = None
                 self.state = "captured"
                 return True
         return False

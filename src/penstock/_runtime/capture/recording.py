@@ -126,6 +126,8 @@ class Recording:
         The arrays that it may change in place: those that its operators keep, and what it reads where it is.
     replays
         The number of frames that it emitted.
+    keeps_inputs
+        Whether it reads what it receives where that is, and keeps it.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class Recording:
         self.flow = flow
         self.arrays = arrays
         self.replays = 0
+        self.keeps_inputs = bool(inputs) and not any(input_.memory is not None for input_ in inputs)
         self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
         self._stream = stream
         self._handle = stream.handle
@@ -278,6 +281,7 @@ def record(
             arrays += [KeptArray(members[0].name, "what it received", leaf) for leaf in leaves]
         # Work that is not recorded, because it is on a stream of its own, is done at once: it is undone below.
         saved = DeviceState(arrays, own.handle)
+        saved.synchronize()
         streams = CapturedStreams(part.streams_of_run, members[0].operator)
         try:
             return _capture(part, own, streams, memory, received, all_inputs, kept, states, arrays, slots)
@@ -292,6 +296,7 @@ def record(
         finally:
             streams.close()
             saved.restore()
+            saved.synchronize()
             saved.close()
 
 
@@ -346,7 +351,7 @@ def _capture(
             builder.close()
         if isinstance(error, Refusal) or not isinstance(error, Exception):
             raise
-        raise refusal_of(error, "", None) from error
+        raise refusal_of(error, "") from error
     builder.close()
     attributes = Attributes([node.operator for node in part.members], knobs)
     return Recording(own, inputs, outputs, executables, attributes, flow, arrays, kept, slots)
@@ -430,7 +435,7 @@ def _compute(node: Node, compute: RecordedCompute, handle: gpu.StreamHandle) -> 
     except Refusal:
         raise
     except Exception as error:
-        raise refusal_of(error, node.name, operator.compute) from error
+        raise refusal_of(error, node.name) from error
     finally:
         operator.metadata = metadata
         context.record(None)

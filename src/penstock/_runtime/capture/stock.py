@@ -1,7 +1,7 @@
 """Stock: new arrays of one layout, made several at a time.
 
 Making an array for a stream means to make that stream current in its library and to go back, which costs as much as
-the rest. So small arrays are made in batches.
+the rest. So small arrays are made two at a time; more would make some frames take much longer than others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Stock"]
 
-_MOST = 16
+_MOST = 2
 _BYTES = 1 << 20
 
 
