@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Path,
         QueueInfo,
         RunInfo,
+        SegmentInfo,
         StreamInfo,
     )
     from penstock.observe.replaying import replay
@@ -98,6 +99,7 @@ __all__ = [
     "RecordingError",
     "RerunLogger",
     "RunInfo",
+    "SegmentInfo",
     "SimpleTextSerializer",
     "Statistics",
     "StreamInfo",
@@ -155,6 +157,7 @@ _MODULES = {
     "RecordingError": "recordings",
     "RerunLogger": "rerun_logger",
     "RunInfo": "records",
+    "SegmentInfo": "records",
     "SimpleTextSerializer": "text_serializer",
     "Statistics": "statistics",
     "StreamInfo": "records",

@@ -93,6 +93,9 @@ class RunTrace:
                 }
                 for operator in run.operators
             ],
+            "segments": {
+                segment.name: [operator.name for operator in segment.operators] for segment in run.segments
+            },
         }
         self._file.add(
             json_text({"ph": "M", "name": "penstock", "pid": HOST, "tid": HOST, "ts": 0, "args": arguments})
@@ -104,8 +107,10 @@ class RunTrace:
         """Write computes with their arrows, and their work on the device."""
         self._critical.add(batch)
         frames = self._find_frames(batch)
+        replayed = set(np.flatnonzero(batch.is_replayed).tolist())
         arguments = [
             f'"frame":{frame},"source":{source},"compute":{batch.first + position}'
+            + (',"replayed":true' if position in replayed else "")
             for position, (frame, source) in enumerate(self._frame_names(frames))
         ]
         after = self._arrows(batch)
@@ -396,6 +401,15 @@ class RunTrace:
                 "clock_errors_ns": {str(device): error for device, error in self._run.clock_errors.items()},
                 "kernels": "not shown" if self.activity is None else self.activity.state,
                 "dropped": {queue.name: queue.dropped for queue in self._histories if queue.dropped},
+                "segments": {
+                    segment.name: {
+                        "state": segment.state,
+                        "reason": segment.reason,
+                        "frames": segment.frames,
+                        "replayed": segment.replayed,
+                    }
+                    for segment in self._run.segments
+                },
             }
             self._file.add(
                 json_text({"ph": "M", "name": "end", "pid": HOST, "tid": HOST, "ts": 0, "args": arguments})

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
     from penstock.observe.observation import Observation
-    from penstock.observe.records import Computes, Flows, OperatorInfo, OutputInfo, QueueInfo, RunInfo
+    from penstock.observe.records import (
+        Computes,
+        Flows,
+        OperatorInfo,
+        OutputInfo,
+        QueueInfo,
+        RunInfo,
+        SegmentInfo,
+    )
 
 __all__ = ["Watcher"]
 
@@ -50,6 +58,10 @@ class Watcher:
         compute.
         """
         return compute
+
+    def around_replays(self, segment: SegmentInfo, replay: Callable[..., None]) -> Callable[..., None]:
+        """Return what is called in place of a captured segment's replays, in which no operator computes."""
+        return replay
 
     def computed(self, computes: Computes) -> None:
         """Note finished computes of one operator, in their order; their work on the device is complete.

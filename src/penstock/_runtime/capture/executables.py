@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock import gpu
 from penstock._runtime.capture.refusal import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["Copy", "Executables"]
+__all__ = ["Copy", "Executables", "TimedExecutable"]
 
 _MOST = 16
 
@@ -103,6 +104,11 @@ class Executables:
             if address != before:
                 graph[node].update(**copy.addresses(address))
 
+    def make_timed(self, records: Iterable[tuple[Mapping[int, Any], Any]]) -> TimedExecutable:
+        """Return another executable graph, which also records events, each after some of the nodes."""
+        graph = gpu.instantiate_with_records(self._definition, records, self._options)
+        return TimedExecutable(graph, self._change, len(self._copies))
+
     def close(self) -> None:
         """Close the graphs; the device has finished."""
         graphs = [*self.known.values(), self._changed]
@@ -111,6 +117,37 @@ class Executables:
         for graph in graphs:
             if graph is not None:
                 graph.close()
+
+
+class TimedExecutable:
+    """An executable graph that also records events; it is changed for each frame.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    change
+        Changes the copies at its border, given the addresses before and now.
+    copies
+        The number of these copies.
+    """
+
+    def __init__(
+        self, graph: Any, change: Callable[[Any, list[int], tuple[int, ...]], None], copies: int
+    ) -> None:
+        self._graph = graph
+        self._change = change
+        self._at = [0] * copies
+
+    def launch(self, addresses: tuple[int, ...], stream: Any) -> None:
+        """Launch the graph for a frame whose arrays are at these addresses."""
+        self._change(self._graph, self._at, addresses)
+        self._at = list(addresses)
+        self._graph.launch(stream)
+
+    def close(self) -> None:
+        """Close the graph; the device has finished."""
+        self._graph.close()
 
 
 def _find_nodes(definition: Any, copies: Sequence[Copy]) -> list[Any]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
     from penstock._runtime.streams.run_streams import RunStreams
+    from penstock.core.protocols import Replays
     from penstock.core.segment import SegmentOptions
 
 __all__ = ["Border", "Part"]
@@ -81,6 +82,8 @@ class Part:
     ----------
     state, reason
         As those of the segment.
+    replays
+        What is told about each replay, if the run is watched.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class Part:
         self._emitted: list[Any] = []
         self._first_place: dict[str, int] = {}
         self._own: ManagedStream | None = None
+        self.replays: Replays | None = None
 
     # Before the run.
 
@@ -131,7 +135,17 @@ class Part:
             places = [place for place, queue in enumerate(behind) if queue in outer]
             self.node.output.ports[border.name].queues = tuple(port.queues[place] for place in places)
             self._first_place[border.name] = places[0]
-        self.node.compute = self.node.streams.around(self._replay_frame)
+        replay: Callable[..., None] = self._replay_frame
+        observer = self.node.engine.observer
+        if observer is not None:
+            self.replays = observer.watch_replays(self)
+            replay = self.replays.around(replay)
+        self.node.compute = self.node.streams.around(replay)
+
+    @property
+    def is_emitting(self) -> bool:
+        """Whether what the current replay makes is emitted, and not compared with an ordinary run."""
+        return self._frame is not None and self._frame[3]
 
     # What a recording asks for.
 
@@ -219,6 +233,8 @@ class Part:
             self._compute(items)
             self._refuse(refusal)
             return
+        if self.replays is not None:
+            recording.watch(self.replays)
         known.recording = recording
         self._made.append(recording)
         self.recordings += 1

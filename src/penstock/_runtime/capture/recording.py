@@ -16,6 +16,7 @@ from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.executables import Copy, Executables
 from penstock._runtime.capture.graphs import AddressedMemory, copy, kinds_of_nodes, read_bytes
 from penstock._runtime.capture.host_state import Attributes, HostState
+from penstock._runtime.capture.marks import Marks
 from penstock._runtime.capture.private_memory import PrivateMemory
 from penstock._runtime.capture.recorded_contexts import RecordedCompute, RefusingMetadata
 from penstock._runtime.capture.refusal import Refusal, refusal_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from penstock._runtime.capture.part import Part
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
+    from penstock.core.protocols import Launches, Replays
 
 __all__ = ["Recording", "record"]
 
@@ -122,12 +124,14 @@ class Recording:
         executables: Executables,
         attributes: Attributes,
         kept: list[Any],
+        marks: Marks | None,
     ) -> None:
         self._stream = stream
         self._handle = stream.handle
         self.inputs = inputs
         self.outputs = outputs
-        self._executables = executables
+        self._executables: Launches = executables
+        self._marks = marks
         self.attributes = attributes
         self._kept = kept
         self.left_to_verify = 0
@@ -164,6 +168,10 @@ class Recording:
                 made.append(new)
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
+
+    def watch(self, replays: Replays) -> None:
+        """Let an observer see every launch."""
+        self._executables = replays.around_launches(self._executables, self._marks, self._stream)
 
     def contents(self, leaves: Leaves) -> bytes:
         """Return a digest of what is in the arrays of a frame; wait for the work on them."""
@@ -225,6 +233,7 @@ def _capture(
     states: list[HostState],
 ) -> Recording:
     origin = streams.origin
+    marks = None if part.replays is None or not part.replays.wants_gpu_times else Marks(part.inner)
     builder = origin.stream.create_graph_builder()
     # Where outputs go while the graph is recorded; no launch writes there.
     targets: list[AddressedMemory] = []
@@ -237,7 +246,7 @@ def _capture(
         for each in copies:
             copy(origin, each.fixed, each.recorded, each.size)
         with memory:
-            emitted = _record_members(part, streams, received, kept)
+            emitted = _record_members(part, streams, received, kept, marks)
         streams.join()
         outputs = _outputs(part, emitted)
         for output in outputs:
@@ -270,11 +279,11 @@ def _capture(
             target.close(own.handle)
     builder.close()
     attributes = Attributes([node.operator for node in part.members], part.knob_names())
-    return Recording(own, inputs, outputs, executables, attributes, kept)
+    return Recording(own, inputs, outputs, executables, attributes, kept, marks)
 
 
 def _record_members(
-    part: Part, streams: CapturedStreams, received: dict[str, Any], kept: list[Any]
+    part: Part, streams: CapturedStreams, received: dict[str, Any], kept: list[Any], marks: Marks | None
 ) -> dict[str, Any]:
     """Let every operator compute once on captured streams, and return what leaves the part."""
     waiting: dict[Node, dict[str, Any]] = {node: {} for node in part.members}
@@ -282,6 +291,8 @@ def _record_members(
     for border in part.inputs:
         waiting[border.node][border.port] = received[border.name]
     emitted: dict[str, Any] = {}
+    if marks is not None:
+        marks.begin(streams.origin)
     for node in part.members:
         missing = [name for name in node.operator.spec.inputs if name not in waiting[node]]
         if missing:
@@ -302,6 +313,8 @@ def _record_members(
             )
         kept.append(compute)
         ends = streams.of(node.operator)
+        if marks is not None:
+            marks.end(node, ends)
         for port, items in compute.emitted.items():
             targets = part.inner.get((node, port), [])
             leaving = part.output_at.get((node, port))
