@@ -17,7 +17,7 @@ from penstock.observe import NvtxRanges, watch
 from penstock.observe.gpu_timing import SimulatedTime
 from penstock.observe.observation import Observation
 from tests.harness import App, MakeScheduler, greedy
-from tests.observe.segments import MS, Collects, branches, chain
+from tests.harness.segments import MS, Collects, branches, chain
 from tests.observe.traces import traced
 
 pytestmark = pytest.mark.usefixtures("machine")

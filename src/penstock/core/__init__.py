@@ -31,7 +31,7 @@ from penstock.lazy import lazy_names
 
 if TYPE_CHECKING:
     from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
-    from penstock.core.outcome import EndedBy, OperatorOutcome, Outcome
+    from penstock.core.outcome import EndedBy, OperatorOutcome, Outcome, SegmentOutcome
     from penstock.core.progress import Progress
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "Resource",
     "Scheduler",
     "SchedulingStatusType",
+    "SegmentOutcome",
     "UnreceivedMessageWarning",
     "op",
 ]
@@ -81,6 +82,7 @@ _MODULES = {
     "Outcome": "outcome",
     "OutputContext": "contexts",
     "Progress": "progress",
+    "SegmentOutcome": "outcome",
 }
 
 # The outcome alone would take a tenth of the time of importing penstock.

@@ -325,7 +325,8 @@ class SegmentInfo:
     @property
     def replayed(self) -> int:
         """The number of frames that were replayed so far."""
-        return 0 if self.captured is None else int(self.captured.part.replayed)
+        # Until the end of the run, its part counts.
+        return int(self.segment.replayed or (0 if self.captured is None else self.captured.part.replayed))
 
 
 @dataclass(eq=False, slots=True)

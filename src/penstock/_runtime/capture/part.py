@@ -20,6 +20,7 @@ from penstock._runtime.capture.recording import Recording, record
 from penstock._runtime.capture.refusal import Refusal
 from penstock._runtime.capture.structure import Leaves, Signature, differing_values, flatten
 from penstock._runtime.capture.verification import compare
+from penstock._runtime.lifecycle.accounts import Tally
 from penstock._runtime.messages.message import Message
 
 if TYPE_CHECKING:
@@ -105,7 +106,6 @@ class Part:
         self.output_at = {(border.node, border.port): border for border in outputs}
         self.state = "warming up"
         self.reason = ""
-        self.replayed = 0
         self.recordings = 0
         self.eager_times: deque[int] = deque(maxlen=32)
         self.replay_times: deque[int] = deque(maxlen=256)
@@ -141,6 +141,11 @@ class Part:
             self.replays = observer.watch_replays(self)
             replay = self.replays.around(replay)
         self.node.compute = self.node.streams.around(replay)
+
+    @property
+    def replayed(self) -> int:
+        """The number of frames that were replayed."""
+        return sum(recording.replayed for recording in self._made)
 
     @property
     def is_emitting(self) -> bool:
@@ -281,7 +286,7 @@ class Part:
         if node.has_details:
             node.clear_details()
         if emits:
-            self.replayed += 1
+            recording.replayed += 1
             for member in self.members:
                 member.remaining -= 1
             self.replay_times.append(time.perf_counter_ns() - began)
@@ -371,6 +376,22 @@ class Part:
         self.state = "eager"
         self.reason = str(refusal)
         self._on_refusal(refusal)
+
+    def count_messages(self) -> None:
+        """Count the messages of replays that came through no queue; the run is over."""
+        inside = set(self.members)
+        for node, port in self.inner:
+            for queue in node.output.ports[port].queues:
+                if isinstance(queue, Tally) and queue.behind.consumer in inside:
+                    queue.passed_on += self.replayed
+        for recording in self._made:
+            for (node, port), count in recording.unconnected.items():
+                (queue,) = node.output.ports[port].queues
+                count *= recording.replayed
+                if isinstance(queue, Tally):
+                    queue.passed_on += count
+                    queue = queue.behind
+                queue.dropped += count
 
     def close(self) -> None:
         """Release the recordings; the device has finished."""

@@ -114,6 +114,10 @@ class Recording:
         The attributes of the operators when it was made.
     outputs
         What it emits.
+    unconnected
+        The number of messages that each output emits which leads nowhere.
+    replayed
+        The number of replays whose results were emitted.
     """
 
     def __init__(
@@ -124,6 +128,7 @@ class Recording:
         executables: Executables,
         attributes: Attributes,
         kept: list[Any],
+        unconnected: dict[tuple[Node, str], int],
         marks: Marks | None,
     ) -> None:
         self._stream = stream
@@ -134,6 +139,8 @@ class Recording:
         self._marks = marks
         self.attributes = attributes
         self._kept = kept
+        self.unconnected = unconnected
+        self.replayed = 0
         self.left_to_verify = 0
         self.seen_inputs: set[bytes] = set()
         kinds = {array.layout.kind for output in outputs for array in output.arrays}
@@ -246,7 +253,7 @@ def _capture(
         for each in copies:
             copy(origin, each.fixed, each.recorded, each.size)
         with memory:
-            emitted = _record_members(part, streams, received, kept, marks)
+            emitted, unconnected = _record_members(part, streams, received, kept, marks)
         streams.join()
         outputs = _outputs(part, emitted)
         for output in outputs:
@@ -279,18 +286,22 @@ def _capture(
             target.close(own.handle)
     builder.close()
     attributes = Attributes([node.operator for node in part.members], part.knob_names())
-    return Recording(own, inputs, outputs, executables, attributes, kept, marks)
+    return Recording(own, inputs, outputs, executables, attributes, kept, unconnected, marks)
 
 
 def _record_members(
     part: Part, streams: CapturedStreams, received: dict[str, Any], kept: list[Any], marks: Marks | None
-) -> dict[str, Any]:
-    """Let every operator compute once on captured streams, and return what leaves the part."""
+) -> tuple[dict[str, Any], dict[tuple[Node, str], int]]:
+    """Let every operator compute once on captured streams.
+
+    Returns what leaves the part, and how many messages each output emitted that leads nowhere.
+    """
     waiting: dict[Node, dict[str, Any]] = {node: {} for node in part.members}
     after: dict[Node, list[gpu.StreamHandle]] = {node: [] for node in part.members}
     for border in part.inputs:
         waiting[border.node][border.port] = received[border.name]
     emitted: dict[str, Any] = {}
+    unconnected: dict[tuple[Node, str], int] = {}
     if marks is not None:
         marks.begin(streams.origin)
     for node in part.members:
@@ -329,7 +340,9 @@ def _record_members(
                 after[target] += [stream for stream in ends if stream not in after[target]]
             if leaving is not None:
                 emitted[leaving.name] = items[0]
-    return emitted
+            elif not targets:
+                unconnected[node, port] = len(items)
+    return emitted, unconnected
 
 
 def _compute(node: Node, compute: RecordedCompute, handle: gpu.StreamHandle) -> None:

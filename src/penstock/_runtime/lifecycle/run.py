@@ -244,6 +244,8 @@ class _Life:
         for node in engine.operator_nodes:
             for queue in node.inputs:
                 queue.undelivered = len(queue)
+        for segment in engine.segments:
+            self._attempt(f"the messages of segment {segment.segment.name!r}", segment.part.count_messages)
         self._attempt("its outcome", lambda: self._operators.update(operators_of(engine)))
         # The graphs before the memory and the streams that they use.
         for segment in engine.segments:
@@ -299,9 +301,12 @@ class _Life:
             operators=self._operators,
             starved=self._starved,
             errors=tuple(map(_record, self.errors)),
+            segments=tuple(segment.outcome() for segment in self.fragment.segments),
         )
         logger = logging.getLogger("penstock.run")
         logger.log(getattr(logging, _LEVELS.get(outcome.ended_by, "INFO")), "%s", outcome)
+        for segment in outcome.segments:
+            logging.getLogger("penstock.capture").info("%s", segment)
         for error in self.errors[1:]:
             logger.error(
                 "%r: an error in addition to the one that run() raises\n%s",

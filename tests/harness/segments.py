@@ -102,15 +102,23 @@ def chain(
     period: int = 0,
     large: int = 0,
     slices: dict[str, int] | None = None,
+    extra: str = "",
     **options: Any,
 ) -> None:
-    """Compose ``source -> one -> two -> three -> sink``, with a segment of the three in the middle."""
+    """Compose ``source -> one -> two -> three -> sink``, with a segment of the three in the middle.
+
+    `extra` is an output of the second that leads nowhere.
+    """
     make = _Maker(app, slices)
     source = make("source", frames, period, after="", large=large)
-    stages = [make(name, milliseconds=n + 1.0, plus=n) for n, name in enumerate(("one", "two", "three"))]
+    stages = [
+        make("one"),
+        make("two", milliseconds=2, plus=1, emits=f"out {extra}"),
+        make("three", milliseconds=3, plus=2),
+    ]
     app.sink = Ends(app, name="sink")
     for before, after in zip((source, *stages), (*stages, app.sink), strict=True):
-        app.add_flow(before, after)
+        app.add_flow(before, after, {("out", "in")})
     app.stages = stages
     app.segment = app.capture(*stages, name="middle", **options)
 
