@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.core.outcome import SegmentOutcome
 
 __all__ = [
+    "MODES",
     "CaptureError",
     "CaptureRefused",
     "Segment",
