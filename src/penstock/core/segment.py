@@ -106,6 +106,11 @@ class Segment:
         self.replay_ns: float | None = None
 
     @property
+    def label(self) -> str:
+        """The name and, after a run, the state, for drawings."""
+        return self.name if self.state == "composed" else f"{self.name}, {self.state}"
+
+    @property
     def saved(self) -> float:
         """The host's time that replaying saved in the last run, in seconds."""
         return self.outcome().saved
