@@ -51,7 +51,13 @@ if TYPE_CHECKING:
     from penstock.observe.replaying import replay
     from penstock.observe.rerun_logger import RerunLogger
     from penstock.observe.snapshots import TensorCopy, TensorMapCopy
-    from penstock.observe.statistics import OperatorStatistics, PathStatistics, QueueStatistics, Statistics
+    from penstock.observe.statistics import (
+        OperatorStatistics,
+        PathStatistics,
+        QueueStatistics,
+        SegmentStatistics,
+        Statistics,
+    )
     from penstock.observe.text_serializer import SimpleTextSerializer
     from penstock.observe.trace_reader import TraceError
     from penstock.observe.trace_summary import PathSummary, TraceSummary, summarize_trace
@@ -100,6 +106,7 @@ __all__ = [
     "RerunLogger",
     "RunInfo",
     "SegmentInfo",
+    "SegmentStatistics",
     "SimpleTextSerializer",
     "Statistics",
     "StreamInfo",
@@ -158,6 +165,7 @@ _MODULES = {
     "RerunLogger": "rerun_logger",
     "RunInfo": "records",
     "SegmentInfo": "records",
+    "SegmentStatistics": "statistics",
     "SimpleTextSerializer": "text_serializer",
     "Statistics": "statistics",
     "StreamInfo": "records",

@@ -58,6 +58,15 @@ class OperatorInfo:
     """The operator in the run, for its counts."""
 
     @property
+    def frames_kept(self) -> int:
+        """The number of received frames that are kept for the device now; of a segment, at its first operator."""
+        nodes = [self.node]
+        segment = self.segment
+        if segment is not None and segment.captured is not None and segment.operators[0] is self:
+            nodes.append(segment.captured.part.node)
+        return sum(int(node.lifetimes.frames_in_flight) for node in nodes if node.lifetimes is not None)
+
+    @property
     def is_source(self) -> bool:
         """Whether it has no inputs."""
         return not self.inputs

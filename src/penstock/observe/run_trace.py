@@ -310,9 +310,8 @@ class RunTrace:
         if self._run.is_virtual:
             return  # the run is over before it is looked at
         for operator in self._run.operators:
-            streams = getattr(operator.node, "streams", None)
-            if operator.streams and streams is not None:
-                held = streams.lifetimes.frames_in_flight
+            if operator.streams:
+                held = operator.frames_kept
                 self._add_counter(IN_FLIGHT, f"{operator.name}: frames kept", [(self._newest, held)])
 
     # Paths.
