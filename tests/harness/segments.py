@@ -193,7 +193,7 @@ class Collects(Watcher):
         return {
             operator.name: (
                 sum(len(each.started) for each in self.of(operator.name)),
-                [
+                sorted(
                     (arrivals.queue.name, *row)
                     for each in self.of(operator.name)
                     for arrivals in each.arrivals
@@ -204,13 +204,13 @@ class Collects(Watcher):
                         arrivals.producer.tolist(),
                         strict=True,
                     )
-                ],
-                [
+                ),
+                sorted(
                     (emissions.queue.name, *row)
                     for each in self.of(operator.name)
                     for emissions in each.emissions
                     for row in zip(emissions.compute.tolist(), emissions.number.tolist(), strict=True)
-                ],
+                ),
             )
             for operator in self.run.operators
         }
@@ -220,4 +220,4 @@ class Collects(Watcher):
         found: dict[str, list[list[int]]] = {}
         for each in self.flows:
             found.setdefault(each.path.name, []).extend(each.computes.tolist())
-        return found
+        return {name: sorted(rows) for name, rows in found.items()}
