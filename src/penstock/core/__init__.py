@@ -26,6 +26,7 @@ from penstock.core.port_declarations import Input, Output
 from penstock.core.ports import IOSpec
 from penstock.core.resource import Resource
 from penstock.core.scheduler import Scheduler
+from penstock.core.segment import CaptureError, CaptureRefused, Segment
 from penstock.core.spec import ComponentSpec, OperatorSpec
 from penstock.lazy import lazy_names
 
@@ -38,6 +39,8 @@ __all__ = [
     "Application",
     "Arg",
     "ArgList",
+    "CaptureError",
+    "CaptureRefused",
     "Clock",
     "ComponentSpec",
     "Condition",
@@ -68,6 +71,7 @@ __all__ = [
     "Resource",
     "Scheduler",
     "SchedulingStatusType",
+    "Segment",
     "SegmentOutcome",
     "UnreceivedMessageWarning",
     "op",

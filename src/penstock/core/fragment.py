@@ -78,6 +78,8 @@ class Fragment:
         self._replay: Any = None
         # Live parameters that were changed outside of a run, by operator and parameter.
         self._live_values: dict[tuple[str, str], Any] = {}
+        # The same for knobs.
+        self._knob_values: dict[tuple[str, str], Any] = {}
 
     # Methods that a subclass overrides.
 
@@ -332,6 +334,9 @@ class Fragment:
             for operator in made:
                 if operator._live is not None:
                     operator._live.recall()
+        if self._knob_values:
+            for operator in made:
+                operator._knobs.recall()
         check(self._graph, made)
         check_resources(self)
         self._find_segments()

@@ -274,7 +274,7 @@ class GreenContextPool(Protocol):
 class Launches(Protocol):
     """What launches a recorded graph."""
 
-    def launch(self, addresses: tuple[int, ...], stream: Any) -> None:
+    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
         """Launch the graph for a frame whose arrays are at these addresses."""
 
     def close(self) -> None:
@@ -289,7 +289,7 @@ class Replays(Protocol):
         """Whether the operators' work on the device is timed."""
 
     def around(self, replay: Callable[..., None]) -> Callable[..., None]:
-        """Return a replay to run in place of `replay`, which has the arguments of a compute."""
+        """Return what to call in place of `replay`, with the same arguments."""
 
     def around_launches(self, launches: Any, marks: Any, managed: Any) -> Launches:
         """Return what launches a recorded graph in place of `launches`, on a managed stream.

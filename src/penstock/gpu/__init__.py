@@ -21,6 +21,7 @@ from penstock.gpu.backends import Backend as Backend
 from penstock.gpu.backends import DeviceUnavailable as DeviceUnavailable
 from penstock.gpu.backends import backend as backend
 from penstock.gpu.backends import module as _module
+from penstock.gpu.capture import RecordedCopy as RecordedCopy
 from penstock.gpu.capture import captured_frontier as captured_frontier
 from penstock.gpu.capture import captured_nodes as captured_nodes
 from penstock.gpu.capture import instantiate_with_records as instantiate_with_records
@@ -60,6 +61,7 @@ else:  # type checkers accept only a list of literals, and see the names importe
         *_PARTITION_NAMES,
         "Backend",
         "DeviceUnavailable",
+        "RecordedCopy",
         "StreamHandle",
         "backend",
         "captured_frontier",

@@ -132,6 +132,46 @@ def instantiate_with_records(
             _check(status, "the record of an event cannot be removed from a graph")
 
 
+class RecordedCopy:
+    """A copy in a recorded graph, which can be changed in each executable graph that is made of it.
+
+    cuda.core describes a copy anew to change it, by another kind of memory than a capture does, and the driver
+    refuses that. So the description is read from the recorded node here, and only its addresses are changed.
+
+    Parameters
+    ----------
+    node : MemcpyNode
+        The recorded node.
+    """
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self._described: Any = None
+        if not is_simulated(node):
+            from cuda.bindings import driver
+
+            self._handle = node.handle
+            status, self._described = driver.cuGraphMemcpyNodeGetParams(self._handle)
+            _check(status, "a recorded copy cannot be read")
+            status, self._context = driver.cuCtxGetCurrent()
+            _check(status, "the current context cannot be determined")
+            self._set = driver.cuGraphExecMemcpyNodeSetParams
+            self._good = driver.CUresult.CUDA_SUCCESS
+
+    def change(self, graph: Any, target: int, source: int, size: int) -> bool:
+        """Copy between other addresses in later launches of an executable graph.
+
+        Returns False, and changes nothing, if the driver refuses: memory of another kind is at these addresses.
+        """
+        if self._described is None:
+            graph[self.node].update(dst=target, src=source, size=size)
+            return True
+        self._described.dstDevice = target
+        self._described.srcDevice = source
+        (status,) = self._set(graph.handle, self._handle, self._described, self._context)
+        return bool(status == self._good)
+
+
 def record_external(stream: SupportsStream, event: sim.Event) -> None:
     """Record an event in a capture, so that every launch of the graph records it.
 

@@ -28,8 +28,8 @@ def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
     Work that is submitted later waits until the function has returned. The function runs on a thread of the
     driver and must not call CUDA. Its errors are reported through ``sys.unraisablehook``.
 
-    On a stream that captures, every launch of the graph calls the function. A real device keeps such a function for
-    the rest of the process, because nothing tells when its graph ends.
+    It cannot be recorded: on a stream that captures it raises a RuntimeError, and the capture goes on. What
+    cuda.bindings hands to the driver is freed after the first call, and a graph would call it again.
 
     Parameters
     ----------
@@ -39,6 +39,8 @@ def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
         Called without arguments.
     """
     stream = getattr(stream, "stream", stream)  # the stream of a StreamHandle
+    if is_capturing(stream):
+        raise RuntimeError(f"{stream!r} is capturing, and a function of the host cannot be recorded")
     if is_simulated(stream):
         from penstock.gpu.sim.launches import launch_host as launch_host_simulated
 
@@ -48,16 +50,14 @@ def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
 
     queue = driver.CUstream(handle_of(stream))
     token = next(_tokens)
-    functions = _recorded if is_capturing(stream) else _pending
-    functions[token] = function
+    _pending[token] = function
     (status,) = driver.cuLaunchHostFunc(queue, _entry(), token)
     if status != driver.CUresult.CUDA_SUCCESS:
-        del functions[token]
+        del _pending[token]
         raise RuntimeError(f"the driver refused a host function on {stream!r}: {status.name}")
 
 
 _pending: dict[int, Callable[[], object]] = {}
-_recorded: dict[int, Callable[[], object]] = {}  # in graphs, which call them again and again
 _tokens = itertools.count(1)  # not 0: the driver passes it as a pointer, and ctypes converts NULL to None
 
 
@@ -77,8 +77,7 @@ _kept: list[Any] = []
 
 
 def _call_pending(token: int) -> None:
-    function = _recorded.get(token) or _pending.pop(token)
-    _call(function, BaseException)
+    _call(_pending.pop(token), BaseException)
 
 
 def _call(function: Callable[[], object], caught: type[BaseException]) -> None:

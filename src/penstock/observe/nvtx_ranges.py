@@ -59,11 +59,12 @@ class NvtxRanges(Watcher):
         push, pop = domain.push_range, domain.pop_range
         numbers = itertools.count()
 
-        def ranged(op_input: Any, op_output: Any, context: Any) -> None:
+        # A compute and a replay have three arguments each.
+        def ranged(first: Any, second: Any, third: Any) -> None:
             attributes.payload = next(numbers)
             push(attributes)
             try:
-                compute(op_input, op_output, context)
+                compute(first, second, third)
             finally:
                 pop()
 

@@ -131,7 +131,6 @@ class Observation:
             each for each in self.run.segments if each.captured is not None and each.captured.part is part
         )
         return ReplayWatch(
-            part,
             segment,
             [self._recorders[node] for node in part.members],
             self._now,

@@ -329,12 +329,12 @@ class SegmentInfo:
     @property
     def frames(self) -> int:
         """The number of frames so far."""
-        return int(self.segment.frames)
+        # Until the end of the run, its part counts.
+        return int(self.segment.frames or (0 if self.captured is None else self.captured.part.frames))
 
     @property
     def replayed(self) -> int:
         """The number of frames that were replayed so far."""
-        # Until the end of the run, its part counts.
         return int(self.segment.replayed or (0 if self.captured is None else self.captured.part.replayed))
 
 

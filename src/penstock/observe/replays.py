@@ -48,8 +48,6 @@ class ReplayWatch:
 
     Parameters
     ----------
-    part
-        The operators in the run.
     segment
         The segment that they belong to.
     recorders
@@ -64,14 +62,12 @@ class ReplayWatch:
 
     def __init__(
         self,
-        part: Any,
         segment: SegmentInfo,
         recorders: Sequence[NodeRecorder],
         now: Callable[[], int],
         device_time: Callable[[int], DeviceTime] | None,
         watchers: Sequence[Watcher],
     ) -> None:
-        self._part = part
         self._segment = segment
         self._now = now
         self._device_time = device_time
@@ -79,7 +75,8 @@ class ReplayWatch:
         self._notes_threads = any(watcher.wants_threads for watcher in watchers)
         inside = {recorder.info for recorder in recorders}
         self._members = [_Member(recorder, inside) for recorder in recorders]
-        # When the graph of this replay was launched, and what takes the times of that.
+        # When the graph of this replay was launched, and what takes the times of that. Replays that are compared
+        # with ordinary computes are not watched: these are.
         self._launched = 0
         self._sample: _Sample | None = None
         self._is_watching = False
@@ -93,21 +90,18 @@ class ReplayWatch:
 
     def around(self, replay: Callable[..., None]) -> Callable[..., None]:
         """Return a replay that records what its operators would have recorded."""
-        part, now = self._part, self._now
+        now = self._now
         for watcher in self._watchers:
             try:
                 replay = watcher.around_replays(self._segment, replay)
             except Exception:
                 _log.exception("%s raised, and is not called around replays", type(watcher).__name__)
 
-        def observed(op_input: Any, op_output: Any, context: Any) -> None:
-            if not part.is_emitting:  # the operators compute the same frame, and record it
-                replay(op_input, op_output, context)
-                return
+        def observed(recording: Any, items: list[Any], leaves: list[Any]) -> None:
             self._is_watching = True
             started = now()
             try:
-                replay(op_input, op_output, context)
+                replay(recording, items, leaves)
                 self._note(started, now())
             finally:
                 self._is_watching = False
@@ -283,7 +277,7 @@ class _Launches:
         self._make = make
         self._graphs: deque[_TimedGraph] = deque()
 
-    def launch(self, addresses: tuple[int, ...], stream: Any) -> None:
+    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
         """Launch the graph for a frame whose arrays are at these addresses."""
         watch, time = self._watch, self._time
         graph = None if time is None or not watch.is_due(time) else self._free_graph(time)
@@ -344,7 +338,7 @@ class _TimedGraph:
             with gpu.on_device(self.time.device_id):
                 self._last.read()
 
-    def launch(self, addresses: tuple[int, ...], stream: Any) -> _Sample:
+    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> _Sample:
         """Launch the graph, and return what reads its times."""
         raise NotImplementedError
 
@@ -366,10 +360,10 @@ class _MarkedGraph(_TimedGraph):
             place: (self._events[began], self._events[ended]) for place, (began, ended) in spans.items()
         }
 
-    def launch(self, addresses: tuple[int, ...], stream: Any) -> _Sample:
+    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> _Sample:
         """Launch the graph, and return what reads its times."""
         self._graph.launch(addresses, stream)
-        stream.record(self._done)
+        stream.stream.record(self._done)
         self._last = _Sample(self.time, self._spans, self._done)
         return self._last
 
@@ -386,11 +380,11 @@ class _WholeGraph(_TimedGraph):
         self._launches = launches
         self._began, self._ended = time.create_event(), time.create_event()
 
-    def launch(self, addresses: tuple[int, ...], stream: Any) -> _Sample:
+    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> _Sample:
         """Launch the graph, and return what reads its times."""
-        stream.record(self._began)
+        stream.stream.record(self._began)
         self._launches.launch(addresses, stream)
-        stream.record(self._ended)
+        stream.stream.record(self._ended)
         self._last = _Sample(self.time, {_WHOLE: (self._began, self._ended)}, self._ended)
         return self._last
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock._runtime.capture.captured_segment import CapturedSegment
-from penstock._runtime.capture.nodes import MemberNode, PartOperator
+from penstock._runtime.capture.member_context import MemberContext
+from penstock._runtime.capture.member_node import MemberNode
+from penstock._runtime.capture.nodes import PartOperator
 from penstock._runtime.capture.part import Border, Part
-from penstock._runtime.capture.recorded_contexts import MemberContext
+from penstock._runtime.capture.slots import SlotAvailable
 from penstock._runtime.messages.execution import ExecutionContext
 from penstock._runtime.messages.input import InputContext
 from penstock._runtime.messages.output import OutputContext
@@ -88,6 +90,12 @@ class SegmentAssembly:
         self.node = Node(engine, operator)
         operator._node = None
         self.members: list[Any] = []
+        self._slot_available: SlotAvailable | None = None
+        if segment.options.outputs == "ring":
+            self._slot_available = SlotAvailable(
+                fragment, segment.options.slots, name=f"slots of {segment.name}"
+            )
+            operator.add_arg(self._slot_available)
         mode = capture_mode()
         self._verifies = mode == "verify"
         self._is_strict = segment.options.strict or mode == "strict"
@@ -179,9 +187,7 @@ class SegmentAssembly:
             [border.name for border in inputs],
             [border.name for border in outputs],
         )
-        first = self.segment.operators[0]
-        operator.metadata_policy = first.metadata_policy
-        operator.enable_metadata(all(one.is_metadata_enabled for one in self.segment.operators))
+        operator.enable_metadata(True)  # each of its operators says for itself what it does with metadata
         limits = [one.max_in_flight for one in self.segment.operators if one.max_in_flight is not None]
         operator.max_in_flight = min(limits, default=None)
         node = Node(self.engine, operator)
@@ -189,7 +195,7 @@ class SegmentAssembly:
         node.input_queues = {border.name: self.node.input_queues[border.name] for border in inputs}
         node.output_queues = {border.name: self.node.output_queues[border.name] for border in outputs}
         _complete(node, streams)
-        return Part(
+        part = Part(
             node,
             self.members,
             inputs,
@@ -198,7 +204,11 @@ class SegmentAssembly:
             self.segment.options,
             self._verifies,
             segment.refused,
+            self._slot_available,
         )
+        for member in self.members:
+            member.replayed = lambda: part.replayed
+        return part
 
     def _border_names(self) -> tuple[list[str], list[str]]:
         members = set(self.segment.operators)

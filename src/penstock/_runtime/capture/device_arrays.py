@@ -78,6 +78,10 @@ class ArrayKind:
         """Return an array whose first element is at an address; it keeps the owner of the memory alive."""
         raise NotImplementedError
 
+    def alias(self, layout: Layout, array: Any, owner: Any) -> Any:
+        """Return an array on the memory of another, which keeps `owner` alive in its place."""
+        return self.at(layout, self.address(array), owner)
+
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         """Return a new array, whose memory is for use on a stream; that stream is current."""
         raise NotImplementedError
@@ -85,6 +89,20 @@ class ArrayKind:
     def current(self, stream: gpu.StreamHandle) -> Any:
         """Return a context manager in which the library allocates for a stream; None if that is not needed."""
         return None
+
+    def matching(self, layout: Layout) -> Callable[[Any], bool]:
+        """Return a function that tells, quickly, whether an object is an array of a layout."""
+        of = self.layout
+
+        def matches(data: Any) -> bool:
+            return kind_of(data) is self and of(data) == layout
+
+        return matches
+
+    def making(self, layout: Layout, stream: gpu.StreamHandle) -> Callable[[], Any]:
+        """Return a function that makes new arrays of a layout, quickly; what `current` returns is entered."""
+        new = self.new
+        return lambda: new(layout, stream)
 
     def itemsize(self, layout: Layout) -> int:
         """Return the size of an element in bytes."""
@@ -144,6 +162,30 @@ class _CuPy(ArrayKind):
 
     def current(self, stream: gpu.StreamHandle) -> Any:
         return stream.cupy()
+
+    def matching(self, layout: Layout) -> Callable[[Any], bool]:
+        ndarray = sys.modules["cupy"].ndarray
+        _, shape, strides, dtype, device_id = layout
+
+        def matches(data: Any) -> bool:
+            return (
+                type(data) is ndarray
+                and data.shape == shape
+                and data.strides == strides
+                and data.dtype is dtype
+                and data.data.device_id == device_id
+            )
+
+        return matches
+
+    def making(self, layout: Layout, stream: gpu.StreamHandle) -> Callable[[], Any]:
+        cupy = sys.modules["cupy"]
+        ndarray, alloc = cupy.ndarray, cupy.cuda.alloc
+        _, shape, strides, dtype, _ = layout
+        size = self.extent(layout).size
+        if strides != ndarray(shape, dtype, alloc(size)).strides:
+            return super().making(layout, stream)
+        return lambda: ndarray(shape, dtype, alloc(size))
 
 
 class _Torch(ArrayKind):
@@ -283,6 +325,11 @@ class _Buffer(ArrayKind):
         if gpu.backend() == "sim":
             return owner._view(size, owner)
         return gpu.Buffer.from_handle(address, size, owner=owner)  # type: ignore[attr-defined]
+
+    def alias(self, layout: Layout, array: Any, owner: Any) -> Any:
+        if gpu.backend() == "sim":
+            return array._view(layout.shape[0], owner)
+        return self.at(layout, int(array.handle), owner)
 
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         return stream.device.allocate(layout.shape[0], stream=stream.stream)

@@ -65,22 +65,24 @@ class HostState:
         self._kept: list[Any] = []
         self._found = self._walk()
 
-    def changed(self) -> str:
-        """Return what has changed since, as ``self.count``; an empty text if nothing has."""
+    def changed(self, ignored: set[str]) -> str:
+        """Return what has changed since, as ``self.count``; an empty text if nothing has but ignored attributes."""
         now = HostState(self._operator)
         if now._found == self._found:
             return ""
+        skipped = {f"self.{name}" for name in ignored}
         for name in {**self._found, **now._found}:
-            if self._found.get(name) != now._found.get(name):
+            if name not in skipped and self._found.get(name) != now._found.get(name):
                 return name
         return ""
 
-    def restore(self) -> None:
-        """Give the operator the attributes that it had."""
+    def restore(self, ignored: set[str]) -> None:
+        """Set the attributes of the operator to what they were, except some that others may have changed since."""
         now = vars(self._operator)
         for name in [name for name in now if name not in _OF_THE_RUN and name not in self._attributes]:
-            del now[name]
-        now.update(self._attributes)
+            if name not in ignored:
+                del now[name]
+        now.update({name: value for name, value in self._attributes.items() if name not in ignored})
 
     def _walk(self) -> dict[str, Any]:
         """Return what each root refers to, in a form that can be compared."""
@@ -128,10 +130,11 @@ class Attributes:
 
     def __init__(self, operators: list[Operator], ignored: dict[str, set[str]]) -> None:
         self._operators = operators
+        self._ignored = ignored
         self._names: list[list[str]] = []
         self._values: list[Any] = []
         self._copies: list[tuple[Any, Any]] = []
-        checks: list[tuple[dict[str, Any], int, Callable[[Any], Any], Any]] = []
+        self._checks: list[tuple[Operator, dict[str, Any], int, Callable[[Any], Any], Any]] = []
         for operator in operators:
             known = vars(operator)
             skipped = _OF_THE_RUN | ignored.get(operator.name, set())
@@ -139,16 +142,16 @@ class Attributes:
             self._names.append(names)
             self._copies += [(known[name], _copy(known[name])) for name in names if _is_small(known[name])]
             if names:
-                get = attrgetter(*names)
-                checks.append((known, len(known), get, get(operator)))
+                # A second name makes it a tuple, whose items are compared by identity first.
+                get = attrgetter(*names, names[0])
+                self._checks.append((operator, known, len(known), get, get(operator)))
             else:
-                checks.append((known, len(known), _nothing, ()))
-        self._checks = list(zip(operators, checks, strict=True))
+                self._checks.append((operator, known, len(known), _nothing, ()))
 
     def are_unchanged(self) -> bool:
         """Return whether every attribute is what it was; containers are compared by their contents."""
         try:
-            for operator, (known, count, get, values) in self._checks:
+            for operator, known, count, get, values in self._checks:
                 if len(known) != count or get(operator) != values:
                     return False
             for container, copied in self._copies:
@@ -160,15 +163,15 @@ class Attributes:
 
     def changed(self) -> tuple[str, str]:
         """Return the operator and the attribute that has changed."""
-        for (operator, (_, _, _, values)), names in zip(self._checks, self._names, strict=True):
+        for (operator, _, _, _, values), names in zip(self._checks, self._names, strict=True):
             now = vars(operator)
-            earlier = values if len(names) != 1 else (values,)
-            for name, value in zip(names, earlier, strict=True):
+            for name, value in zip(names, values, strict=False):
                 if name not in now:
                     return operator.name, name
                 if not _is_same(now[name], value):
                     return operator.name, name
-            new = [name for name in now if name not in names and name not in _OF_THE_RUN]
+            skipped = _OF_THE_RUN | self._ignored.get(operator.name, set())
+            new = [name for name in now if name not in names and name not in skipped]
             if new and len(now) != self._counts(operator):
                 return operator.name, new[0]
         for operator, names in zip(self._operators, self._names, strict=True):
@@ -179,7 +182,7 @@ class Attributes:
         return self._operators[0].name, "?"
 
     def _counts(self, wanted: Operator) -> int:
-        return next(count for operator, (_, count, _, _) in self._checks if operator is wanted)
+        return next(count for operator, _, count, _, _ in self._checks if operator is wanted)
 
 
 def _nothing(operator: Any) -> tuple[()]:

@@ -12,21 +12,30 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock._runtime.capture.device_arrays import Unsupported
+from penstock._runtime.capture.attribute_use import names_in_compute
+from penstock._runtime.capture.device_arrays import Layout, Unsupported
+from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of
 from penstock._runtime.capture.nodes import Collector
 from penstock._runtime.capture.recording import Recording, record
 from penstock._runtime.capture.refusal import Refusal
+from penstock._runtime.capture.slots import SlotAvailable, Slots
 from penstock._runtime.capture.structure import Leaves, Signature, differing_values, flatten
 from penstock._runtime.capture.verification import compare
 from penstock._runtime.lifecycle.accounts import Tally
+from penstock._runtime.lifecycle.notes import note
 from penstock._runtime.messages.message import Message
+from penstock._runtime.messages.queue import UnconnectedQueue
+from penstock._runtime.streams.managed_stream import ManagedStream, create_event
+from penstock._runtime.streams.owners import add_owners
 
 if TYPE_CHECKING:
+    from penstock._runtime.messages.output import OutputContext
     from penstock._runtime.messages.queue import Queue
     from penstock._runtime.scheduling.node import Node
-    from penstock._runtime.streams.managed_stream import ManagedStream
+    from penstock._runtime.streams.knobs import Knobs
     from penstock._runtime.streams.run_streams import RunStreams
     from penstock.core.protocols import Replays
     from penstock.core.segment import SegmentOptions
@@ -52,13 +61,45 @@ class Border(NamedTuple):
 
 
 class _Known:
-    """What is known about the frames of one signature."""
+    """What is known about the frames of one signature.
 
-    __slots__ = ("frames", "recording")
+    Attributes
+    ----------
+    frames
+        The number of frames that ran as without capture.
+    recording
+        The recording that copies what enters and leaves.
+    slots
+        The recordings that send their own memory, with ``outputs="ring"``.
+    buffers
+        What enters, while it may turn out that it comes in few buffers.
+    at
+        The recordings that read the buffers where they are, by address.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("at", "buffers", "frames", "recording", "slots")
+
+    def __init__(self, slots: Slots | None) -> None:
         self.frames = 0
         self.recording: Recording | None = None
+        self.slots = slots
+        self.buffers: FewBuffers | None = FewBuffers()
+        self.at: dict[tuple[int, ...], Recording | None] = {}
+
+
+class _Quick(NamedTuple):
+    """The recording of nearly every frame, where frames are single arrays; and those of single buffers, if any."""
+
+    matches: Callable[[Any], bool]
+    recording: Recording
+    address_of: Callable[[Any], int]
+    at: dict[tuple[int, ...], Recording | None]
+
+    def choose(self, data: Any) -> Recording | None:
+        """Return the recording for an array; None if it has to be looked at."""
+        if not self.matches(data):
+            return None
+        return self.at.get((self.address_of(data),), self.recording) if self.at else self.recording
 
 
 class Part:
@@ -97,7 +138,9 @@ class Part:
         options: SegmentOptions,
         verifies: bool,
         on_refusal: Callable[[Refusal], None],
+        slot_available: SlotAvailable | None = None,
     ) -> None:
+        self._slot_available = slot_available
         self.node = node
         self.members = members
         self.inputs = inputs
@@ -106,7 +149,11 @@ class Part:
         self.output_at = {(border.node, border.port): border for border in outputs}
         self.state = "warming up"
         self.reason = ""
+        self.frames = 0
+        self.replayed = 0
         self.recordings = 0
+        self._takes: list[Callable[[], Any]] = []
+        self._quick: _Quick | None = None
         self.eager_times: deque[int] = deque(maxlen=32)
         self.replay_times: deque[int] = deque(maxlen=256)
         self._options = options
@@ -117,11 +164,15 @@ class Part:
         self._made: list[Recording] = []
         self._rerecordings = 0
         self._was_replayed = False
-        self._frame: tuple[Recording, list[Any], Leaves, bool] | None = None
         self._emitted: list[Any] = []
         self._first_place: dict[str, int] = {}
         self._own: ManagedStream | None = None
         self.replays: Replays | None = None
+        # `_replay`, or what an observer puts around it.
+        self._replay_frame: Callable[[Recording, list[Any], Leaves], None] = self._replay
+        self._live = [live for member in members if (live := member.operator._live) is not None]
+        # The knobs that recordings may use.
+        self._knobs: list[Knobs] = []
 
     # Before the run.
 
@@ -135,22 +186,11 @@ class Part:
             places = [place for place, queue in enumerate(behind) if queue in outer]
             self.node.output.ports[border.name].queues = tuple(port.queues[place] for place in places)
             self._first_place[border.name] = places[0]
-        replay: Callable[..., None] = self._replay_frame
+        self._takes = [port.take for port in self.node.input.ports]
         observer = self.node.engine.observer
         if observer is not None:
             self.replays = observer.watch_replays(self)
-            replay = self.replays.around(replay)
-        self.node.compute = self.node.streams.around(replay)
-
-    @property
-    def replayed(self) -> int:
-        """The number of frames that were replayed."""
-        return sum(recording.replayed for recording in self._made)
-
-    @property
-    def is_emitting(self) -> bool:
-        """Whether what the current replay makes is emitted, and not compared with an ordinary run."""
-        return self._frame is not None and self._frame[3]
+            self._replay_frame = self.replays.around(self._replay)
 
     # What a recording asks for.
 
@@ -159,7 +199,12 @@ class Part:
         """The stream that recordings are replayed on."""
         if self._own is None:
             streams = self.node.streams
-            self._own = streams.allocation.open_or_default()
+            last = self.members[-1].operator
+            device_id = streams.run.device_of(last)
+            stream = streams.run.make_stream(last)
+            streams.run.own_streams.append(stream)
+            self._own = ManagedStream(stream, device_id, partial(create_event, device_id))
+            streams.allocation.own = self._own
             streams.work_on(self._own)
         return self._own
 
@@ -173,18 +218,35 @@ class Part:
         return False
 
     def knob_names(self) -> dict[str, set[str]]:
-        """Return the knobs of each operator, whose values may change."""
-        return {}
+        """Return the knobs of each operator, whose values may change, unless its compute uses them on the host."""
+        return {
+            member.name: knobs.names - names_in_compute(member.operator)
+            for member in self.members
+            if (knobs := member.streams.knobs) is not None
+        }
 
     # Each frame.
 
     def run(self) -> None:
         """Take the messages of a frame, and replay it or let the operators compute."""
-        items = [port.take() for port in self.node.input.ports]
-        if self.state == "eager":
+        self.frames += 1
+        leaves: Leaves
+        items = [take() for take in self._takes]
+        if self._live and self.state != "eager":
+            for live in self._live:
+                live.apply()
+        quick = self._quick
+        if quick is not None:
+            # No variable may hold the array: whether the program still does is found by its reference count.
+            leaves = [_data_of(items[0])]
+            chosen = quick.choose(leaves[0])
+            if chosen is not None and not chosen.left_to_verify and chosen.attributes.are_unchanged():
+                self._replay_frame(chosen, items, leaves)
+                return
+        elif self.state == "eager":
             self._compute(items)
             return
-        leaves: Leaves = []
+        leaves = []
         try:
             signature = tuple([flatten(_data_of(item), leaves) for item in items])
         except Unsupported as error:
@@ -197,7 +259,7 @@ class Part:
             if known is None:
                 self._compute(items)
                 return
-        recording = known.recording
+        recording = self._choose(known, leaves)
         if recording is None:
             self._run_unrecorded(known, signature, items, leaves)
         elif not recording.attributes.are_unchanged():
@@ -206,12 +268,13 @@ class Part:
         elif recording.left_to_verify:
             self._verify(recording, items, leaves)
         else:
-            self._replay(recording, items, leaves)
+            self._replay_frame(recording, items, leaves)
 
     def _meet(self, signature: Signature) -> _Known | None:
         """Begin to know a signature, unless too many are known."""
         if len(self._known) < self._options.shapes:
-            known = self._known[signature] = _Known()
+            slots = Slots(self._slot_available) if self._options.outputs == "ring" else None
+            known = self._known[signature] = _Known(slots)
             return known
         others = [other for other in self._known if differing_values(signature, other)]
         if len(others) == len(self._known):
@@ -224,15 +287,33 @@ class Part:
             )
         return None
 
+    def _choose(self, known: _Known, leaves: Leaves) -> Recording | None:
+        """Return the recording for a frame; None if one is to be made, or it is too soon for that."""
+        slots = known.slots
+        if slots is not None:
+            return None if slots.made < self._options.slots else slots.free.popleft().recording
+        recording = known.recording
+        if known.buffers is not None and recording is not None and not recording.left_to_verify:
+            self._look_for_buffers(known, recording, leaves)
+        if known.at and recording is not None and not recording.left_to_verify:
+            key = addresses_of(leaves)
+            if key in known.at:
+                return known.at[key]
+        return recording
+
     def _run_unrecorded(self, known: _Known, signature: Signature, items: list[Any], leaves: Leaves) -> None:
         known.frames += 1
+        if known.buffers is not None:
+            known.buffers.note(leaves)
         if known.frames <= self._options.warmup:
             self._compute(items)
             return
         names = [border.name for border in self.inputs]
         assert isinstance(signature, tuple)
+        # A recording in place of the one that copies, for a buffer that comes again and again.
+        is_copied = known.recording is None
         try:
-            recording = record(self, dict(zip(names, signature, strict=True)), leaves)
+            recording = record(self, dict(zip(names, signature, strict=True)), leaves, known.slots, is_copied)
         except Refusal as refusal:
             # First of all the frame: if the operators fail at it as well, that is the error.
             self._compute(items)
@@ -240,9 +321,16 @@ class Part:
             return
         if self.replays is not None:
             recording.watch(self.replays)
-        known.recording = recording
+        self._knobs = self._knobs_of_members()
+        self._was_replayed = False  # it may have made knobs, on other streams
         self._made.append(recording)
         self.recordings += 1
+        if known.slots is not None:
+            known.slots.made += 1
+        elif is_copied:
+            known.recording = recording
+        else:
+            known.at[addresses_of(leaves)] = recording
         if not self._keeps_state:
             recording.left_to_verify = max(self._options.verify, int(self._verifies)) * _UNCHANGING
         if recording.left_to_verify:
@@ -250,7 +338,7 @@ class Part:
             self._verify(recording, items, leaves)
         else:
             self.state = "captured"
-            self._replay(recording, items, leaves)
+            self._replay_frame(recording, items, leaves)
 
     # Without capture.
 
@@ -266,7 +354,11 @@ class Part:
         del items
         for node in self.members:
             if all(len(queue) >= queue.min_size for port in node.input.ports for queue in port.queues):
-                node.compute(node.input, node.output, node.context)
+                try:
+                    node.compute(node.input, node.output, node.context)
+                except BaseException as error:
+                    note(error, "compute", node.operator)
+                    raise
                 node.remaining -= 1
                 if node.has_details:
                     node.clear_details()
@@ -275,49 +367,90 @@ class Part:
     # With capture.
 
     def _replay(self, recording: Recording, items: list[Any], leaves: Leaves, emits: bool = True) -> None:
+        """Replay a frame as a compute of the part's node: ordered after what it received, which is kept as long."""
         began = time.perf_counter_ns()
         if not self._was_replayed:
             self._was_replayed = True
             self._order_own()
         node = self.node
-        self._frame = (recording, items, leaves, emits)
-        node.compute(node.input, node.output, node.context)
+        streams = node.streams
+        own = self._own
+        lifetimes = streams.lifetimes
+        has_details = False
+        try:
+            for port, item in zip(node.input.ports, items, strict=True):
+                # A copy of `NodeStreams.received` for a message with one fence and nothing else.
+                if type(item) is Message and item.details is None and item.more_fences is None:
+                    fences = item.fences
+                    if fences is not None and fences.stream is not own and item.number > fences.completed:
+                        own.wait(item.event)  # type: ignore[union-attr]
+                    if not recording.keeps_inputs:
+                        add_owners(item.data, lifetimes.keeper.received)
+                else:
+                    streams.received(port, item)
+                    has_details |= type(item) is Message and item.details is not None
+            for knobs in self._knobs:
+                knobs.replay(self.own)
+            emitted = recording.replay(leaves)
+            if not emits:
+                self._emitted = emitted
+            elif has_details:
+                self._emit_with_details(recording, items, emitted, node.output)
+            else:
+                emit = node.output.emit
+                for output, data in zip(recording.outputs, emitted, strict=True):
+                    emit(data, output.name)
+            del emitted
+        finally:
+            items.clear()
+            leaves.clear()
+            item = data = None
+            lifetimes.end_compute()
         node.remaining -= 1
         if node.has_details:
             node.clear_details()
         if emits:
-            recording.replayed += 1
-            for member in self.members:
-                member.remaining -= 1
+            self.replayed += 1
+            recording.replays += 1
             self.replay_times.append(time.perf_counter_ns() - began)
 
-    def _replay_frame(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Replay a frame; this is the compute of the part's node."""
-        assert self._frame is not None
-        recording, items, leaves, emits = self._frame
-        self._frame = None
-        streams = self.node.streams
-        for port, item in zip(self.node.input.ports, items, strict=True):
-            port.item = item
-            streams.received(port, item)
-            if type(item) is Message and item.details is not None:
-                op_input._open(port, item)
-        emitted = recording.replay(leaves)
-        if emits:
-            for output, data in zip(recording.outputs, emitted, strict=True):
-                op_output.emit(data, output.name)
-        else:
-            self._emitted = emitted
+    def _emit_with_details(
+        self, recording: Recording, items: list[Any], emitted: list[Any], op_output: OutputContext
+    ) -> None:
+        """Emit what was replayed, each with the metadata and the timestamp that an ordinary run would send."""
+        node = self.node
+        metadata = node.operator.metadata
+        carried = recording.flow.carry(
+            {
+                (border.node, border.port): item.details
+                for border, item in zip(self.inputs, items, strict=True)
+                if type(item) is Message and item.details is not None
+            }
+        )
+        node.has_extra_work = node.has_details = True
+        for output, data in zip(recording.outputs, emitted, strict=True):
+            details = carried.get((output.border.node, output.border.port))
+            metadata.clear()
+            op_output.clear()
+            if details is not None:
+                op_output.has_details = True
+                op_output.acq_timestamp = details.acq_timestamp
+                if details.metadata is not None:
+                    metadata.update(details.metadata)
+            op_output.emit(data, output.name)
 
     def _verify(self, recording: Recording, items: list[Any], leaves: Leaves) -> None:
         """Replay a frame, let the operators compute it too, and compare; what they emit is what is sent."""
-        self._replay(recording, items, leaves, emits=False)
+        self._replay(recording, list(items), list(leaves), emits=False)
         emitted, self._emitted = self._emitted, []
         self.own.stream.sync()
         looks = recording.contents(leaves)
-        del leaves
+        leaves.clear()
         collected = self._compute_and_collect(items)
         difference = compare(recording.outputs, emitted, collected, self.own.handle)
+        del emitted
+        if difference and self._forget_buffers(recording):
+            return
         if difference:
             self._refuse(
                 Refusal(
@@ -333,7 +466,7 @@ class Part:
             recording.seen_inputs.add(looks)
             if not recording.left_to_verify:
                 recording.seen_inputs.clear()
-                self.state = "captured"
+                self._is_verified(recording)
 
     def _compute_and_collect(self, items: list[Any]) -> dict[str, list[Any]]:
         """Let the operators compute, and return what they emitted at each output."""
@@ -346,12 +479,47 @@ class Part:
             collector = Collector(port.queues[place])
             collected[border.name] = collector.seen
             port.queues = (*port.queues[:place], collector, *port.queues[place + 1 :])
+        held: list[Any] = [*self._knobs_of_members(), *self._live]
+        for values in held:  # the operators see what the replay saw
+            values.is_held = True
         try:
             self._compute(items)
         finally:
+            for values in held:
+                values.is_held = False
             for port, queues in before:
                 port.queues = queues
         return collected
+
+    def _is_verified(self, recording: Recording) -> None:
+        """Replay from now on."""
+        self.state = "captured"
+
+    def _look_for_buffers(self, known: _Known, recording: Recording, leaves: Leaves) -> None:
+        """Find out in the first replays whether frames come in few buffers; then look at frames only quickly."""
+        assert known.buffers is not None
+        known.buffers.note(leaves)
+        if not known.buffers.is_decided:
+            return
+        known.at = dict.fromkeys(known.buffers.found())
+        known.buffers = None
+        for signature, other in self._known.items():
+            (layout,) = signature if isinstance(signature, tuple) and len(signature) == 1 else (None,)
+            if other is known and type(layout) is Layout and not self._verifies:
+                kind = layout.kind
+                self._quick = _Quick(kind.matching(layout), recording, kind.address, known.at)
+
+    def _forget_buffers(self, recording: Recording) -> bool:
+        """Drop a recording that reads a buffer where it is; return whether it was one.
+
+        An operator that changes what it received changes the buffer twice when a replay is compared.
+        """
+        for known in self._known.values():
+            if recording in known.at.values():
+                known.at.clear()
+                self.state = "captured"
+                return True
+        return False
 
     # Changes.
 
@@ -360,38 +528,47 @@ class Part:
         operator, name = recording.attributes.changed()
         self._rerecordings += 1
         if self._rerecordings > _RERECORDINGS:
+            remedy = f"use a knob for it: context.knob({name!r}, dtype)"
+            if any(name in knobs.names for knobs in self._knobs):
+                remedy = f"use the knob alone: compute reads self.{name} on the host, too"
             self._refuse(
                 Refusal(
                     f"{name!r} of operator {operator!r} keeps changing, and its value is part of the recording; "
-                    f"use a knob for it: context.knob({name!r}, dtype)",
+                    f"{remedy}",
                     operator,
                 )
             )
             return
+        self._quick = None
         for known in self._known.values():
             known.recording = None
+            known.at.clear()
+            known.buffers = None
+            if known.slots is not None:
+                known.slots = Slots(self._slot_available)
         self.state = "warming up"
 
     def _refuse(self, refusal: Refusal) -> None:
+        self._quick = None
         self.state = "eager"
         self.reason = str(refusal)
         self._on_refusal(refusal)
 
-    def count_messages(self) -> None:
-        """Count the messages of replays that came through no queue; the run is over."""
-        inside = set(self.members)
-        for node, port in self.inner:
-            for queue in node.output.ports[port].queues:
-                if isinstance(queue, Tally) and queue.behind.consumer in inside:
-                    queue.passed_on += self.replayed
+    def count_replayed(self) -> None:
+        """Count the messages of replays that were not sent: those inside, and those of unconnected outputs."""
         for recording in self._made:
-            for (node, port), count in recording.unconnected.items():
-                (queue,) = node.output.ports[port].queues
-                count *= recording.replayed
-                if isinstance(queue, Tally):
-                    queue.passed_on += count
-                    queue = queue.behind
-                queue.dropped += count
+            for node, steps in recording.flow.steps:
+                for is_received, port in steps:
+                    if is_received:
+                        continue
+                    queues = node.output.ports[port].queues
+                    for queue, behind in zip(queues, node.output_queues[port], strict=True):
+                        is_unconnected = isinstance(behind, UnconnectedQueue)
+                        if isinstance(queue, Tally) and (is_unconnected or behind.consumer in self.members):
+                            queue.passed_on += recording.replays
+                        if is_unconnected:
+                            behind.dropped += recording.replays
+            recording.replays = 0
 
     def close(self) -> None:
         """Release the recordings; the device has finished."""
@@ -408,6 +585,8 @@ class Part:
             for stream in member.streams.order.streams():
                 if stream is not own:
                     own.wait(stream.now())
+        for knobs in self._knobs_of_members():
+            knobs.begin_replays(own)
 
     def _order_members(self) -> None:
         own = self.own
@@ -415,6 +594,11 @@ class Part:
             for stream in member.streams.order.streams():
                 if stream is not own:
                     stream.wait(own.now())
+        for knobs in self._knobs_of_members():
+            knobs.end_replays(own)
+
+    def _knobs_of_members(self) -> list[Knobs]:
+        return [knobs for member in self.members if (knobs := member.streams.knobs) is not None]
 
     # Words.
 

@@ -12,19 +12,23 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
+from penstock._runtime.capture.details_flow import DetailsFlow
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.executables import Copy, Executables
-from penstock._runtime.capture.graphs import AddressedMemory, copy, kinds_of_nodes, read_bytes
+from penstock._runtime.capture.graphs import AddressedMemory, kinds_of_nodes, read_bytes
 from penstock._runtime.capture.host_state import Attributes, HostState
 from penstock._runtime.capture.marks import Marks
 from penstock._runtime.capture.private_memory import PrivateMemory
 from penstock._runtime.capture.recorded_contexts import RecordedCompute, RefusingMetadata
 from penstock._runtime.capture.refusal import Refusal, refusal_of
+from penstock._runtime.capture.slots import Slot
+from penstock._runtime.capture.stock import Stock
 from penstock._runtime.capture.streams import CapturedStreams
 from penstock._runtime.capture.structure import Leaves, Signature, flatten, layouts_of, rebuild
 
 if TYPE_CHECKING:
-    from penstock._runtime.capture.part import Part
+    from penstock._runtime.capture.part import Border, Part
+    from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
     from penstock.core.protocols import Launches, Replays
@@ -42,21 +46,22 @@ class Input:
     address_of
         Returns the address of the first element of such an array.
     memory
-        The memory of the recording that it is copied to.
+        The memory of the recording that it is copied to; None if the recording reads the array where it is.
     before, size
         The bytes before the address of its first element, and all of them.
     """
 
     __slots__ = ("address_of", "before", "layout", "memory", "size")
 
-    def __init__(self, layout: Layout, stream: gpu.StreamHandle) -> None:
+    def __init__(self, layout: Layout, stream: gpu.StreamHandle, is_copied: bool) -> None:
         self.layout = layout
         self.address_of = layout.kind.address
         self.before, self.size = layout.kind.extent(layout)
-        self.memory = AddressedMemory(stream, self.size)
+        self.memory = AddressedMemory(stream, self.size) if is_copied else None
 
     def array(self) -> Any:
         """Return an array on the memory of the recording."""
+        assert self.memory is not None
         owner = self.memory.buffer if gpu.backend() == "sim" else self.memory
         return self.layout.kind.at(self.layout, self.memory.address + self.before, owner)
 
@@ -64,15 +69,15 @@ class Input:
 class OutputArray:
     """An array that leaves a recording: where the recording writes it, and what the copies look like."""
 
-    __slots__ = ("address", "address_of", "before", "layout", "new", "size")
+    __slots__ = ("address", "address_of", "array", "before", "layout", "size")
 
-    def __init__(self, layout: Layout, address: int) -> None:
+    def __init__(self, layout: Layout, array: Any) -> None:
         kind = layout.kind
         self.layout = layout
+        self.array = array
         self.before, self.size = kind.extent(layout)
-        self.address = address - self.before
+        self.address = kind.address(array) - self.before
         self.address_of = kind.address
-        self.new = kind.new
 
 
 class Output:
@@ -80,8 +85,10 @@ class Output:
 
     Attributes
     ----------
+    border
+        The output.
     name
-        The output, as the part of the segment names it.
+        Its name, as the part of the segment names it.
     signature
         What is emitted.
     arrays
@@ -90,16 +97,16 @@ class Output:
         Whether it is an array and nothing else.
     """
 
-    __slots__ = ("arrays", "is_array", "name", "signature")
+    __slots__ = ("arrays", "border", "is_array", "name", "signature")
 
-    def __init__(self, name: str, data: Any) -> None:
-        self.name = name
+    def __init__(self, border: Border, data: Any) -> None:
+        self.border = border
+        self.name = border.name
         leaves: Leaves = []
         self.signature = flatten(data, leaves)
         self.is_array = type(self.signature) is Layout
         self.arrays = [
-            OutputArray(layout, layout.kind.address(leaf))
-            for layout, leaf in zip(layouts_of(self.signature), leaves, strict=True)
+            OutputArray(layout, leaf) for layout, leaf in zip(layouts_of(self.signature), leaves, strict=True)
         ]
 
 
@@ -114,10 +121,12 @@ class Recording:
         The attributes of the operators when it was made.
     outputs
         What it emits.
-    unconnected
-        The number of messages that each output emits which leads nowhere.
-    replayed
-        The number of replays whose results were emitted.
+    flow
+        How metadata and timestamps pass through it.
+    replays
+        The number of frames that it emitted.
+    keeps_inputs
+        Whether it reads what it receives where that is, and keeps it.
     """
 
     def __init__(
@@ -127,10 +136,15 @@ class Recording:
         outputs: list[Output],
         executables: Executables,
         attributes: Attributes,
+        flow: DetailsFlow,
         kept: list[Any],
-        unconnected: dict[tuple[Node, str], int],
+        slots: Slots | None,
         marks: Marks | None,
     ) -> None:
+        self.flow = flow
+        self.replays = 0
+        self.keeps_inputs = bool(inputs) and not any(input_.memory is not None for input_ in inputs)
+        self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
         self._stream = stream
         self._handle = stream.handle
         self.inputs = inputs
@@ -139,40 +153,62 @@ class Recording:
         self._marks = marks
         self.attributes = attributes
         self._kept = kept
-        self.unconnected = unconnected
-        self.replayed = 0
         self.left_to_verify = 0
         self.seen_inputs: set[bytes] = set()
-        kinds = {array.layout.kind for output in outputs for array in output.arrays}
-        self._currents = [current for kind in kinds if (current := kind.current(stream.handle)) is not None]
+        self.slot = None if slots is None else Slot(slots, self)
+        self._stocks = (
+            []
+            if slots is not None
+            else [
+                (output, [(Stock(array.layout, stream.handle), array) for array in output.arrays])
+                for output in outputs
+            ]
+        )
+        # One array in and one out, the usual case, without loops.
+        self._single: tuple[Input, Stock, OutputArray] | None = None
+        if len(inputs) == 1 == len(self._copied_inputs) and len(self._stocks) == 1 and inputs[0].size:
+            ((output, stocks),) = self._stocks
+            if output.is_array and stocks[0][1].size:
+                self._single = (inputs[0], *stocks[0])
 
     def replay(self, leaves: Leaves) -> list[Any]:
         """Launch the graph on the arrays of a frame, and return what each output emits, in new memory."""
+        if self._single is not None:
+            input_, stock, array = self._single
+            new = stock.arrays.pop() if stock.arrays else stock.take()
+            (leaf,) = leaves
+            addresses = (input_.address_of(leaf) - input_.before, array.address_of(new) - array.before)
+            self._executables.launch(addresses, self._handle)
+            return [new]
+        return self._replay_any(leaves)
+
+    def _replay_any(self, leaves: Leaves) -> list[Any]:
         addresses: list[int] = []
-        for input_, leaf in zip(self.inputs, leaves, strict=True):
-            addresses.append(input_.address_of(leaf) - input_.before)
-        currents = self._currents
-        if not currents:
-            emitted = self._make_outputs(addresses)
-        elif len(currents) == 1:
-            with currents[0]:
-                emitted = self._make_outputs(addresses)
-        else:
-            with currents[0], currents[1]:
-                emitted = self._make_outputs(addresses)
-        self._executables.launch(tuple(addresses), self._stream.stream)
+        if self._copied_inputs:
+            for input_, leaf in zip(self._copied_inputs, leaves, strict=True):
+                if input_.size:
+                    addresses.append(input_.address_of(leaf) - input_.before)
+        emitted: list[Any] = []
+        if self.slot is not None:
+            emitted = self._lend_outputs(self.slot)
+        for output, stocks in self._stocks:
+            made: list[Any] = []
+            for stock, array in stocks:
+                made.append(stock.take())
+                if array.size:
+                    addresses.append(array.address_of(made[-1]) - array.before)
+            emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
+        self._executables.launch(tuple(addresses), self._handle)
         return emitted
 
-    def _make_outputs(self, addresses: list[int]) -> list[Any]:
-        """Return what each output emits, and add the addresses of its arrays."""
-        handle = self._handle
+    def _lend_outputs(self, slot: Slot) -> list[Any]:
+        """Return what each output emits: the memory of the recording itself."""
+        owners = iter(slot.lend(self._stream))
         emitted: list[Any] = []
         for output in self.outputs:
-            made: list[Any] = []
-            for array in output.arrays:
-                new = array.new(array.layout, handle)
-                addresses.append(array.address_of(new) - array.before)
-                made.append(new)
+            made = [
+                array.layout.kind.alias(array.layout, array.array, next(owners)) for array in output.arrays
+            ]
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
 
@@ -192,13 +228,25 @@ class Recording:
     def close(self) -> None:
         """Release the graphs first, then the memory that they use; the device has finished."""
         self._executables.close()
+        self._stocks.clear()
+        self._single = None
         self._kept.clear()
-        for input_ in self.inputs:
+        for input_ in self._copied_inputs:
+            assert input_.memory is not None
             input_.memory.close(self._handle)
 
 
-def record(part: Part, signatures: dict[str, Signature], leaves: Leaves) -> Recording:
+def record(
+    part: Part,
+    signatures: dict[str, Signature],
+    leaves: Leaves,
+    slots: Slots | None = None,
+    is_copied: bool = True,
+) -> Recording:
     """Record one frame of a part, whose arrays are `leaves`; raise Refusal if that is not possible.
+
+    With `slots`, the recording sends its own memory, and is one of these.
+    Unless `is_copied`, it reads the arrays where they are, and keeps them.
 
     Nothing is launched: the frame itself has to be replayed, or run as usual.
     """
@@ -208,21 +256,25 @@ def record(part: Part, signatures: dict[str, Signature], leaves: Leaves) -> Reco
     inputs: dict[str, list[Input]] = {}
     received: dict[str, Any] = {}
     device_id = own.device_id
+    next_leaves = iter(leaves)
     with gpu.on_device(device_id):
         for name, signature in signatures.items():
-            inputs[name] = [Input(layout, own.handle) for layout in layouts_of(signature)]
-            received[name] = rebuild(signature, iter([input_.array() for input_ in inputs[name]]))
+            inputs[name] = [Input(layout, own.handle, is_copied) for layout in layouts_of(signature)]
+            arrays = [input_.array() for input_ in inputs[name]] if is_copied else next_leaves
+            received[name] = rebuild(signature, iter(arrays))
         all_inputs = [input_ for group in inputs.values() for input_ in group]
         memory = PrivateMemory(device_id, own.handle.is_simulated)
         kept: list[Any] = [memory, received, states]
         streams = CapturedStreams(part.streams_of_run, members[0].operator)
         try:
-            return _capture(part, own, streams, memory, received, all_inputs, leaves, kept, states)
+            return _capture(part, own, streams, memory, received, all_inputs, kept, states, slots)
         except BaseException:
-            for state in states:
-                state.restore()
+            ignored = part.knob_names()
+            for state, node in zip(states, members, strict=True):
+                state.restore(ignored.get(node.name, set()))
             for input_ in all_inputs:
-                input_.memory.close(own.handle)
+                if input_.memory is not None:
+                    input_.memory.close(own.handle)
             raise
         finally:
             streams.close()
@@ -235,73 +287,66 @@ def _capture(
     memory: PrivateMemory,
     received: dict[str, Any],
     inputs: list[Input],
-    leaves: Leaves,
     kept: list[Any],
     states: list[HostState],
+    slots: Slots | None,
 ) -> Recording:
     origin = streams.origin
     marks = None if part.replays is None or not part.replays.wants_gpu_times else Marks(part.inner)
-    builder = origin.stream.create_graph_builder()
-    # Where outputs go while the graph is recorded; no launch writes there.
-    targets: list[AddressedMemory] = []
     copies = [
-        Copy(input_.address_of(leaf) - input_.before, input_.memory.address, input_.size, True)
-        for input_, leaf in zip(inputs, leaves, strict=True)
+        Copy(input_.layout, input_.memory.address, True, own.handle)
+        for input_ in inputs
+        if input_.memory is not None and input_.size
     ]
+    kept.append(copies)
+    builder = origin.stream.create_graph_builder()
     try:
         builder.begin_building("relaxed")
         for each in copies:
-            copy(origin, each.fixed, each.recorded, each.size)
+            each.record(origin)
         with memory:
-            emitted, unconnected = _record_members(part, streams, received, kept, marks)
+            emitted, flow = _record_members(part, streams, received, kept, marks)
         streams.join()
-        outputs = _outputs(part, emitted)
-        for output in outputs:
+        outputs = _outputs(emitted)
+        for output in outputs if slots is None else ():
             for array in output.arrays:
-                target = AddressedMemory(own.handle, array.size)
-                targets.append(target)
-                copies.append(Copy(target.address, array.address, array.size, False))
-                copy(origin, target.address, array.address, array.size)
+                if array.size:
+                    copies.append(Copy(array.layout, array.address, False, own.handle))
+                    copies[-1].record(origin)
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes(part, kinds_of_nodes(definition))
+        knobs = part.knob_names()
         for state, node in zip(states, part.members, strict=True):
-            what = state.changed()
+            what = state.changed(knobs.get(node.name, set()))
             if what:
                 raise Refusal(
                     f"operator {node.name!r} changes {what} in compute, and compute is not called in a replay; "
                     "keep state on the device, in arrays that are changed in place, or leave the operator out",
                     node.name,
                 )
-        moved = [each for each in copies if each.size]
-        executables = Executables(definition, moved, gpu.GraphCompleteOptions())
+        executables = Executables(definition, copies, gpu.GraphCompleteOptions())
     except BaseException as error:
         with contextlib.suppress(Exception):  # an invalidated capture ends with an error
             builder.close()
         if isinstance(error, Refusal) or not isinstance(error, Exception):
             raise
         raise refusal_of(error, "", None) from error
-    finally:
-        for target in targets:
-            target.close(own.handle)
     builder.close()
-    attributes = Attributes([node.operator for node in part.members], part.knob_names())
-    return Recording(own, inputs, outputs, executables, attributes, kept, unconnected, marks)
+    attributes = Attributes([node.operator for node in part.members], knobs)
+    return Recording(own, inputs, outputs, executables, attributes, flow, kept, slots, marks)
 
 
 def _record_members(
     part: Part, streams: CapturedStreams, received: dict[str, Any], kept: list[Any], marks: Marks | None
-) -> tuple[dict[str, Any], dict[tuple[Node, str], int]]:
-    """Let every operator compute once on captured streams.
-
-    Returns what leaves the part, and how many messages each output emitted that leads nowhere.
-    """
+) -> tuple[dict[Border, Any], DetailsFlow]:
+    """Let every operator compute once on captured streams; return what leaves the part, in this order."""
     waiting: dict[Node, dict[str, Any]] = {node: {} for node in part.members}
     after: dict[Node, list[gpu.StreamHandle]] = {node: [] for node in part.members}
     for border in part.inputs:
         waiting[border.node][border.port] = received[border.name]
-    emitted: dict[str, Any] = {}
-    unconnected: dict[tuple[Node, str], int] = {}
+    emitted: dict[Border, Any] = {}
+    flow = DetailsFlow()
     if marks is not None:
         marks.begin(streams.origin)
     for node in part.members:
@@ -338,11 +383,12 @@ def _record_members(
             for target, name in targets:
                 waiting[target][name] = compute.as_received(items[0], port)
                 after[target] += [stream for stream in ends if stream not in after[target]]
+        for step in compute.steps:
+            leaving = None if step.is_received else part.output_at.get((node, step.port))
             if leaving is not None:
-                emitted[leaving.name] = items[0]
-            elif not targets:
-                unconnected[node, port] = len(items)
-    return emitted, unconnected
+                emitted[leaving] = compute.emitted[step.port][0]
+        flow.add(node, compute.steps, part.inner)
+    return emitted, flow
 
 
 def _compute(node: Node, compute: RecordedCompute, handle: gpu.StreamHandle) -> None:
@@ -383,13 +429,11 @@ _REFUSED_NODES = {
 }
 
 
-def _outputs(part: Part, emitted: dict[str, Any]) -> list[Output]:
+def _outputs(emitted: dict[Border, Any]) -> list[Output]:
     outputs: list[Output] = []
-    for border in part.outputs:
-        if border.name not in emitted:
-            continue
+    for border, data in emitted.items():
         try:
-            outputs.append(Output(border.name, emitted[border.name]))
+            outputs.append(Output(border, data))
         except Unsupported as error:
             raise Refusal(
                 f"operator {border.node.name!r} emits at {border.port!r} {error}", border.node.name

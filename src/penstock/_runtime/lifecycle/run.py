@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock._runtime.lifecycle.accounts import count_messages, operators_of
@@ -244,12 +245,13 @@ class _Life:
         for node in engine.operator_nodes:
             for queue in node.inputs:
                 queue.undelivered = len(queue)
-        for segment in engine.segments:
-            self._attempt(f"the messages of segment {segment.segment.name!r}", segment.part.count_messages)
         self._attempt("its outcome", lambda: self._operators.update(operators_of(engine)))
         # The graphs before the memory and the streams that they use.
         for segment in engine.segments:
             self._attempt(f"the recordings of segment {segment.segment.name!r}", segment.finish)
+        for node in engine.operator_nodes:
+            if node.streams.knobs is not None:
+                self._attempt(f"the knobs of {node.name!r}", node.streams.knobs.close)
         # Release undelivered messages before the streams: their memory may be freed on one of them.
         for node in engine.all_nodes:
             for queue in node.inputs:
@@ -267,6 +269,8 @@ class _Life:
             conditions = (*node.conditions, *node.operator.conditions.values())
             for condition in {id(condition): condition for condition in conditions}.values():
                 self._attempt(f"condition {condition.name!r}", condition.detach)
+        for node in engine.operator_nodes:
+            self._attempt(f"the knobs of {node.name!r}", partial(node.operator._knobs.end_run, node.computes))
         engine.inbox.clear()
         self._attempt("its log", lambda: self._report(engine))
         observer = self._observer

@@ -194,6 +194,7 @@ class Engine:
             # Read only now: an operator may choose its compute in start().
             compute = compute_of(node)
             live = node.operator._live
+            node.operator._knobs.is_in_run = True
             if live is not None:
                 compute = live.around(compute)
             if self.observer is not None:

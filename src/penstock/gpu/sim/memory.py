@@ -140,9 +140,9 @@ class Buffer:
         self._owner = None
         return self
 
-    def _view(self, size: int, owner: object) -> Buffer:
-        """Return a buffer on the first bytes of this one, which frees nothing and keeps its owner alive."""
-        view = Buffer._create(self._open()[:size], self._device, None, self._resource)
+    def _view(self, size: int, owner: object, start: int = 0) -> Buffer:
+        """Return a buffer on some bytes of this one, which frees nothing and keeps its owner alive."""
+        view = Buffer._create(self._open()[start : start + size], self._device, None, self._resource)
         view._owner = owner
         return view
 

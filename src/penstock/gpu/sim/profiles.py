@@ -52,8 +52,8 @@ class Profile:
     min_partition_size: int
     coscheduled_alignment: int
     launch_overhead: float
-    graph_launch_overhead: float = 9e-6
-    graph_node_overhead: float = 1.2e-6
+    graph_launch_overhead: float = 5.57e-6
+    graph_node_overhead: float = 0.53e-6
     threads_per_sm: int = 2048
     blocks_per_sm: int = 32
     threads_per_block: int = 1024
