@@ -23,7 +23,8 @@ def _add(out: Any, plus: int, *sources: Any) -> None:
 class Work(Operator):
     """Adds a number to the sum of what it receives, in a kernel of a known length.
 
-    Without inputs it emits 0, 1, 2 and so on, and every `large`-th time more elements than otherwise.
+    Without inputs it emits 0, 1, 2 and so on, and every `large`-th time more elements than otherwise. The number is
+    also in the metadata if they have a key for it.
     """
 
     def __init__(
@@ -35,10 +36,11 @@ class Work(Operator):
         after: str = "in",
         emits: str = "out",
         large: int = 0,
+        metadata: str = "",
         **kwargs: Any,
     ) -> None:
         self.seconds = milliseconds / 1e3
-        self.plus, self.large = plus, large
+        self.plus, self.large, self.key = plus, large, metadata
         self.inputs, self.outputs = after.split(), emits.split()
         super().__init__(fragment, *args, **kwargs)
 
@@ -63,6 +65,8 @@ class Work(Operator):
         sources = [_memory(each) for each in received]
         plus = self.plus if self.inputs else self.calls
         if not self.inputs:
+            if self.key:
+                self.metadata[self.key] = self.calls
             self.calls += 1
         for name in self.outputs:
             count = COUNT if not self.large or self.calls % self.large else 2 * COUNT
@@ -103,14 +107,15 @@ def chain(
     large: int = 0,
     slices: dict[str, int] | None = None,
     extra: str = "",
+    metadata: str = "",
     **options: Any,
 ) -> None:
     """Compose ``source -> one -> two -> three -> sink``, with a segment of the three in the middle.
 
-    `extra` is an output of the second that leads nowhere.
+    `extra` is an output of the second that leads nowhere, `metadata` the key of the number of each frame.
     """
     make = _Maker(app, slices)
-    source = make("source", frames, period, after="", large=large)
+    source = make("source", frames, period, after="", large=large, metadata=metadata)
     stages = [
         make("one"),
         make("two", milliseconds=2, plus=1, emits=f"out {extra}"),
@@ -143,6 +148,19 @@ def branches(app: Any, frames: int = 20, **options: Any) -> None:
     app.add_flow(aside, d, {("out", "extra")})
     app.add_flow(d, app.sink)
     app.segment = app.capture(a, b, c, d, name="body", **options)
+
+
+def fork(app: Any, frames: int = 20, **options: Any) -> None:
+    """Compose ``source -> a``, and from there ``b`` and ``c`` with a sink each; the three are a segment."""
+    make = _Maker(app)
+    source, a = make("source", frames, after=""), make("a")
+    ends = [make("b", plus=10), make("c", plus=100)]
+    app.sinks = [Ends(app, name="left"), Ends(app, name="right")]
+    app.add_flow(source, a)
+    for end, sink in zip(ends, app.sinks, strict=True):
+        app.add_flow(a, end)
+        app.add_flow(end, sink)
+    app.segment = app.capture(a, *ends, name="fork", **options)
 
 
 class _Maker:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock._runtime import UnconnectedQueue, source_of
+from penstock.core.errors import choices
 from penstock.core.function_operator import FunctionOperator
 from penstock.observe.gpu_timing import DeviceTime, SimulatedTime, StreamTimer
 from penstock.observe.recorder import NodeRecorder, ObservedQueue, Tap, UnconnectedTap
@@ -130,6 +131,7 @@ class Observation:
         segment = next(
             each for each in self.run.segments if each.captured is not None and each.captured.part is part
         )
+        self._warn_of_unseen(segment)
         return ReplayWatch(
             segment,
             [self._recorders[node] for node in part.members],
@@ -176,6 +178,26 @@ class Observation:
         self._machine = getattr(clock, "machine", None)
         if self._machine is not None or not clock.passes:
             self._now = clock.timestamp
+
+    def _warn_of_unseen(self, segment: SegmentInfo) -> None:
+        """Warn of messages that somebody wants to see, and that are not there in replays."""
+        ports: list[OutputInfo | QueueInfo] = []
+        for operator in segment.operators:
+            ports += operator.outputs
+            ports += operator.inputs
+        watchers = [watcher for watcher in self.watchers if watcher.wants_data]
+        unseen = [
+            port.name
+            for port in ports
+            if port.is_inner and any(watcher.watches(port) for watcher in watchers)
+        ]
+        if unseen:
+            _log.warning(
+                "segment %r: messages at %s are seen only in frames that are not replayed; to see them all, leave "
+                "one of the operators out of the segment, or set PENSTOCK_CAPTURE=off",
+                segment.name,
+                choices(unseen),
+            )
 
     def _describe_segments(self, engine: Engine) -> list[SegmentInfo]:
         """Return the captured segments; also those that are not recorded."""

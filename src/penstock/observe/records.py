@@ -88,6 +88,11 @@ class OutputInfo:
     """What counts its messages, one for each queue."""
 
     @property
+    def is_inner(self) -> bool:
+        """Whether it leads only to operators of the same captured segment, so that its messages may be replayed."""
+        return bool(self.queues) and all(queue.is_inner for queue in self.queues)
+
+    @property
     def count(self) -> int:
         """The number of messages emitted so far."""
         return self.taps[0].passed_on if self.taps else 0
@@ -120,6 +125,14 @@ class QueueInfo:
     def name(self) -> str:
         """The operator and the port, as in ``"display.in"``."""
         return f"{self.operator.name}.{self.port}"
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether an operator of the same captured segment emits into it, so that its messages may be replayed."""
+        segment = self.operator.segment
+        if segment is None or segment.captured is None:
+            return False
+        return any(output.operator.segment is segment for output in self.outputs)
 
     @property
     def depth(self) -> int:

@@ -254,6 +254,8 @@ class RunTrace:
             if waiting is None:
                 continue
             for compute in (arrivals.compute - batch.first).tolist():
+                if arrivals.queue.is_inner and batch.is_replayed[compute]:
+                    continue  # the message did not come through the queue
                 text = waiting.popleft() if waiting else ""
                 if text and compute not in found:
                     found[compute] = f',"metadata":{text}'

@@ -78,6 +78,10 @@ class Watcher:
     def end(self, outcome: Outcome | None) -> None:
         """End: the run is over, and every compute was noted."""
 
+    def watches(self, port: OutputInfo | QueueInfo) -> bool:
+        """Return whether it wants to see the messages of a port, given that it `wants_data`."""
+        return True
+
     def emitted(self, output: OutputInfo, item: Any, time: int) -> None:
         """Note a message at the moment it is emitted, on the thread that computes.
 
