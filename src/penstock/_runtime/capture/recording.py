@@ -18,6 +18,7 @@ from penstock._runtime.capture.device_state import DeviceState, KeptArray
 from penstock._runtime.capture.executables import Copy, Executables
 from penstock._runtime.capture.graphs import AddressedMemory, kinds_of_nodes, read_bytes
 from penstock._runtime.capture.host_state import Attributes, HostState
+from penstock._runtime.capture.marks import Marks
 from penstock._runtime.capture.private_memory import PrivateMemory
 from penstock._runtime.capture.recorded_contexts import RecordedCompute, RefusingMetadata
 from penstock._runtime.capture.refusal import Refusal, refusal_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
+    from penstock.core.protocols import Launches, Replays
 
 __all__ = ["Recording", "record"]
 
@@ -128,6 +130,8 @@ class Recording:
         The number of frames that it emitted.
     keeps_inputs
         Whether it reads what it receives where that is, and keeps it.
+    is_chain
+        Whether what it emits carries the metadata and the timestamp of the one message that it receives.
     """
 
     def __init__(
@@ -141,6 +145,7 @@ class Recording:
         arrays: list[KeptArray],
         kept: list[Any],
         slots: Slots | None,
+        marks: Marks | None,
     ) -> None:
         self.flow = flow
         self.arrays = arrays
@@ -151,7 +156,8 @@ class Recording:
         self._handle = stream.handle
         self.inputs = inputs
         self.outputs = outputs
-        self._executables = executables
+        self._executables: Launches = executables
+        self._marks = marks
         self.attributes = attributes
         self._kept = kept
         self.left_to_verify = 0
@@ -165,9 +171,10 @@ class Recording:
                 for output in outputs
             ]
         )
+        self.is_chain = len(inputs) == 1 == len(outputs) and flow.is_chain
         # One array in and one out, the usual case, without loops.
         self._single: tuple[Input, Stock, OutputArray] | None = None
-        if len(inputs) == 1 == len(self._copied_inputs) and len(self._stocks) == 1 and inputs[0].size:
+        if len(inputs) == 1 == len(self._stocks) and inputs[0].size:
             ((output, stocks),) = self._stocks
             if output.is_array and stocks[0][1].size:
                 self._single = (inputs[0], *stocks[0])
@@ -177,9 +184,12 @@ class Recording:
         if self._single is not None:
             input_, stock, array = self._single
             new = stock.arrays.pop() if stock.arrays else stock.take()
-            (leaf,) = leaves
-            addresses = (input_.address_of(leaf) - input_.before, array.address_of(new) - array.before)
-            self._executables.launch(addresses, self._handle)
+            target = array.address_of(new) - array.before
+            if self.keeps_inputs:
+                self._executables.launch((target,), self._handle)
+            else:
+                (leaf,) = leaves
+                self._executables.launch((input_.address_of(leaf) - input_.before, target), self._handle)
             return [new]
         return self._replay_any(leaves)
 
@@ -212,6 +222,10 @@ class Recording:
             ]
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
+
+    def watch(self, replays: Replays) -> None:
+        """Let an observer see every launch."""
+        self._executables = replays.around_launches(self._executables, self._marks, self._stream)
 
     def contents(self, leaves: Leaves) -> bytes:
         """Return a digest of what is in the arrays of a frame; wait for the work on them."""
@@ -313,6 +327,7 @@ def _capture(
     slots: Slots | None,
 ) -> Recording:
     origin = streams.origin
+    marks = None if part.replays is None or not part.replays.wants_gpu_times else Marks(part.inner)
     copies = [
         Copy(input_.layout, input_.memory.address, True, own.handle)
         for input_ in inputs
@@ -325,7 +340,7 @@ def _capture(
         for each in copies:
             each.record(origin)
         with memory:
-            emitted, flow = _record_members(part, streams, received, kept)
+            emitted, flow = _record_members(part, streams, received, kept, marks)
         streams.join()
         outputs = _outputs(emitted)
         for output in outputs if slots is None else ():
@@ -354,11 +369,11 @@ def _capture(
         raise refusal_of(error, "") from error
     builder.close()
     attributes = Attributes([node.operator for node in part.members], knobs)
-    return Recording(own, inputs, outputs, executables, attributes, flow, arrays, kept, slots)
+    return Recording(own, inputs, outputs, executables, attributes, flow, arrays, kept, slots, marks)
 
 
 def _record_members(
-    part: Part, streams: CapturedStreams, received: dict[str, Any], kept: list[Any]
+    part: Part, streams: CapturedStreams, received: dict[str, Any], kept: list[Any], marks: Marks | None
 ) -> tuple[dict[Border, Any], DetailsFlow]:
     """Let every operator compute once on captured streams; return what leaves the part, in this order."""
     waiting: dict[Node, dict[str, Any]] = {node: {} for node in part.members}
@@ -367,6 +382,8 @@ def _record_members(
         waiting[border.node][border.port] = received[border.name]
     emitted: dict[Border, Any] = {}
     flow = DetailsFlow()
+    if marks is not None:
+        marks.begin(streams.origin)
     for node in part.members:
         missing = [name for name in node.operator.spec.inputs if name not in waiting[node]]
         if missing:
@@ -388,6 +405,8 @@ def _record_members(
             )
         kept.append(compute)
         ends = streams.of(node.operator)
+        if marks is not None:
+            marks.end(node, ends)
         for port, items in compute.emitted.items():
             targets = part.inner.get((node, port), [])
             leaving = part.output_at.get((node, port))
