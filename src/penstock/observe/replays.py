@@ -166,11 +166,12 @@ class _Member:
             for position, queue in enumerate(self.info.inputs)
             if any(output.operator in inside for output in queue.outputs)
         ]
-        self._puts = [
-            (position, tap)
+        puts = {
+            position: tap
             for position, tap in enumerate(recorder.taps)
             if isinstance(tap, Tap) and tap.behind.info.operator in inside
-        ]
+        }
+        self._puts, self._taps = list(puts), list(puts.values())
         self.segment = ""
         """The name of the segment, if work that is not divided counts for this operator."""
         self._place = -1
@@ -190,11 +191,9 @@ class _Member:
             if place != _WHOLE or self.segment:
                 timed, timer = self._timers.get(place) or self._add_timer(place)
                 timer.segments.append((sample, sample))
-        for _, tap in self._puts:
+        for tap in self._taps:
             tap.replayed += 1
-        self._recorder.note_replay(
-            started, ended, thread, self._takes, [position for position, _ in self._puts], timed
-        )
+        self._recorder.note_replay(started, ended, thread, self._takes, self._puts, timed)
 
     def _add_timer(self, place: int) -> tuple[int, ReplayTimer]:
         info, timers, managed = self.info, self._recorder.timers, self._managed
