@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock import gpu
 from penstock.core import Operator, ParameterError
 from penstock.core.segment import CaptureRefused
 from penstock.observe import Dashboard
 from tests.gpu.bench import Bench
-from tests.gpu.knob_pipelines import COUNT, Knobs, Scale, copy_bytes, launch, memory_of, sent
+from tests.gpu.kernels import slow_write
+from tests.gpu.knob_pipelines import COUNT, LATE, Knobs, Scale, copy_bytes, launch, memory_of, repeat, sent
 from tests.harness import MakeScheduler, switching_often
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
@@ -252,6 +254,81 @@ def test_a_change_in_compute_takes_effect_with_the_next_frame() -> None:
     check(app, [0, *range(FRAMES - 1)], [0] * FRAMES)
 
 
+class Nudging(Scale):
+    """Does something to the next operator in its compute of one frame."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        super().compute(op_input, op_output, context)
+        if self.fragment.source.number == self.fragment.at + 1:
+            self.fragment.nudge(context.find_operator("stage1"))
+
+
+class Nudged(Knobs):
+    """Lets the first operator do something to the second in its compute of a frame.
+
+    Frames 0 to 2 run as usual, frame 3 is recorded, and later ones are compared with ordinary runs.
+    """
+
+    def __init__(self, at: int, nudge: Any, kind: type[Operator]) -> None:
+        self.at, self.nudge = at, nudge
+        super().__init__(lambda context, n: None, Nudging, kind, frames=FRAMES, capture={"verify": 6})
+
+
+def test_a_frame_is_compared_with_the_value_that_its_replay_saw() -> None:
+    app = Nudged(5, lambda operator: operator.set_knob("gain", 3), Scale)
+    check(app, [1 if n < 6 else 3 for n in range(FRAMES)], [0] * FRAMES)
+
+
+def test_a_live_parameter_does_not_change_between_a_replay_and_the_run_that_it_is_compared_with() -> None:
+    class Noted(Gained):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            out = self.allocator.allocate_tensor(frame.shape, np.int32, stream=stream)
+            memory_of(out).fill(np.int32(self.note).tobytes(), stream=stream.stream)
+            op_output.emit(out, "out")
+
+    app = Nudged(5, lambda operator: operator.set_live("note", 3), Noted)
+    app.run()
+    assert app.sink.seen == [0 if n < 6 else 3 for n in range(FRAMES)]
+    assert (app.segment.state, app.segment.reason, app.segment.recordings) == ("captured", "", 2)
+
+
+class OnCurrentStream(Operator):
+    """Sends its knob, and asks penstock for no stream: it works on that of its library, as plain array code."""
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        spec.output("out")
+        spec.param("allocator")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = gpu.current_stream() or gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM)
+        out = self.allocator.allocate_tensor((COUNT,), np.int32, stream=stream)
+        launch(stream, repeat, memory_of(out), memory_of(context.knob("it", np.int32)), np.int64(LATE))
+        assert frame.shape
+        op_output.emit(out, "out")
+
+
+def test_an_operator_that_works_on_the_default_stream_is_ordered_with_its_replays() -> None:
+    def before(context: Any, n: int) -> None:
+        stage(context).set_knob("it", n)
+
+    frames = 60
+    app = Knobs(
+        before,
+        OnCurrentStream,
+        frames=frames,
+        sizes=[COUNT, COUNT // 2, COUNT // 4],
+        capture={"warmup": 1, "verify": 0, "shapes": 1},
+    )
+    app.waits_for_device = True
+    app.run()
+    assert app.sink.seen == list(range(frames))
+    assert (app.segment.recordings, app.segment.replayed) == (1, frames // 3 - 1)
+
+
 # What leads to another recording.
 
 
@@ -338,6 +415,61 @@ def test_a_knob_that_a_recording_asks_for_first_is_written_before_its_replay() -
     app.run()
     assert app.sink.seen == [0] * 12 + [3 * sent(n) for n in range(12, 30)]
     assert (app.segment.recordings, app.segment.replayed) == (1, 18)
+
+
+def test_a_knob_that_a_later_recording_asks_for_first_is_written_before_its_replay() -> None:
+    """Frames of the other size are replayed meanwhile, and the operator's own stream is far behind."""
+
+    class Later(Scale):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            out = self.allocator.allocate_tensor((COUNT,), np.int32, stream=stream)
+            is_small = frame.shape != (COUNT,)
+            late = 100 * LATE if is_small else 0
+            if is_small and self.fragment.source.number > 10:
+                launch(
+                    stream, repeat, memory_of(out), memory_of(context.knob("it", np.int32, 3)), np.int64(0)
+                )
+            else:
+                launch(stream, slow_write, memory_of(out), np.int32(COUNT), np.int32(0), np.int64(late))
+            op_output.emit(out, "out")
+
+    frames = 14
+    app = Knobs(
+        lambda context, n: None,
+        Later,
+        frames=frames,
+        sizes=[COUNT] * 2 + [COUNT // 2],
+        capture={"warmup": 3, "verify": 0},
+    )
+    app.run()
+    assert app.sink.seen == [3 if n == 11 else 0 for n in range(frames)]
+    assert (app.segment.recordings, app.segment.replayed) == (2, 8)
+
+
+def test_an_attribute_that_others_change_during_a_recording_is_not_the_operators_doing() -> None:
+    app = Nudged(3, lambda operator: setattr(operator, "gain", 5), Fixed)
+    check(app, [1 if n < 3 else 5 for n in range(FRAMES)], [5] * FRAMES)
+
+
+def test_a_recording_that_fails_leaves_what_others_changed_meanwhile() -> None:
+    done: list[int] = []
+
+    def once(operator: Any) -> None:
+        if not done:
+            operator.gain = 5
+        done.append(1)
+
+    class Synchronizing(Fixed):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            super().compute(op_input, op_output, context)
+            op_input.receive_cuda_stream("in").stream.sync()
+
+    app = Nudged(3, once, Synchronizing)
+    with pytest.warns(CaptureRefused, match="operator 'stage1' .*it waits for the device"):
+        app.run()
+    assert app.sink.seen == [sent(n) * (1 if n < 3 else 5) + 5 for n in range(FRAMES)]
 
 
 # Types.

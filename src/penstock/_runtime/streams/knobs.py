@@ -105,7 +105,6 @@ class Knobs:
         "_operator",
         "_ordered",
         "_streams",
-        "_uses_default",
         "_values",
         "is_held",
     )
@@ -123,8 +122,6 @@ class Knobs:
         # The event after the last write, and the streams that are ordered after it.
         self._event: Any = None
         self._ordered: list[ManagedStream] = []
-        # Whether computes ended without a stream of penstock's, so that they work on the default stream.
-        self._uses_default = False
 
     @property
     def names(self) -> set[str]:
@@ -179,8 +176,6 @@ class Knobs:
         if not self._is_checked:
             self._is_checked = True
             self._values.check_names()
-        if not self._uses_default and not self._streams.order.streams():
-            self._uses_default = True
         if not self.is_held:
             changes = self._changes()
             if changes:
@@ -198,7 +193,7 @@ class Knobs:
     def begin_replays(self, stream: ManagedStream) -> None:
         """Order a stream, on which recordings are replayed from now on, after ordinary runs."""
         self.order(stream)
-        if self._uses_default or not self._streams.order.streams():
+        if not self._streams.order.streams():
             stream.wait(self._default().now())
 
     def replay(self, stream: ManagedStream) -> None:
@@ -214,7 +209,7 @@ class Knobs:
         self._record(stream)
         used = self._streams.order.streams()
         self._ordered += used
-        if self._uses_default or not used:
+        if not used:
             self.order(self._default())
 
     def close(self) -> None:
@@ -297,10 +292,10 @@ class Knobs:
 
     def _write(self, writer: ManagedStream, changes: list[tuple[Knob, Any, bytes]]) -> None:
         """Write values on a stream, between the work of all streams before and after."""
-        readers = [stream for stream in self._readers() if stream is not writer]
+        # The writer itself is one of them, or the default stream if there are none.
+        readers = [stream for stream in self._streams.order.streams() if stream is not writer]
         for stream in readers:
             writer.wait(stream.now())
-        self.order(writer)
         for knob, value, data in changes:
             knob.write(value, data, writer.stream)
         self._record(writer)
@@ -312,10 +307,6 @@ class Knobs:
             self._event = writer.create_event()
         writer.record(self._event)
         self._ordered = [writer]
-
-    def _readers(self) -> list[ManagedStream]:
-        used = self._streams.order.streams()
-        return [*used, self._default()] if self._uses_default else used
 
     def _writer(self) -> ManagedStream:
         """Return the operator's own stream, or else the first that it used, or else the default stream."""
