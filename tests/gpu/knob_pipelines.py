@@ -189,6 +189,7 @@ class Knobs(Application):
     """
 
     segment: Segment
+    has_slices = False
     waits_for_device = False
 
     def __init__(
@@ -208,6 +209,8 @@ class Knobs(Application):
 
     def compose(self) -> None:
         self.scheduler(self.make_scheduler(self))
+        if self.has_slices:  # their streams are not ordered with the default stream
+            self.add_default_green_context_pool(0, [64])
         allocator = UnboundedAllocator(self)
         self.source = Source(
             self,

@@ -13,7 +13,7 @@ from penstock.core import Operator, ParameterError
 from penstock.core.segment import CaptureRefused
 from penstock.observe import Dashboard
 from tests.gpu.bench import Bench
-from tests.gpu.kernels import slow_write
+from tests.gpu.kernels import spin
 from tests.gpu.knob_pipelines import COUNT, LATE, Knobs, Scale, copy_bytes, launch, memory_of, repeat, sent
 from tests.harness import MakeScheduler, switching_often
 
@@ -323,7 +323,7 @@ def test_an_operator_that_works_on_the_default_stream_is_ordered_with_its_replay
         sizes=[COUNT, COUNT // 2, COUNT // 4],
         capture={"warmup": 1, "verify": 0, "shapes": 1},
     )
-    app.waits_for_device = True
+    app.waits_for_device = app.has_slices = True
     app.run()
     assert app.sink.seen == list(range(frames))
     assert (app.segment.recordings, app.segment.replayed) == (1, frames // 3 - 1)
@@ -418,26 +418,30 @@ def test_a_knob_that_a_recording_asks_for_first_is_written_before_its_replay() -
 
 
 def test_a_knob_that_a_later_recording_asks_for_first_is_written_before_its_replay() -> None:
-    """Frames of the other size are replayed meanwhile, and the operator's own stream is far behind."""
+    """Frames of another size are replayed meanwhile, and the stream of ordinary runs is far behind."""
 
     class Later(Scale):
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             frame = op_input.receive("in")
             stream = op_input.receive_cuda_stream("in")
             out = self.allocator.allocate_tensor((COUNT,), np.int32, stream=stream)
-            is_small = frame.shape != (COUNT,)
-            late = 100 * LATE if is_small else 0
-            if is_small and self.fragment.source.number > 10:
+            number = self.fragment.source.number - 1
+            if number < 11:
+                memory_of(out).fill(0, stream=stream.stream)
+                self.fragment.last_stream = stream if frame.shape != (COUNT,) else None
+            else:
                 launch(
                     stream, repeat, memory_of(out), memory_of(context.knob("it", np.int32, 3)), np.int64(0)
                 )
-            else:
-                launch(stream, slow_write, memory_of(out), np.int32(COUNT), np.int32(0), np.int64(late))
             op_output.emit(out, "out")
+
+    def before(context: Any, n: int) -> None:
+        if n == 11:
+            launch(app.last_stream, spin, np.int64(50 * LATE))
 
     frames = 14
     app = Knobs(
-        lambda context, n: None,
+        before,
         Later,
         frames=frames,
         sizes=[COUNT] * 2 + [COUNT // 2],
@@ -576,7 +580,7 @@ def test_a_wrong_value_of_an_attribute_ends_the_run_and_is_named(value: Any, why
 @captured_or_not
 def test_a_wrong_value_is_an_error_where_it_is_set_and_changes_nothing(capture: Any) -> None:
     def before(context: Any, n: int) -> None:
-        if n == 0:
+        if n < 2:
             return
         operator = stage(context)
         with pytest.raises(ParameterError, match="knob 'offset' of operator 'stage0': nan is not a number"):
@@ -587,6 +591,16 @@ def test_a_wrong_value_is_an_error_where_it_is_set_and_changes_nothing(capture: 
             operator.set_knob("gian", 1)
 
     check(Knobs(before, frames=FRAMES, capture=capture), [1] * FRAMES, [0] * FRAMES)
+
+
+def test_a_name_that_is_no_knob_is_found_although_no_ordinary_compute_follows() -> None:
+    app = Knobs(lambda context, n: None, frames=FRAMES, capture={"warmup": 1, "verify": 0})
+    app.compose_graph()
+    app.stages[0].set_knob("gian", 1)
+    with pytest.raises(
+        ParameterError, match="has no knob 'gian'; it has 'gain', 'offset'; did you mean 'gain'?"
+    ):
+        app.run()
 
 
 def test_a_live_value_that_the_knob_cannot_hold_is_an_error_where_it_is_set() -> None:

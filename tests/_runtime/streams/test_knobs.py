@@ -38,6 +38,7 @@ def values_seen(
         app.seen = seen
         app.step = Step(
             app,
+            CudaStreamPool(app, stream_flags=1),  # not ordered with the default stream
             inputs=["in"],
             body=lambda self, i, o, context: (i.receive("in"), body(self, context, seen)),
             setup=setup,
@@ -383,7 +384,7 @@ def test_a_knob_has_one_initial_value() -> None:
 
 def test_a_name_that_is_no_knob_is_an_error_where_it_is_set() -> None:
     def before(operator: Any, n: int) -> None:
-        if n:
+        if n > 1:
             operator.set_knob("gian", 1)
 
     with pytest.raises(ParameterError, match="operator 'step' has no knob 'gian'; it has 'gain'"):
@@ -395,6 +396,15 @@ def test_a_name_that_was_set_before_there_were_knobs_is_an_error_with_the_next_c
         ParameterError, match=r"set_knob\('gian', ...\) was called .* has no knob 'gian'; it has 'gain'"
     ):
         values_seen(asks("gain", np.float32), before=lambda operator, n: n or operator.set_knob("gian", 1))
+
+
+def test_a_knob_may_be_set_while_the_first_compute_asks_for_the_others() -> None:
+    def body(self: Any, context: Any, seen: list[Any]) -> None:
+        context.knob("gain", np.float32)
+        self.set_knob("offset", 3)  # as another thread might, just now
+        read(context.allocate_cuda_stream("mine"), context.knob("offset", np.int32), seen)
+
+    assert values_seen(body) == [3] * FRAMES
 
 
 def test_a_value_for_an_operator_that_asks_for_no_knob_is_warned_of() -> None:

@@ -100,10 +100,8 @@ class Knobs:
         "_all",
         "_event",
         "_given",
-        "_is_checked",
         "_known",
         "_operator",
-        "_ordered",
         "_streams",
         "_values",
         "is_held",
@@ -117,11 +115,8 @@ class Knobs:
         self._known: dict[str, Knob] = {}
         self._all: tuple[Knob, ...] = ()
         self.is_held = False
-        # Whether the names that were set have been compared with those of the knobs.
-        self._is_checked = False
-        # The event after the last write, and the streams that are ordered after it.
+        # The event after the last write, for streams that the operator uses later.
         self._event: Any = None
-        self._ordered: list[ManagedStream] = []
 
     @property
     def names(self) -> set[str]:
@@ -173,9 +168,8 @@ class Knobs:
 
     def begin(self) -> None:
         """Begin a compute: write what was set since the last one."""
-        if not self._is_checked:
-            self._is_checked = True
-            self._values.check_names()
+        if not self._values.are_known:
+            self._values.know_names()
         if not self.is_held:
             changes = self._changes()
             if changes:
@@ -183,21 +177,21 @@ class Knobs:
                 self._write(self._writer(), changes)
 
     def order(self, stream: ManagedStream) -> None:
-        """Order a stream of the operator after the last write."""
-        if self._event is not None and stream not in self._ordered:
+        """Order a stream that the operator uses for the first time after the last write."""
+        if self._event is not None:
             stream.wait(self._event)
-            self._ordered.append(stream)
 
     # In a segment. Its stream and those of its operators are ordered by the segment itself.
 
     def begin_replays(self, stream: ManagedStream) -> None:
         """Order a stream, on which recordings are replayed from now on, after ordinary runs."""
-        self.order(stream)
         if not self._streams.order.streams():
             stream.wait(self._default().now())
 
     def replay(self, stream: ManagedStream) -> None:
         """Begin to replay a frame on a stream: write what was set since the last one."""
+        if not self._values.are_known:
+            self._values.know_names()
         changes = self._changes()
         if changes:
             self._make_current()
@@ -207,9 +201,7 @@ class Knobs:
     def end_replays(self, stream: ManagedStream) -> None:
         """Order ordinary runs after the replays on a stream."""
         self._record(stream)
-        used = self._streams.order.streams()
-        self._ordered += used
-        if not used:
+        if not self._streams.order.streams():
             self.order(self._default())
 
     def close(self) -> None:
@@ -306,7 +298,6 @@ class Knobs:
         if self._event is None:
             self._event = writer.create_event()
         writer.record(self._event)
-        self._ordered = [writer]
 
     def _writer(self) -> ManagedStream:
         """Return the operator's own stream, or else the first that it used, or else the default stream."""
