@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock._runtime.capture.captured_segment import CapturedSegment
-from penstock._runtime.capture.nodes import MemberNode, PartOperator
+from penstock._runtime.capture.member_context import MemberContext
+from penstock._runtime.capture.member_node import MemberNode
+from penstock._runtime.capture.nodes import PartOperator
 from penstock._runtime.capture.part import Border, Part
-from penstock._runtime.capture.recorded_contexts import MemberContext
 from penstock._runtime.capture.slots import SlotAvailable
 from penstock._runtime.messages.execution import ExecutionContext
 from penstock._runtime.messages.input import InputContext
@@ -186,9 +187,7 @@ class SegmentAssembly:
             [border.name for border in inputs],
             [border.name for border in outputs],
         )
-        first = self.segment.operators[0]
-        operator.metadata_policy = first.metadata_policy
-        operator.enable_metadata(all(one.is_metadata_enabled for one in self.segment.operators))
+        operator.enable_metadata(True)  # each of its operators says for itself what it does with metadata
         limits = [one.max_in_flight for one in self.segment.operators if one.max_in_flight is not None]
         operator.max_in_flight = min(limits, default=None)
         node = Node(self.engine, operator)
@@ -196,7 +195,7 @@ class SegmentAssembly:
         node.input_queues = {border.name: self.node.input_queues[border.name] for border in inputs}
         node.output_queues = {border.name: self.node.output_queues[border.name] for border in outputs}
         _complete(node, streams)
-        return Part(
+        part = Part(
             node,
             self.members,
             inputs,
@@ -207,6 +206,9 @@ class SegmentAssembly:
             segment.refused,
             self._slot_available,
         )
+        for member in self.members:
+            member.replayed = lambda: part.replayed
+        return part
 
     def _border_names(self) -> tuple[list[str], list[str]]:
         members = set(self.segment.operators)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from penstock._runtime.capture.part import Part
     from penstock._runtime.capture.refusal import Refusal
     from penstock._runtime.scheduling.node import Node
+    from penstock._runtime.streams.lifetimes import Lifetimes
     from penstock.core.segment import Segment
 
 __all__ = ["CapturedSegment"]
@@ -50,20 +51,30 @@ class CapturedSegment:
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Let one frame pass; the compute of the segment's node."""
         part = self.part
+        replayed = part.replayed
         try:
             part.run()
         finally:
-            segment = self.segment
-            segment.frames += 1
-            segment.state = part.state
-            node = self.node
-            # Whichever of its operators is too far ahead of the device, the segment waits.
-            for inner in (part.node, *self.members):
-                lifetimes = inner.lifetimes
+            if part.replayed != replayed:
+                lifetimes = part.node.lifetimes
                 if lifetimes is not None and lifetimes.full is not None:
-                    node.lifetimes = lifetimes
-                    node.has_extra_work = True
-                    break
+                    self._wait_for(lifetimes)
+            else:
+                self._end_frame()
+
+    def _end_frame(self) -> None:
+        """Take note of a frame that was not replayed."""
+        self.segment.state = self.part.state
+        for inner in (self.part.node, *self.members):
+            lifetimes = inner.lifetimes
+            if lifetimes is not None and lifetimes.full is not None:
+                self._wait_for(lifetimes)
+                return
+
+    def _wait_for(self, lifetimes: Lifetimes) -> None:
+        """Hold the segment back, because one of its operators is too far ahead of the device."""
+        self.node.lifetimes = lifetimes
+        self.node.has_extra_work = True
 
     def refused(self, refusal: Refusal) -> None:
         """Warn, or raise where the segment has to be recorded."""
@@ -74,9 +85,14 @@ class CapturedSegment:
             raise CaptureError(text) from refusal
         warnings.warn(CaptureRefused(text), stacklevel=2)
 
+    def count_replayed(self) -> None:
+        """Count the messages that replays did not send, as if the operators had computed."""
+        self.part.count_replayed()
+
     def finish(self) -> None:
         """Take stock, and release the recordings; the device has finished."""
         segment, part = self.segment, self.part
+        segment.frames, segment.state = part.frames, part.state
         segment.replayed, segment.recordings = part.replayed, part.recordings
         if part.eager_times:
             segment.eager_ns = statistics.median(part.eager_times)

@@ -90,6 +90,20 @@ class ArrayKind:
         """Return a context manager in which the library allocates for a stream; None if that is not needed."""
         return None
 
+    def matching(self, layout: Layout) -> Callable[[Any], bool]:
+        """Return a function that tells, quickly, whether an object is an array of a layout."""
+        of = self.layout
+
+        def matches(data: Any) -> bool:
+            return kind_of(data) is self and of(data) == layout
+
+        return matches
+
+    def making(self, layout: Layout, stream: gpu.StreamHandle) -> Callable[[], Any]:
+        """Return a function that makes new arrays of a layout, quickly; what `current` returns is entered."""
+        new = self.new
+        return lambda: new(layout, stream)
+
     def itemsize(self, layout: Layout) -> int:
         """Return the size of an element in bytes."""
         return int(layout.dtype.itemsize)
@@ -148,6 +162,30 @@ class _CuPy(ArrayKind):
 
     def current(self, stream: gpu.StreamHandle) -> Any:
         return stream.cupy()
+
+    def matching(self, layout: Layout) -> Callable[[Any], bool]:
+        ndarray = sys.modules["cupy"].ndarray
+        _, shape, strides, dtype, device_id = layout
+
+        def matches(data: Any) -> bool:
+            return (
+                type(data) is ndarray
+                and data.shape == shape
+                and data.strides == strides
+                and data.dtype is dtype
+                and data.data.device_id == device_id
+            )
+
+        return matches
+
+    def making(self, layout: Layout, stream: gpu.StreamHandle) -> Callable[[], Any]:
+        cupy = sys.modules["cupy"]
+        ndarray, alloc = cupy.ndarray, cupy.cuda.alloc
+        _, shape, strides, dtype, _ = layout
+        size = self.extent(layout).size
+        if strides != ndarray(shape, dtype, alloc(size)).strides:
+            return super().making(layout, stream)
+        return lambda: ndarray(shape, dtype, alloc(size))
 
 
 class _Torch(ArrayKind):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FewBuffers", "addresses_of"]
 
 _MOST = 4
+_FRAMES = 16
 
 
 class FewBuffers:
@@ -28,9 +29,16 @@ class FewBuffers:
         self._owners: dict[tuple[int, ...], list[Any]] = {}
         self._counts: dict[tuple[int, ...], int] = {}
         self._are_many = False
+        self._left = _FRAMES
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether enough frames were seen."""
+        return self._are_many or self._left <= 0
 
     def note(self, leaves: Leaves) -> None:
         """Note the buffers of a frame."""
+        self._left -= 1
         if self._are_many or not leaves:
             return
         key = addresses_of(leaves)

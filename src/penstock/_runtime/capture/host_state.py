@@ -134,7 +134,7 @@ class Attributes:
         self._names: list[list[str]] = []
         self._values: list[Any] = []
         self._copies: list[tuple[Any, Any]] = []
-        checks: list[tuple[dict[str, Any], int, Callable[[Any], Any], Any]] = []
+        self._checks: list[tuple[Operator, dict[str, Any], int, Callable[[Any], Any], Any]] = []
         for operator in operators:
             known = vars(operator)
             skipped = _OF_THE_RUN | ignored.get(operator.name, set())
@@ -144,15 +144,14 @@ class Attributes:
             if names:
                 # A second name makes it a tuple, whose items are compared by identity first.
                 get = attrgetter(*names, names[0])
-                checks.append((known, len(known), get, get(operator)))
+                self._checks.append((operator, known, len(known), get, get(operator)))
             else:
-                checks.append((known, len(known), _nothing, ()))
-        self._checks = list(zip(operators, checks, strict=True))
+                self._checks.append((operator, known, len(known), _nothing, ()))
 
     def are_unchanged(self) -> bool:
         """Return whether every attribute is what it was; containers are compared by their contents."""
         try:
-            for operator, (known, count, get, values) in self._checks:
+            for operator, known, count, get, values in self._checks:
                 if len(known) != count or get(operator) != values:
                     return False
             for container, copied in self._copies:
@@ -164,7 +163,7 @@ class Attributes:
 
     def changed(self) -> tuple[str, str]:
         """Return the operator and the attribute that has changed."""
-        for (operator, (_, _, _, values)), names in zip(self._checks, self._names, strict=True):
+        for (operator, _, _, _, values), names in zip(self._checks, self._names, strict=True):
             now = vars(operator)
             for name, value in zip(names, values, strict=False):
                 if name not in now:
@@ -183,7 +182,7 @@ class Attributes:
         return self._operators[0].name, "?"
 
     def _counts(self, wanted: Operator) -> int:
-        return next(count for operator, (_, count, _, _) in self._checks if operator is wanted)
+        return next(count for operator, _, count, _, _ in self._checks if operator is wanted)
 
 
 def _nothing(operator: Any) -> tuple[()]:

@@ -1,56 +1,16 @@
-"""The nodes of segments: the one that is scheduled, those of its operators, and those of its recorded parts."""
+"""What stands for a segment, or a part of it, where the runtime expects an operator or a queue."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from penstock._runtime.messages.queue import Queue
-from penstock._runtime.scheduling.node import Node
 from penstock.core.operator import Operator
 
 if TYPE_CHECKING:
-    from penstock._runtime.scheduling.engine import Engine
     from penstock.core.fragment import Fragment
 
-__all__ = ["Collector", "MemberNode", "PartOperator"]
-
-
-class MemberNode(Node):
-    """An operator of a segment: it computes when the segment does, and is not scheduled itself.
-
-    Attributes
-    ----------
-    scheduled
-        The node of the segment.
-    """
-
-    __slots__ = ("_scheduled",)
-
-    def __init__(self, engine: Engine, operator: Operator) -> None:
-        super().__init__(engine, operator)
-        self._scheduled: Node = self
-
-    @property
-    def scheduled(self) -> Node:
-        """The node that is scheduled in its place."""
-        return self._scheduled
-
-    @scheduled.setter
-    def scheduled(self, node: Node) -> None:
-        self._scheduled = node
-
-    def status(self) -> Any:
-        """Return the state of the segment."""
-        return self._scheduled.status()
-
-    def announce(self) -> None:
-        """Announce that something the segment waits for may have happened."""
-        self._scheduled.announce()
-
-    def request_stop(self) -> None:
-        """Never run the segment again: without this operator it has nothing to do."""
-        self.stop_requested = True
-        self._scheduled.request_stop()
+__all__ = ["Collector", "PartOperator"]
 
 
 class PartOperator(Operator):

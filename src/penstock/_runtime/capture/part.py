@@ -12,10 +12,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._runtime.capture.attribute_use import names_in_compute
-from penstock._runtime.capture.device_arrays import Unsupported
+from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of
 from penstock._runtime.capture.nodes import Collector
 from penstock._runtime.capture.recording import Recording, record
@@ -23,13 +24,18 @@ from penstock._runtime.capture.refusal import Refusal
 from penstock._runtime.capture.slots import SlotAvailable, Slots
 from penstock._runtime.capture.structure import Leaves, Signature, differing_values, flatten
 from penstock._runtime.capture.verification import compare
+from penstock._runtime.lifecycle.accounts import Tally
+from penstock._runtime.lifecycle.notes import note
 from penstock._runtime.messages.message import Message
+from penstock._runtime.messages.queue import UnconnectedQueue
+from penstock._runtime.streams.managed_stream import ManagedStream, create_event
+from penstock._runtime.streams.owners import add_owners
 
 if TYPE_CHECKING:
+    from penstock._runtime.messages.output import OutputContext
     from penstock._runtime.messages.queue import Queue
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.knobs import Knobs
-    from penstock._runtime.streams.managed_stream import ManagedStream
     from penstock._runtime.streams.run_streams import RunStreams
     from penstock.core.segment import SegmentOptions
 
@@ -80,6 +86,21 @@ class _Known:
         self.at: dict[tuple[int, ...], Recording | None] = {}
 
 
+class _Quick(NamedTuple):
+    """The recording of nearly every frame, where frames are single arrays; and those of single buffers, if any."""
+
+    matches: Callable[[Any], bool]
+    recording: Recording
+    address_of: Callable[[Any], int]
+    at: dict[tuple[int, ...], Recording | None]
+
+    def choose(self, data: Any) -> Recording | None:
+        """Return the recording for an array; None if it has to be looked at."""
+        if not self.matches(data):
+            return None
+        return self.at.get((self.address_of(data),), self.recording) if self.at else self.recording
+
+
 class Part:
     """Operators that are recorded together.
 
@@ -125,8 +146,11 @@ class Part:
         self.output_at = {(border.node, border.port): border for border in outputs}
         self.state = "warming up"
         self.reason = ""
+        self.frames = 0
         self.replayed = 0
         self.recordings = 0
+        self._takes: list[Callable[[], Any]] = []
+        self._quick: _Quick | None = None
         self.eager_times: deque[int] = deque(maxlen=32)
         self.replay_times: deque[int] = deque(maxlen=256)
         self._options = options
@@ -137,7 +161,6 @@ class Part:
         self._made: list[Recording] = []
         self._rerecordings = 0
         self._was_replayed = False
-        self._frame: tuple[Recording, list[Any], Leaves, bool] | None = None
         self._emitted: list[Any] = []
         self._first_place: dict[str, int] = {}
         self._own: ManagedStream | None = None
@@ -157,7 +180,7 @@ class Part:
             places = [place for place, queue in enumerate(behind) if queue in outer]
             self.node.output.ports[border.name].queues = tuple(port.queues[place] for place in places)
             self._first_place[border.name] = places[0]
-        self.node.compute = self.node.streams.around(self._replay_frame)
+        self._takes = [port.take for port in self.node.input.ports]
 
     # What a recording asks for.
 
@@ -166,7 +189,12 @@ class Part:
         """The stream that recordings are replayed on."""
         if self._own is None:
             streams = self.node.streams
-            self._own = streams.allocation.open_or_default()
+            last = self.members[-1].operator
+            device_id = streams.run.device_of(last)
+            stream = streams.run.make_stream(last)
+            streams.run.own_streams.append(stream)
+            self._own = ManagedStream(stream, device_id, partial(create_event, device_id))
+            streams.allocation.own = self._own
             streams.work_on(self._own)
         return self._own
 
@@ -191,13 +219,24 @@ class Part:
 
     def run(self) -> None:
         """Take the messages of a frame, and replay it or let the operators compute."""
-        items = [port.take() for port in self.node.input.ports]
-        if self.state == "eager":
+        self.frames += 1
+        leaves: Leaves
+        items = [take() for take in self._takes]
+        if self._live and self.state != "eager":
+            for live in self._live:
+                live.apply()
+        quick = self._quick
+        if quick is not None:
+            # No variable may hold the array: whether the program still does is found by its reference count.
+            leaves = [_data_of(items[0])]
+            chosen = quick.choose(leaves[0])
+            if chosen is not None and not chosen.left_to_verify and chosen.attributes.are_unchanged():
+                self._replay(chosen, items, leaves)
+                return
+        elif self.state == "eager":
             self._compute(items)
             return
-        for live in self._live:
-            live.apply()
-        leaves: Leaves = []
+        leaves = []
         try:
             signature = tuple([flatten(_data_of(item), leaves) for item in items])
         except Unsupported as error:
@@ -244,6 +283,8 @@ class Part:
         if slots is not None:
             return None if slots.made < self._options.slots else slots.free.popleft().recording
         recording = known.recording
+        if known.buffers is not None and recording is not None and not recording.left_to_verify:
+            self._look_for_buffers(known, recording, leaves)
         if known.at and recording is not None and not recording.left_to_verify:
             key = addresses_of(leaves)
             if key in known.at:
@@ -301,7 +342,11 @@ class Part:
         del items
         for node in self.members:
             if all(len(queue) >= queue.min_size for port in node.input.ports for queue in port.queues):
-                node.compute(node.input, node.output, node.context)
+                try:
+                    node.compute(node.input, node.output, node.context)
+                except BaseException as error:
+                    note(error, "compute", node.operator)
+                    raise
                 node.remaining -= 1
                 if node.has_details:
                     node.clear_details()
@@ -310,49 +355,85 @@ class Part:
     # With capture.
 
     def _replay(self, recording: Recording, items: list[Any], leaves: Leaves, emits: bool = True) -> None:
+        """Replay a frame as a compute of the part's node: ordered after what it received, which is kept as long."""
         began = time.perf_counter_ns()
         if not self._was_replayed:
             self._was_replayed = True
             self._order_own()
         node = self.node
-        self._frame = (recording, items, leaves, emits)
-        node.compute(node.input, node.output, node.context)
+        streams = node.streams
+        own = self._own
+        lifetimes = streams.lifetimes
+        has_details = False
+        try:
+            for port, item in zip(node.input.ports, items, strict=True):
+                # A copy of `NodeStreams.received` for a message with one fence and nothing else.
+                if type(item) is Message and item.details is None and item.more_fences is None:
+                    fences = item.fences
+                    if fences is not None and fences.stream is not own and item.number > fences.completed:
+                        own.wait(item.event)  # type: ignore[union-attr]
+                    if not recording.keeps_inputs:
+                        add_owners(item.data, lifetimes.keeper.received)
+                else:
+                    streams.received(port, item)
+                    has_details |= type(item) is Message and item.details is not None
+            for knobs in self._knobs:
+                knobs.replay(self.own)
+            emitted = recording.replay(leaves)
+            if not emits:
+                self._emitted = emitted
+            elif has_details:
+                self._emit_with_details(recording, items, emitted, node.output)
+            else:
+                emit = node.output.emit
+                for output, data in zip(recording.outputs, emitted, strict=True):
+                    emit(data, output.name)
+            del emitted
+        finally:
+            items.clear()
+            leaves.clear()
+            item = data = None
+            lifetimes.end_compute()
         node.remaining -= 1
         if node.has_details:
             node.clear_details()
         if emits:
             self.replayed += 1
-            for member in self.members:
-                member.remaining -= 1
+            recording.replays += 1
             self.replay_times.append(time.perf_counter_ns() - began)
 
-    def _replay_frame(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Replay a frame; this is the compute of the part's node."""
-        assert self._frame is not None
-        recording, items, leaves, emits = self._frame
-        self._frame = None
-        streams = self.node.streams
-        for port, item in zip(self.node.input.ports, items, strict=True):
-            port.item = item
-            streams.received(port, item)
-            if type(item) is Message and item.details is not None:
-                op_input._open(port, item)
-        for knobs in self._knobs:
-            knobs.replay(self.own)
-        emitted = recording.replay(leaves)
-        if emits:
-            for output, data in zip(recording.outputs, emitted, strict=True):
-                op_output.emit(data, output.name)
-        else:
-            self._emitted = emitted
+    def _emit_with_details(
+        self, recording: Recording, items: list[Any], emitted: list[Any], op_output: OutputContext
+    ) -> None:
+        """Emit what was replayed, each with the metadata and the timestamp that an ordinary run would send."""
+        node = self.node
+        metadata = node.operator.metadata
+        carried = recording.flow.carry(
+            {
+                (border.node, border.port): item.details
+                for border, item in zip(self.inputs, items, strict=True)
+                if type(item) is Message and item.details is not None
+            }
+        )
+        node.has_extra_work = node.has_details = True
+        for output, data in zip(recording.outputs, emitted, strict=True):
+            details = carried.get((output.border.node, output.border.port))
+            metadata.clear()
+            op_output.clear()
+            if details is not None:
+                op_output.has_details = True
+                op_output.acq_timestamp = details.acq_timestamp
+                if details.metadata is not None:
+                    metadata.update(details.metadata)
+            op_output.emit(data, output.name)
 
     def _verify(self, recording: Recording, items: list[Any], leaves: Leaves) -> None:
         """Replay a frame, let the operators compute it too, and compare; what they emit is what is sent."""
-        self._replay(recording, items, leaves, emits=False)
+        self._replay(recording, list(items), list(leaves), emits=False)
         emitted, self._emitted = self._emitted, []
         self.own.stream.sync()
         looks = recording.contents(leaves)
-        del leaves
+        leaves.clear()
         collected = self._compute_and_collect(items)
         difference = compare(recording.outputs, emitted, collected, self.own.handle)
         del emitted
@@ -399,12 +480,22 @@ class Part:
         return collected
 
     def _is_verified(self, recording: Recording) -> None:
-        """Replay from now on; and where frames come in few buffers, record each of these."""
+        """Replay from now on."""
         self.state = "captured"
-        for known in self._known.values():
-            if known.recording is recording and known.buffers is not None and known.slots is None:
-                known.at = dict.fromkeys(known.buffers.found())
-                known.buffers = None
+
+    def _look_for_buffers(self, known: _Known, recording: Recording, leaves: Leaves) -> None:
+        """Find out in the first replays whether frames come in few buffers; then look at frames only quickly."""
+        assert known.buffers is not None
+        known.buffers.note(leaves)
+        if not known.buffers.is_decided:
+            return
+        known.at = dict.fromkeys(known.buffers.found())
+        known.buffers = None
+        for signature, other in self._known.items():
+            (layout,) = signature if isinstance(signature, tuple) and len(signature) == 1 else (None,)
+            if other is known and type(layout) is Layout and not self._verifies:
+                kind = layout.kind
+                self._quick = _Quick(kind.matching(layout), recording, kind.address, known.at)
 
     def _forget_buffers(self, recording: Recording) -> bool:
         """Drop a recording that reads a buffer where it is; return whether it was one.
@@ -436,6 +527,7 @@ class Part:
                 )
             )
             return
+        self._quick = None
         for known in self._known.values():
             known.recording = None
             known.at.clear()
@@ -445,9 +537,26 @@ class Part:
         self.state = "warming up"
 
     def _refuse(self, refusal: Refusal) -> None:
+        self._quick = None
         self.state = "eager"
         self.reason = str(refusal)
         self._on_refusal(refusal)
+
+    def count_replayed(self) -> None:
+        """Count the messages of replays that were not sent: those inside, and those of unconnected outputs."""
+        for recording in self._made:
+            for node, steps in recording.flow.steps:
+                for is_received, port in steps:
+                    if is_received:
+                        continue
+                    queues = node.output.ports[port].queues
+                    for queue, behind in zip(queues, node.output_queues[port], strict=True):
+                        is_unconnected = isinstance(behind, UnconnectedQueue)
+                        if isinstance(queue, Tally) and (is_unconnected or behind.consumer in self.members):
+                            queue.passed_on += recording.replays
+                        if is_unconnected:
+                            behind.dropped += recording.replays
+            recording.replays = 0
 
     def close(self) -> None:
         """Release the recordings; the device has finished."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock import gpu
+from penstock._runtime.capture.details_flow import Step
 from penstock._runtime.capture.refusal import Refusal
-from penstock._runtime.messages.execution import ExecutionContext
 from penstock.core.errors import PortError, StreamError, choices
 from penstock.core.metadata import MetadataDictionary
 from penstock.tensor import Tensor, TensorMap, as_message
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock._runtime.capture.streams import CapturedStreams
     from penstock._runtime.scheduling.node import Node
 
-__all__ = ["MemberContext", "RecordedCompute", "RefusingMetadata"]
+__all__ = ["RecordedCompute", "RefusingMetadata"]
 
 _TENSOR_TYPES = (dict, Tensor, TensorMap)
 
@@ -63,12 +63,15 @@ class RecordedCompute:
     ----------
     emitted
         What was emitted at each output.
+    steps
+        What was received and emitted, in order.
     """
 
     def __init__(self, node: Node, streams: CapturedStreams, received: dict[str, Any]) -> None:
         self.node = node
         self.operator = node.operator
         self.emitted: dict[str, list[Any]] = {name: [] for name in node.operator.spec.outputs}
+        self.steps: list[Step] = []
         self._streams = streams
         self._waiting = dict(received)
         self._received: set[str] = set()
@@ -84,6 +87,8 @@ class RecordedCompute:
         """Take the message that waits at an input."""
         name = self._name(name, self.operator.spec.inputs, "input")
         self._received.add(name)
+        if name in self._waiting:
+            self.steps.append(Step(True, name))
         data = self._waiting.pop(name, None)
         return data.copy() if type(data) is TensorMap else data
 
@@ -121,6 +126,7 @@ class RecordedCompute:
         if acq_timestamp is None:
             self._refuse("emits without the timestamp that it received (acq_timestamp=None)")
         self.emitted[name].append(data)
+        self.steps.append(Step(False, name))
 
     def set_cuda_stream(self, stream: Any, output_port_name: str = "") -> None:
         """Check the stream: everything that is recorded comes before what is emitted."""
@@ -185,61 +191,6 @@ class RecordedCompute:
 
     def _refuse(self, what: str) -> NoReturn:
         raise Refusal(f"operator {self.operator.name!r} {what}", self.operator.name)
-
-
-class MemberContext(ExecutionContext):
-    """The context of an operator of a segment: that of the run or, while it is recorded, that of the recording."""
-
-    __slots__ = ("recorded",)
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-        self.recorded: RecordedCompute | None = None
-
-    def record(self, compute: RecordedCompute | None) -> None:
-        """Stand for the context of a compute that is recorded, or again for that of the run."""
-        self.recorded = compute
-        self.input = self._node.input if compute is None else compute  # type: ignore[assignment]
-        self.output = self._node.output if compute is None else compute  # type: ignore[assignment]
-
-    def allocate_cuda_stream(self, stream_name: str = "") -> gpu.StreamHandle | None:
-        """Return the operator's stream of this name."""
-        if self.recorded is not None:
-            return self.recorded.allocate_cuda_stream(stream_name)
-        return super().allocate_cuda_stream(stream_name)
-
-    def synchronize_streams(self, cuda_streams: Iterable[Any], target_cuda_stream: Any) -> None:
-        """Order a stream after others, on the device."""
-        if self.recorded is not None:
-            self.recorded.synchronize_streams(cuda_streams, target_cuda_stream)
-        else:
-            super().synchronize_streams(cuda_streams, target_cuda_stream)
-
-    def device_from_stream(self, stream: Any) -> int:
-        """Return the number of the device of a stream that penstock manages."""
-        if self.recorded is not None:
-            return int(stream.device.device_id)
-        return super().device_from_stream(stream)
-
-    @property
-    def acq_timestamp(self) -> Any:
-        """The acquisition timestamp of messages that this compute emits."""
-        if self.recorded is not None:
-            self.recorded._refuse_timestamp()
-        return super().acq_timestamp
-
-    @acq_timestamp.setter
-    def acq_timestamp(self, timestamp: Any) -> None:
-        if self.recorded is not None:
-            self.recorded._refuse_timestamp()
-        ExecutionContext.acq_timestamp.fset(self, timestamp)  # type: ignore[attr-defined]
-
-    @property
-    def timestamp(self) -> int:
-        """The time of the run's clock in nanoseconds."""
-        if self.recorded is not None:
-            self.recorded.refuse_clock()
-        return super().timestamp
 
 
 class RefusingMetadata(MetadataDictionary):

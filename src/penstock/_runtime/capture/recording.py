@@ -12,6 +12,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
+from penstock._runtime.capture.details_flow import DetailsFlow
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.executables import Copy, Executables
 from penstock._runtime.capture.graphs import AddressedMemory, kinds_of_nodes, read_bytes
@@ -20,11 +21,12 @@ from penstock._runtime.capture.private_memory import PrivateMemory
 from penstock._runtime.capture.recorded_contexts import RecordedCompute, RefusingMetadata
 from penstock._runtime.capture.refusal import Refusal, refusal_of
 from penstock._runtime.capture.slots import Slot
+from penstock._runtime.capture.stock import Stock
 from penstock._runtime.capture.streams import CapturedStreams
 from penstock._runtime.capture.structure import Leaves, Signature, flatten, layouts_of, rebuild
 
 if TYPE_CHECKING:
-    from penstock._runtime.capture.part import Part
+    from penstock._runtime.capture.part import Border, Part
     from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
@@ -65,7 +67,7 @@ class Input:
 class OutputArray:
     """An array that leaves a recording: where the recording writes it, and what the copies look like."""
 
-    __slots__ = ("address", "address_of", "array", "before", "layout", "new", "size")
+    __slots__ = ("address", "address_of", "array", "before", "layout", "size")
 
     def __init__(self, layout: Layout, array: Any) -> None:
         kind = layout.kind
@@ -74,7 +76,6 @@ class OutputArray:
         self.before, self.size = kind.extent(layout)
         self.address = kind.address(array) - self.before
         self.address_of = kind.address
-        self.new = kind.new
 
 
 class Output:
@@ -82,8 +83,10 @@ class Output:
 
     Attributes
     ----------
+    border
+        The output.
     name
-        The output, as the part of the segment names it.
+        Its name, as the part of the segment names it.
     signature
         What is emitted.
     arrays
@@ -92,10 +95,11 @@ class Output:
         Whether it is an array and nothing else.
     """
 
-    __slots__ = ("arrays", "is_array", "name", "signature")
+    __slots__ = ("arrays", "border", "is_array", "name", "signature")
 
-    def __init__(self, name: str, data: Any) -> None:
-        self.name = name
+    def __init__(self, border: Border, data: Any) -> None:
+        self.border = border
+        self.name = border.name
         leaves: Leaves = []
         self.signature = flatten(data, leaves)
         self.is_array = type(self.signature) is Layout
@@ -115,6 +119,12 @@ class Recording:
         The attributes of the operators when it was made.
     outputs
         What it emits.
+    flow
+        How metadata and timestamps pass through it.
+    replays
+        The number of frames that it emitted.
+    keeps_inputs
+        Whether it reads what it receives where that is, and keeps it.
     """
 
     def __init__(
@@ -124,9 +134,13 @@ class Recording:
         outputs: list[Output],
         executables: Executables,
         attributes: Attributes,
+        flow: DetailsFlow,
         kept: list[Any],
         slots: Slots | None,
     ) -> None:
+        self.flow = flow
+        self.replays = 0
+        self.keeps_inputs = bool(inputs) and not any(input_.memory is not None for input_ in inputs)
         self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
         self._stream = stream
         self._handle = stream.handle
@@ -137,43 +151,50 @@ class Recording:
         self._kept = kept
         self.left_to_verify = 0
         self.seen_inputs: set[bytes] = set()
-        kinds = {array.layout.kind for output in outputs for array in output.arrays}
-        self._currents = [current for kind in kinds if (current := kind.current(stream.handle)) is not None]
         self.slot = None if slots is None else Slot(slots, self)
+        self._stocks = (
+            []
+            if slots is not None
+            else [
+                (output, [(Stock(array.layout, stream.handle), array) for array in output.arrays])
+                for output in outputs
+            ]
+        )
+        # One array in and one out, the usual case, without loops.
+        self._single: tuple[Input, Stock, OutputArray] | None = None
+        if len(inputs) == 1 == len(self._copied_inputs) and len(self._stocks) == 1 and inputs[0].size:
+            ((output, stocks),) = self._stocks
+            if output.is_array and stocks[0][1].size:
+                self._single = (inputs[0], *stocks[0])
 
     def replay(self, leaves: Leaves) -> list[Any]:
         """Launch the graph on the arrays of a frame, and return what each output emits, in new memory."""
+        if self._single is not None:
+            input_, stock, array = self._single
+            new = stock.arrays.pop() if stock.arrays else stock.take()
+            (leaf,) = leaves
+            addresses = (input_.address_of(leaf) - input_.before, array.address_of(new) - array.before)
+            self._executables.launch(addresses, self._handle)
+            return [new]
+        return self._replay_any(leaves)
+
+    def _replay_any(self, leaves: Leaves) -> list[Any]:
         addresses: list[int] = []
         if self._copied_inputs:
             for input_, leaf in zip(self._copied_inputs, leaves, strict=True):
                 if input_.size:
                     addresses.append(input_.address_of(leaf) - input_.before)
-        currents = self._currents
+        emitted: list[Any] = []
         if self.slot is not None:
             emitted = self._lend_outputs(self.slot)
-        elif not currents:
-            emitted = self._make_outputs(addresses)
-        elif len(currents) == 1:
-            with currents[0]:
-                emitted = self._make_outputs(addresses)
-        else:
-            with currents[0], currents[1]:
-                emitted = self._make_outputs(addresses)
-        self._executables.launch(tuple(addresses), self._handle)
-        return emitted
-
-    def _make_outputs(self, addresses: list[int]) -> list[Any]:
-        """Return what each output emits, and add the addresses of its arrays."""
-        handle = self._handle
-        emitted: list[Any] = []
-        for output in self.outputs:
+        for output, stocks in self._stocks:
             made: list[Any] = []
-            for array in output.arrays:
-                new = array.new(array.layout, handle)
+            for stock, array in stocks:
+                made.append(stock.take())
                 if array.size:
-                    addresses.append(array.address_of(new) - array.before)
-                made.append(new)
+                    addresses.append(array.address_of(made[-1]) - array.before)
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
+        self._executables.launch(tuple(addresses), self._handle)
         return emitted
 
     def _lend_outputs(self, slot: Slot) -> list[Any]:
@@ -199,6 +220,8 @@ class Recording:
     def close(self) -> None:
         """Release the graphs first, then the memory that they use; the device has finished."""
         self._executables.close()
+        self._stocks.clear()
+        self._single = None
         self._kept.clear()
         for input_ in self._copied_inputs:
             assert input_.memory is not None
@@ -273,9 +296,9 @@ def _capture(
         for each in copies:
             each.record(origin)
         with memory:
-            emitted = _record_members(part, streams, received, kept)
+            emitted, flow = _record_members(part, streams, received, kept)
         streams.join()
-        outputs = _outputs(part, emitted)
+        outputs = _outputs(emitted)
         for output in outputs if slots is None else ():
             for array in output.arrays:
                 if array.size:
@@ -302,18 +325,19 @@ def _capture(
         raise refusal_of(error, "", None) from error
     builder.close()
     attributes = Attributes([node.operator for node in part.members], knobs)
-    return Recording(own, inputs, outputs, executables, attributes, kept, slots)
+    return Recording(own, inputs, outputs, executables, attributes, flow, kept, slots)
 
 
 def _record_members(
     part: Part, streams: CapturedStreams, received: dict[str, Any], kept: list[Any]
-) -> dict[str, Any]:
-    """Let every operator compute once on captured streams, and return what leaves the part."""
+) -> tuple[dict[Border, Any], DetailsFlow]:
+    """Let every operator compute once on captured streams; return what leaves the part, in this order."""
     waiting: dict[Node, dict[str, Any]] = {node: {} for node in part.members}
     after: dict[Node, list[gpu.StreamHandle]] = {node: [] for node in part.members}
     for border in part.inputs:
         waiting[border.node][border.port] = received[border.name]
-    emitted: dict[str, Any] = {}
+    emitted: dict[Border, Any] = {}
+    flow = DetailsFlow()
     for node in part.members:
         missing = [name for name in node.operator.spec.inputs if name not in waiting[node]]
         if missing:
@@ -346,9 +370,12 @@ def _record_members(
             for target, name in targets:
                 waiting[target][name] = compute.as_received(items[0], port)
                 after[target] += [stream for stream in ends if stream not in after[target]]
+        for step in compute.steps:
+            leaving = None if step.is_received else part.output_at.get((node, step.port))
             if leaving is not None:
-                emitted[leaving.name] = items[0]
-    return emitted
+                emitted[leaving] = compute.emitted[step.port][0]
+        flow.add(node, compute.steps, part.inner)
+    return emitted, flow
 
 
 def _compute(node: Node, compute: RecordedCompute, handle: gpu.StreamHandle) -> None:
@@ -389,13 +416,11 @@ _REFUSED_NODES = {
 }
 
 
-def _outputs(part: Part, emitted: dict[str, Any]) -> list[Output]:
+def _outputs(emitted: dict[Border, Any]) -> list[Output]:
     outputs: list[Output] = []
-    for border in part.outputs:
-        if border.name not in emitted:
-            continue
+    for border, data in emitted.items():
         try:
-            outputs.append(Output(border.name, emitted[border.name]))
+            outputs.append(Output(border, data))
         except Unsupported as error:
             raise Refusal(
                 f"operator {border.node.name!r} emits at {border.port!r} {error}", border.node.name

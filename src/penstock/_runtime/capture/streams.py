@@ -95,6 +95,6 @@ class CapturedStreams:
         self._made.clear()
 
     def _make(self, operator: Operator) -> gpu.StreamHandle:
-        stream = self._run.make_stream(operator)
+        stream = self._run.make_stream(operator, is_captured=True)
         self._made.append(stream)
         return gpu.StreamHandle(stream)

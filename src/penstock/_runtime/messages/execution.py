@@ -25,8 +25,9 @@ class ExecutionContext:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.input = node.input
-        self.output = node.output
+        # Of any type: while an operator is recorded, others stand in their place.
+        self.input: Any = node.input
+        self.output: Any = node.output
 
     def find_operator(self, op_name: str = "") -> Operator:
         """Return an operator of this fragment by name; without a name, this operator."""

@@ -45,6 +45,8 @@ class RunStreams:
         self._default: StreamSource | None = None
         self._defaults: dict[int, ManagedStream] = {}
         self._lock = threading.RLock()
+        # Streams that belong to no source, closed at the end.
+        self.own_streams: list[Any] = []
         self._several_devices: bool | None = None
         self._has_device: bool | None = None
         # Restores the context that was current on the caller's thread when the run first used a device.
@@ -91,17 +93,18 @@ class RunStreams:
                 self._defaults[device_id] = default_stream_of(device_id)
             return self._defaults[device_id]
 
-    def make_stream(self, operator: Operator) -> Any:
-        """Create a non-blocking stream on an operator's slice, in addition to those of its pool.
+    def make_stream(self, operator: Operator, is_captured: bool = False) -> Any:
+        """Create a stream like those of an operator, on its slice, in addition to those of its pool.
 
-        The caller closes it.
+        A stream to be captured is always non-blocking. The caller closes the stream.
         """
         source = source_of(operator) or cast(
             "StreamSource | None", self.fragment.get_default_green_context_pool()
         )
-        priority = 0
+        priority = flags = 0
         while source is not None:
             priority = getattr(source, "stream_priority", priority)
+            flags = getattr(source, "stream_flags", flags)
             create = getattr(source, "create_stream", None)
             if create is not None:
                 return create(priority).stream
@@ -109,7 +112,7 @@ class RunStreams:
         device_id = self.device_of(operator)
         with gpu.on_device(device_id):
             return gpu.Device(device_id).create_stream(
-                options=gpu.StreamOptions(nonblocking=True, priority=priority)
+                options=gpu.StreamOptions(nonblocking=is_captured or bool(flags), priority=priority)
             )
 
     def device_of(self, operator: Operator) -> int:
@@ -188,6 +191,11 @@ class RunStreams:
         if self._put_back is not None and threading.get_ident() == self._caller:
             self._put_back()  # first, since a partition that is current cannot be closed
         errors: list[BaseException] = []
+        while self.own_streams:
+            try:
+                self.own_streams.pop().close()
+            except BaseException as error:
+                errors.append(error)
         while self._leases:
             _, lease = self._leases.popitem()
             try:
