@@ -52,16 +52,32 @@ class Knob:
         The dtype and the initial value as the operator last asked for them.
     initial
         The value until another is set.
+    is_of_class
+        Whether the operator's class has an attribute of that name, such as a property.
     tensor, memory
         What the operator gets, and the memory.
     value, data
         The value that was written last, and its bytes.
     """
 
-    __slots__ = ("asked", "data", "initial", "memory", "name", "tensor", "type", "value", "words")
+    __slots__ = (
+        "asked",
+        "data",
+        "initial",
+        "is_of_class",
+        "memory",
+        "name",
+        "tensor",
+        "type",
+        "value",
+        "words",
+    )
 
-    def __init__(self, name: str, kind: KnobType, asked: tuple[Any, Any], stream: ManagedStream) -> None:
+    def __init__(
+        self, name: str, kind: KnobType, asked: tuple[Any, Any], is_of_class: bool, stream: ManagedStream
+    ) -> None:
         self.name = name
+        self.is_of_class = is_of_class
         self.type = kind
         self.asked = asked
         self.initial: Any = 0 if asked[1] is None else asked[1]
@@ -98,6 +114,7 @@ class Knobs:
 
     __slots__ = (
         "_all",
+        "_attributes",
         "_event",
         "_given",
         "_known",
@@ -110,6 +127,7 @@ class Knobs:
     def __init__(self, streams: NodeStreams) -> None:
         self._streams = streams
         self._operator = streams.node.operator
+        self._attributes: dict[str, Any] = vars(self._operator)
         self._values = self._operator._knobs
         self._given = self._values.given
         self._known: dict[str, Knob] = {}
@@ -148,7 +166,8 @@ class Knobs:
             self._encode(name, kind, value, "value=")
         writer = self._writer()
         self._make_current()
-        knob = Knob(name, kind, (dtype, value), writer)
+        is_of_class = hasattr(type(self._operator), name)
+        knob = Knob(name, kind, (dtype, value), is_of_class, writer)
         now = self._value_of(knob)
         data = self._encode(name, kind, now, self._origin(knob))
         self._write(writer, [(knob, now, data)])
@@ -217,11 +236,14 @@ class Knobs:
 
     def _changes(self) -> list[tuple[Knob, Any, bytes]]:
         """Return the knobs whose values have changed, with the new values; this is all that most frames run."""
-        operator, given = self._operator, self._given
+        # A copy of `_value_of`, without the calls. A look into the dict of the operator is faster than `getattr` of
+        # what is not there, which raises an error behind the scenes.
+        operator, attributes, given = self._operator, self._attributes, self._given
         for knob in self._all:
-            value = getattr(operator, knob.name, None)
+            name = knob.name
+            value = getattr(operator, name) if knob.is_of_class else attributes.get(name)
             if value is None:
-                value = given.get(knob.name, knob.initial)
+                value = given.get(name, knob.initial)
             if value is not knob.value:
                 break
         else:
@@ -239,12 +261,15 @@ class Knobs:
                 changes.append((knob, value, data))
         return changes
 
+    def _attribute(self, knob: Knob) -> Any:
+        return getattr(self._operator, knob.name) if knob.is_of_class else self._attributes.get(knob.name)
+
     def _value_of(self, knob: Knob) -> Any:
-        value = getattr(self._operator, knob.name, None)
+        value = self._attribute(knob)
         return self._given.get(knob.name, knob.initial) if value is None else value
 
     def _origin(self, knob: Knob) -> str:
-        if getattr(self._operator, knob.name, None) is not None:
+        if self._attribute(knob) is not None:
             return f"its attribute {knob.name!r}"
         return "set_knob" if knob.name in self._given else "value="
 
