@@ -16,23 +16,35 @@ import time
 from typing import Any
 
 import cupy
+import numpy as np
 
 from benchmarks.report import circumstances, publish, table
-from penstock import Application, CountCondition, EventBasedScheduler, Operator
+from penstock import Application, CountCondition, EventBasedScheduler, Operator, gpu
 
 SIZE, STAGES, HELD = 4_096, 5, 6
-_GRID = ((SIZE + 255) // 256,)
 
-write = cupy.RawKernel(
-    'extern "C" __global__ void write(float* to, float value, int size) {'
-    " int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < size) to[i] = value; }",
+write = gpu.kernel(
     "write",
+    source=r"""
+extern "C" __global__ void write(float* to, float value, int size) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < size) to[i] = value;
+}
+""",
+    seconds=1e-6,
 )
-check = cupy.RawKernel(
-    'extern "C" __global__ void check(const float* data, float value, int size, int* wrong) {'
-    " int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < size && data[i] != value) atomicAdd(wrong, 1); }",
+check = gpu.kernel(
     "check",
+    source=r"""
+extern "C" __global__ void check(const float* data, float value, int size, int* wrong) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < size && data[i] != value) atomicAdd(wrong, 1);
+}
+""",
+    seconds=1e-6,
 )
+CONFIG = gpu.LaunchConfig(grid=(SIZE + 255) // 256, block=256)
+COUNT = np.int32(SIZE)
 
 
 class Source(Operator):
@@ -41,13 +53,15 @@ class Source(Operator):
 
     def start(self) -> None:
         self.sent = 0
+        self.write = write.on(gpu.Device())
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         stream = context.allocate_cuda_stream("own")
         op_output.set_cuda_stream(stream, "out")
         with stream.cupy():
             frame = cupy.empty(SIZE, cupy.float32)
-            write(_GRID, (256,), (frame, cupy.float32(self.sent % 1_000_000), SIZE))
+        value = np.float32(self.sent % 1_000_000)
+        gpu.launch(stream.stream, CONFIG, self.write, frame.data.ptr, value, COUNT)
         op_output.emit(frame, "out", acq_timestamp=self.sent)
         self.sent += 1
 
@@ -70,6 +84,7 @@ class Sink(Operator):
         spec.input("in")
 
     def start(self) -> None:
+        self.check = check.on(gpu.Device())
         self.wrong = cupy.zeros(1, cupy.int32)
         self.held: list[tuple[int, Any]] = []
         self.random = random.Random(1)
@@ -87,8 +102,8 @@ class Sink(Operator):
 
     def look(self, position: int) -> None:
         number, data = self.held.pop(position)
-        with self.stream.cupy():
-            check(_GRID, (256,), (data, cupy.float32(number % 1_000_000 + STAGES), SIZE, self.wrong))
+        value = np.float32(number % 1_000_000 + STAGES)
+        gpu.launch(self.stream.stream, CONFIG, self.check, data.data.ptr, value, COUNT, self.wrong.data.ptr)
 
     def stop(self) -> None:
         while self.held:

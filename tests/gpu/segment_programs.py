@@ -1,15 +1,16 @@
 """Pipelines around captured segments, whose frames show every mistake.
 
 A frame is an array of `COUNT` numbers that begins at a number of its own. Stages multiply and add, so a frame that
-was left out, repeated, replaced or read too early has the wrong numbers. `both` runs a program with and without
+was left out, repeated, replaced or read too early has the wrong numbers. Simulated kernels take long and have their
+effect when they end. `both` runs a program with and without
 capture and compares all that its sinks saw: numbers, order, metadata and timestamps.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -42,7 +43,7 @@ extern "C" __global__ void affine(int* out, const int* source, int count, int ti
     if (i < count) out[i] = source[i] * times + plus;
 }
 """,
-    seconds=2e-6,
+    seconds=2e-4,
     effect=_affine,
 )
 
@@ -59,7 +60,7 @@ extern "C" __global__ void count_up(int* out, int count, int first) {
     if (i < count) out[i] = first + i;
 }
 """,
-    seconds=3e-6,
+    seconds=1e-3,
     effect=_count_up,
 )
 
@@ -76,7 +77,7 @@ extern "C" __global__ void blend(int* out, const int* one, const int* two, int c
     if (i < count) out[i] = 3 * one[i] + two[i];
 }
 """,
-    seconds=2e-6,
+    seconds=2e-4,
     effect=_blend,
 )
 
@@ -93,7 +94,7 @@ extern "C" __global__ void gather(int* total, const int* source, int count) {
     if (i < count) total[i] += source[i];
 }
 """,
-    seconds=2e-6,
+    seconds=2e-4,
     effect=_gather,
 )
 
@@ -329,7 +330,7 @@ def both(
 
 def chain(app: Any, *operators: Any) -> None:
     """Connect operators one after the other."""
-    for one, other in itertools.pairwise(operators):
+    for one, other in pairwise(operators):
         app.add_flow(one, other)
 
 

@@ -19,7 +19,7 @@ from penstock import gpu
 from penstock.tensor import DLDevice, DLDeviceType, Tensor, as_tensor
 from penstock.tensor.types import DLDataType
 
-__all__ = ["ArrayKind", "Layout", "Unsupported", "kind_of"]
+__all__ = ["ArrayKind", "Layout", "Unsupported", "kind_of", "span_of"]
 
 
 class Unsupported(Exception):
@@ -134,6 +134,15 @@ def kind_of(data: Any) -> ArrayKind | None:
         else:
             _kinds[type(data)] = kind
     return kind
+
+
+def span_of(array: Any) -> tuple[int, int]:
+    """Return the addresses of the first byte of an array and of the first one behind it."""
+    kind = kind_of(array)
+    assert kind is not None
+    before, size = kind.extent(kind.layout(array))
+    begin = kind.address(array) - before
+    return begin, begin + size
 
 
 class _CuPy(ArrayKind):

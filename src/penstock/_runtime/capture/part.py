@@ -17,18 +17,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._runtime.capture.attribute_use import names_in_compute
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
+from penstock._runtime.capture.device_state import DeviceState
 from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of
 from penstock._runtime.capture.nodes import Collector
 from penstock._runtime.capture.recording import Recording, record
 from penstock._runtime.capture.refusal import Refusal
 from penstock._runtime.capture.slots import SlotAvailable, Slots
 from penstock._runtime.capture.structure import Leaves, Signature, differing_values, flatten
-from penstock._runtime.capture.verification import compare
+from penstock._runtime.capture.verification import compare, compare_states, contents_of_states
 from penstock._runtime.lifecycle.accounts import Tally
 from penstock._runtime.lifecycle.notes import note
 from penstock._runtime.messages.message import Message
 from penstock._runtime.messages.queue import UnconnectedQueue
 from penstock._runtime.streams.managed_stream import ManagedStream, create_event
+from penstock._runtime.streams.order import wait_for
 from penstock._runtime.streams.owners import add_owners
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["Border", "Part"]
 
 _RERECORDINGS = 8  # after so many changes of a value the part is not recorded again
+_STRANGERS = 2  # frames of values that were not met before, times the number of frames that come first
 _UNCHANGING = 8  # frames that look like the recorded one count this little
 
 
@@ -160,6 +163,7 @@ class Part:
         self._known: dict[Signature, _Known] = {}
         self._made: list[Recording] = []
         self._rerecordings = 0
+        self._strangers = 0
         self._was_replayed = False
         self._emitted: list[Any] = []
         self._first_place: dict[str, int] = {}
@@ -203,9 +207,10 @@ class Part:
         """The streams of the run."""
         return self.node.streams.run
 
-    def may_be_idle(self, node: Node) -> bool:
-        """Return whether an operator need not launch anything: it only passes on what it received."""
-        return False
+    @property
+    def compares(self) -> bool:
+        """Whether replays are compared with ordinary runs at all."""
+        return not self._keeps_state and (self._options.verify > 0 or self._verifies)
 
     def knob_names(self) -> dict[str, set[str]]:
         """Return the knobs of each operator, whose values may change, unless its compute uses them on the host."""
@@ -214,6 +219,10 @@ class Part:
             for member in self.members
             if (knobs := member.streams.knobs) is not None
         }
+
+    def is_knob(self, array: Any) -> bool:
+        """Return whether an array is a knob, which is set from outside and is not state of its operator."""
+        return any(knobs.has(array) for knobs in self._knobs_of_members())
 
     # Each frame.
 
@@ -240,8 +249,10 @@ class Part:
         try:
             signature = tuple([flatten(_data_of(item), leaves) for item in items])
         except Unsupported as error:
-            self._refuse(Refusal(f"{self._unsupported(items)} is {error}"))
+            border = self._unsupported(items)
+            what = f"what operator {border.node.name!r} receives at {border.port!r} is {error}"
             self._compute(items)
+            self._refuse(Refusal(what, border.node.name))
             return
         known = self._known.get(signature)
         if known is None:
@@ -267,12 +278,16 @@ class Part:
             known = self._known[signature] = _Known(slots)
             return known
         others = [other for other in self._known if differing_values(signature, other)]
-        if len(others) == len(self._known):
+        if others and not self.recordings:
+            self._strangers += 1
+        if self._strangers > _STRANGERS * max(self._options.warmup, self._options.shapes):
+            border = self._differing(signature, others[0])
             self._refuse(
                 Refusal(
-                    f"values that it receives {self._differing(signature, others[0])} change from frame to frame, "
-                    "and each would need a recording; send an array on the device, or use a knob: "
-                    "context.knob(name, dtype)"
+                    f"values that it receives at input {border.port!r} of operator {border.node.name!r} change "
+                    "from frame to frame, and each would need a recording; send an array on the device, or use a "
+                    "knob: context.knob(name, dtype)",
+                    border.node.name,
                 )
             )
         return None
@@ -302,6 +317,7 @@ class Part:
         assert isinstance(signature, tuple)
         # A recording in place of the one that copies, for a buffer that comes again and again.
         is_copied = known.recording is None
+        self._order_after(items)
         try:
             recording = record(self, dict(zip(names, signature, strict=True)), leaves, known.slots, is_copied)
         except Refusal as refusal:
@@ -319,10 +335,11 @@ class Part:
             known.recording = recording
         else:
             known.at[addresses_of(leaves)] = recording
-        if not self._keeps_state:
+        if self.compares:
             recording.left_to_verify = max(self._options.verify, int(self._verifies)) * _UNCHANGING
         if recording.left_to_verify:
-            self.state = "verifying"
+            if self.state != "captured":  # as it is if another shape has been verified
+                self.state = "verifying"
             self._verify(recording, items, leaves)
         else:
             self.state = "captured"
@@ -359,7 +376,7 @@ class Part:
         began = time.perf_counter_ns()
         if not self._was_replayed:
             self._was_replayed = True
-            self._order_own()
+            self.order_own()
         node = self.node
         streams = node.streams
         own = self._own
@@ -429,13 +446,28 @@ class Part:
 
     def _verify(self, recording: Recording, items: list[Any], leaves: Leaves) -> None:
         """Replay a frame, let the operators compute it too, and compare; what they emit is what is sent."""
+        own = self.own.handle
+        self._order_after(items)
+        try:
+            saved = DeviceState(recording.arrays, own)
+        except Refusal as refusal:
+            leaves.clear()
+            self._compute(items)
+            self._refuse(refusal)
+            return
+        looks = recording.contents(leaves)
         self._replay(recording, list(items), list(leaves), emits=False)
         emitted, self._emitted = self._emitted, []
-        self.own.stream.sync()
-        looks = recording.contents(leaves)
+        left = contents_of_states(saved, own)
+        saved.restore()
+        own.stream.sync()
         leaves.clear()
         collected = self._compute_and_collect(items)
-        difference = compare(recording.outputs, emitted, collected, self.own.handle)
+        difference = compare(recording.outputs, emitted, collected, own)
+        if not difference:
+            self.order_own()
+            difference = compare_states(left, contents_of_states(saved, own))
+        saved.close()
         del emitted
         if difference and self._forget_buffers(recording):
             return
@@ -449,7 +481,8 @@ class Part:
             )
         elif not self._verifies:
             # A frame like the recorded one says little about what depends on its contents.
-            recording.left_to_verify -= _UNCHANGING if looks not in recording.seen_inputs else 1
+            is_new = looks not in recording.seen_inputs or not recording.inputs
+            recording.left_to_verify -= _UNCHANGING if is_new else 1
             recording.left_to_verify = max(recording.left_to_verify, 0)
             recording.seen_inputs.add(looks)
             if not recording.left_to_verify:
@@ -516,7 +549,7 @@ class Part:
         operator, name = recording.attributes.changed()
         self._rerecordings += 1
         if self._rerecordings > _RERECORDINGS:
-            remedy = f"use a knob for it: context.knob({name!r}, dtype)"
+            remedy = f"use a knob for it: context.knob({name.rpartition('.')[2]!r}, dtype)"
             if any(name in knobs.names for knobs in self._knobs):
                 remedy = f"use the knob alone: compute reads self.{name} on the host, too"
             self._refuse(
@@ -567,7 +600,8 @@ class Part:
 
     # The order between replays and ordinary runs: both may use what the operators keep on the device.
 
-    def _order_own(self) -> None:
+    def order_own(self) -> None:
+        """Order the stream of replays after the work of the operators."""
         own = self.own
         for member in self.members:
             for stream in member.streams.order.streams():
@@ -575,6 +609,12 @@ class Part:
                     own.wait(stream.now())
         for knobs in self._knobs_of_members():
             knobs.begin_replays(own)
+
+    def _order_after(self, items: list[Any]) -> None:
+        """Order it after the messages of a frame as well."""
+        self.order_own()
+        for item in items:
+            wait_for(item, self.own)
 
     def _order_members(self) -> None:
         own = self.own
@@ -590,19 +630,19 @@ class Part:
 
     # Words.
 
-    def _unsupported(self, items: list[Any]) -> str:
+    def _unsupported(self, items: list[Any]) -> Border:
+        """Return the input at which something is received that cannot enter."""
         for border, item in zip(self.inputs, items, strict=True):
             try:
                 flatten(_data_of(item), [])
             except Unsupported:
-                return f"what operator {border.node.name!r} receives at {border.port!r}"
-        return "what it receives"
+                return border
+        return self.inputs[0]
 
-    def _differing(self, signature: Any, other: Any) -> str:
-        for border, one, two in zip(self.inputs, signature, other, strict=True):
-            if one != two:
-                return f"at input {border.port!r} of operator {border.node.name!r}"
-        return ""
+    def _differing(self, signature: Any, other: Any) -> Border:
+        """Return the input at which two signatures differ."""
+        pairs = zip(self.inputs, signature, other, strict=True)
+        return next(border for border, one, two in pairs if one != two)
 
 
 def _data_of(item: Any) -> Any:

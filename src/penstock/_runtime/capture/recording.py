@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock._runtime.capture.details_flow import DetailsFlow
-from penstock._runtime.capture.device_arrays import Layout, Unsupported
+from penstock._runtime.capture.device_arrays import Layout, Unsupported, span_of
+from penstock._runtime.capture.device_state import DeviceState, KeptArray
 from penstock._runtime.capture.executables import Copy, Executables
 from penstock._runtime.capture.graphs import AddressedMemory, kinds_of_nodes, read_bytes
 from penstock._runtime.capture.host_state import Attributes, HostState
@@ -121,6 +122,8 @@ class Recording:
         What it emits.
     flow
         How metadata and timestamps pass through it.
+    arrays
+        The arrays that it may change in place: those that its operators keep, and what it reads where it is.
     replays
         The number of frames that it emitted.
     keeps_inputs
@@ -135,10 +138,12 @@ class Recording:
         executables: Executables,
         attributes: Attributes,
         flow: DetailsFlow,
+        arrays: list[KeptArray],
         kept: list[Any],
         slots: Slots | None,
     ) -> None:
         self.flow = flow
+        self.arrays = arrays
         self.replays = 0
         self.keeps_inputs = bool(inputs) and not any(input_.memory is not None for input_ in inputs)
         self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
@@ -223,6 +228,7 @@ class Recording:
         self._stocks.clear()
         self._single = None
         self._kept.clear()
+        self.arrays.clear()
         for input_ in self._copied_inputs:
             assert input_.memory is not None
             input_.memory.close(self._handle)
@@ -245,6 +251,14 @@ def record(
     own = part.own
     members = part.members
     states = [HostState(node.operator) for node in members]
+    for node, state in zip(members, states, strict=True):
+        name, kind = state.opaque
+        if name:
+            raise Refusal(
+                f"operator {node.name!r} uses {name} of type {kind!r}, which moves on with every compute; compute "
+                "is not called in a replay, so leave the operator out, or send the values from one before it",
+                node.name,
+            )
     inputs: dict[str, list[Input]] = {}
     received: dict[str, Any] = {}
     device_id = own.device_id
@@ -257,9 +271,19 @@ def record(
         all_inputs = [input_ for group in inputs.values() for input_ in group]
         memory = PrivateMemory(device_id, own.handle.is_simulated)
         kept: list[Any] = [memory, received, states]
+        arrays = [
+            KeptArray(node.name, label, array)
+            for node, state in zip(members, states, strict=True)
+            for label, array in state.arrays
+            if not part.is_knob(array)
+        ]
+        if not is_copied:
+            arrays += [KeptArray(members[0].name, "what it received", leaf) for leaf in leaves]
+        # Work that is not recorded, because it is on a stream of its own, is done at once: it is undone below.
+        saved = DeviceState(arrays, own.handle)
         streams = CapturedStreams(part.streams_of_run, members[0].operator)
         try:
-            return _capture(part, own, streams, memory, received, all_inputs, kept, states, slots)
+            return _capture(part, own, streams, memory, received, all_inputs, kept, states, arrays, slots)
         except BaseException:
             ignored = part.knob_names()
             for state, node in zip(states, members, strict=True):
@@ -270,6 +294,8 @@ def record(
             raise
         finally:
             streams.close()
+            saved.restore()
+            saved.close()
 
 
 def _capture(
@@ -281,6 +307,7 @@ def _capture(
     inputs: list[Input],
     kept: list[Any],
     states: list[HostState],
+    arrays: list[KeptArray],
     slots: Slots | None,
 ) -> Recording:
     origin = streams.origin
@@ -325,7 +352,7 @@ def _capture(
         raise refusal_of(error, "", None) from error
     builder.close()
     attributes = Attributes([node.operator for node in part.members], knobs)
-    return Recording(own, inputs, outputs, executables, attributes, flow, kept, slots)
+    return Recording(own, inputs, outputs, executables, attributes, flow, arrays, kept, slots)
 
 
 def _record_members(
@@ -346,7 +373,8 @@ def _record_members(
         handle = streams.begin(node.operator, after[node] or [streams.origin])
         before = gpu.captured_nodes(handle.stream)
         _compute(node, compute, handle)
-        if gpu.captured_nodes(handle.stream) == before and not part.may_be_idle(node):
+        is_idle = gpu.captured_nodes(handle.stream) == before
+        if is_idle and not (part.compares and _only_passes_on(compute, waiting[node])):
             raise Refusal(
                 f"operator {node.name!r} launched nothing on its stream, so a replay would leave it out; it works "
                 "on the host or on a stream of its own: leave it out of the segment, or use receive_cuda_stream",
@@ -376,6 +404,21 @@ def _record_members(
                 emitted[leaving] = compute.emitted[step.port][0]
         flow.add(node, compute.steps, part.inner)
     return emitted, flow
+
+
+def _only_passes_on(compute: RecordedCompute, received: dict[str, Any]) -> bool:
+    """Return whether an operator emitted something, and no arrays but those that it received."""
+    inside: Leaves = []
+    outside: Leaves = []
+    try:
+        flatten(list(received.values()), inside)
+        flatten([item for items in compute.emitted.values() for item in items], outside)
+    except Unsupported:
+        return False
+    spans = [span_of(array) for array in inside]
+    return any(compute.emitted.values()) and all(
+        any(first <= begin and end <= last for first, last in spans) for begin, end in map(span_of, outside)
+    )
 
 
 def _compute(node: Node, compute: RecordedCompute, handle: gpu.StreamHandle) -> None:

@@ -86,6 +86,8 @@ class Slot:
                         stream.record(event)
                         own.wait(event)
         self._returned = itertools.count(1)
+        if not self._blocks:  # nothing is lent
+            self._slots.give_back(self)
         return [Allocation(self, block, block.size, []) for block in self._blocks]
 
     def give_back(self, block: Any, users: list[StreamUser]) -> None:

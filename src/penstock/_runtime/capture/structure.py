@@ -7,7 +7,6 @@ arrays of a message are its leaves, in the order in which they are found; `rebui
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, TypeAlias
 
@@ -41,11 +40,11 @@ def flatten(data: Any, leaves: Leaves) -> Signature:
         leaves.append(data)
         return kind.layout(data)
     if type(data) in _PLAIN:
-        if type(data) is float and math.isnan(data):
-            return _Value((float, "nan"))
+        if type(data) is float or type(data) is complex:
+            return _Value((type(data), repr(data)))  # 0.0 and -0.0 are equal, and nan is not equal to itself
         return _Value((type(data), data))
     if type(data) is dict or type(data) is TensorMap:
-        if not all(isinstance(key, (str, int)) for key in data):
+        if not all(type(key) is str or type(key) is int for key in data):
             raise Unsupported("a dict whose keys are neither text nor numbers")
         return _Container((type(data), tuple(data), *[flatten(item, leaves) for item in list(data.values())]))
     if type(data) is tuple or type(data) is list or _is_named_tuple(data):
@@ -62,7 +61,7 @@ def rebuild(signature: Signature, leaves: Iterator[Any]) -> Any:
     assert isinstance(signature, tuple)
     if type(signature) is _Value:
         kind, value = signature
-        return math.nan if kind is float and value == "nan" else value
+        return kind(value) if kind is float or kind is complex else value
     kind, keys, *items = signature
     parts = [rebuild(item, leaves) for item in items]
     if kind is dict:
@@ -97,7 +96,9 @@ def _without_values(signature: Signature) -> Any:
     if type(signature) is _Value:
         return signature[0]
     if type(signature) is _Container:
-        return (signature[0], signature[1], *[_without_values(item) for item in signature[2:]])
+        return (signature[0], *[_without_values(item) for item in signature[2:]])
+    if type(signature) is tuple:  # of several inputs
+        return tuple([_without_values(item) for item in signature])
     return signature
 
 

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.capture.device_arrays import Layout, Unsupported
+from penstock._runtime.capture.device_arrays import Layout, Unsupported, kind_of
 from penstock._runtime.capture.graphs import read_bytes
-from penstock._runtime.capture.structure import Leaves, flatten, layouts_of
+from penstock._runtime.capture.places import is_equal
 from penstock._runtime.messages.message import Message
 
 if TYPE_CHECKING:
     import numpy as np
 
     from penstock import gpu
+    from penstock._runtime.capture.device_state import DeviceState
     from penstock._runtime.capture.recording import Output
 
-__all__ = ["compare", "contents_of"]
+__all__ = ["Contents", "compare", "compare_states", "contents_of_states"]
 
 # How far floating-point results of two runs may be apart: atomics add in any order.
 _TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-8}
+_LARGE = 64 << 20  # bytes; larger arrays that operators keep are put back, and not compared
+
+Contents = list["tuple[str, np.ndarray[Any, Any]]"]
+"""What is in arrays that operators keep, with what a program calls each."""
 
 
 def compare(
     outputs: list[Output], replayed: list[Any], collected: dict[str, list[Any]], stream: gpu.StreamHandle
 ) -> str:
     """Return the first difference between a replay and an ordinary run, in words, or an empty text."""
+    emitted = {output.name for output in outputs}
+    for name, sent in collected.items():
+        if sent and name not in emitted:
+            return f"{name!r} emitted {len(sent)} messages, and the recording emits none"
     for output, data in zip(outputs, replayed, strict=True):
         sent = collected[output.name]
         if len(sent) != 1:
@@ -34,22 +43,28 @@ def compare(
             for _, _, event in message.all_fences():
                 event.sync()
             message = message.data
-        ours: Leaves = []
-        theirs: Leaves = []
-        flatten(data, ours)
-        try:
-            layouts = layouts_of(flatten(message, theirs))
-        except Unsupported as error:
-            return f"{output.name!r} emitted {error}"
-        if len(ours) != len(theirs):
-            return f"{output.name!r} emitted {len(theirs)} arrays, and the recording emits {len(ours)}"
-        for number, (array, layout, one, two) in enumerate(
-            zip(output.arrays, layouts, ours, theirs, strict=True)
-        ):
-            where = output.name if len(ours) == 1 else f"{output.name}, array {number}"
-            difference = _difference(array.layout, one, layout, two, stream)
-            if difference:
-                return f"{where}: {difference}"
+        difference = _compare(data, message, output.name, stream)
+        if difference:
+            return difference
+    return ""
+
+
+def contents_of_states(state: DeviceState, stream: gpu.StreamHandle) -> Contents:
+    """Return what is in the arrays that operators keep; wait for the stream."""
+    found: Contents = []
+    for kept, layout in state.layouts:
+        if layout.kind.extent(layout).size <= _LARGE:
+            label = f"{kept.label} of operator {kept.operator!r}"
+            found.append((label, contents_of(layout, kept.array, stream)))
+    return found
+
+
+def compare_states(replayed: Contents, ordinary: Contents) -> str:
+    """Return the first difference between what a replay and an ordinary run left in arrays, or an empty text."""
+    for (label, ours), (_, theirs) in zip(replayed, ordinary, strict=True):
+        difference = _difference(ours, theirs)
+        if difference:
+            return f"{label}: {difference}"
     return ""
 
 
@@ -68,12 +83,36 @@ def contents_of(layout: Layout, array: Any, stream: gpu.StreamHandle) -> np.ndar
     return np.ndarray(layout.shape, dtype, data, before, layout.strides)
 
 
-def _difference(one: Layout, first: Any, two: Layout, second: Any, stream: gpu.StreamHandle) -> str:
+def _compare(ours: Any, theirs: Any, where: str, stream: gpu.StreamHandle) -> str:
+    """Compare two messages: their containers, their arrays, and everything else by value."""
+    kind, other = kind_of(ours), kind_of(theirs)
+    if kind is not None and other is not None:
+        try:
+            one, two = kind.layout(ours), other.layout(theirs)
+        except Unsupported as error:
+            return f"{where!r} emitted {error}"
+        if one.shape != two.shape:
+            return f"{where}: an array of shape {two.shape}, and {one.shape} in the replay"
+        difference = _difference(contents_of(one, ours, stream), contents_of(two, theirs, stream))
+        return f"{where}: {difference}" if difference else ""
+    if isinstance(ours, dict) and isinstance(theirs, dict) and list(ours) == list(theirs):
+        pairs = [(f"{where}[{key!r}]", item, theirs[key]) for key, item in ours.items()]
+    elif isinstance(ours, (list, tuple)) and type(ours) is type(theirs) and len(ours) == len(theirs):
+        pairs = [(f"{where}[{n}]", one, two) for n, (one, two) in enumerate(zip(ours, theirs, strict=True))]
+    elif is_equal(ours, theirs):
+        return ""
+    else:
+        return f"{where}: {_text(theirs)} in the ordinary run, {_text(ours)} in the replay"
+    return next(filter(None, (_compare(one, two, name, stream) for name, one, two in pairs)), "")
+
+
+def _text(data: Any) -> str:
+    return f"an object of type {type(data).__name__!r}" if len(repr(data)) > 100 else repr(data)
+
+
+def _difference(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> str:
     import numpy as np
 
-    if one.shape != two.shape:
-        return f"an array of shape {two.shape}, and {one.shape} in the replay"
-    ours, theirs = contents_of(one, first, stream), contents_of(two, second, stream)
     if ours.dtype != theirs.dtype:
         return f"elements of type {theirs.dtype}, and {ours.dtype} in the replay"
     same = (ours == theirs) | ((ours != ours) & (theirs != theirs))

@@ -141,6 +141,10 @@ class Knobs:
         """The names of the knobs."""
         return set(self._known)
 
+    def has(self, array: Any) -> bool:
+        """Return whether an array is one of the knobs."""
+        return any(array is knob.tensor for knob in self._all)
+
     # In compute.
 
     def get(self, name: str, dtype: Any, value: Any) -> Tensor:
