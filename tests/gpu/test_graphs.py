@@ -621,6 +621,66 @@ def test_external_events_need_a_capture(bench: Bench, stream: Any) -> None:
             external(stream, bench.device.create_event())
 
 
+def test_one_recording_gives_a_graph_that_takes_times_and_one_that_does_not(
+    bench: Bench, stream: Any, data: Any
+) -> None:
+    other = bench.device.create_stream()
+    with building(stream) as builder:
+        assert gpu.captured_frontier(stream) == {}
+        bench.launch(stream, spin, np.int64(2 * MS))
+        first = gpu.captured_frontier(gpu.StreamHandle(stream))
+        other.wait(stream.record())
+        bench.launch(other, spin, np.int64(6 * MS))
+        bench.launch(stream, spin, np.int64(3 * MS))
+        both = {**gpu.captured_frontier(stream), **gpu.captured_frontier(other)}
+        stream.wait(other.record())
+        joined = gpu.captured_frontier(stream)
+        add_to(bench, stream, data[1], data[0])
+    assert len(first) == 1
+    assert len(both) == 2
+    assert joined.keys() == both.keys()
+    definition = builder.graph_definition
+    events = [bench.timed_event() for _ in range(3)]
+    timed = gpu.instantiate_with_records(
+        definition, zip(({}, first, both), events, strict=True), bench.names.GraphCompleteOptions()
+    )
+    assert kinds(builder) == ["KernelNode"] * 4
+    plain = definition.instantiate()
+    write(bench, stream, data[0], 4)
+    for _ in range(2):
+        timed.launch(stream)
+        stream.sync()
+        begin, middle, end = events
+        assert 2 <= middle - begin < 2.5
+        assert 6 <= end - middle < 6.5
+    before = end - begin
+    plain.launch(stream)
+    assert (bench.read(data[1], stream) == 12).all()
+    assert end - begin == before
+
+
+def test_graphs_with_records_are_changed_like_those_without(bench: Bench, stream: Any, data: Any) -> None:
+    one, two = data
+    with building(stream) as builder:
+        two.copy_from(one, stream=stream)
+        after = gpu.captured_frontier(stream)
+    definition = builder.graph_definition
+    event = bench.timed_event()
+    timed = gpu.instantiate_with_records(definition, [(after, event)])
+    source = bench.zeros(COUNT, stream)
+    write(bench, stream, source, 9)
+    (node,) = definition.nodes()
+    timed[node].update(dst=int(two.handle), src=int(source.handle), size=4 * COUNT)
+    timed.launch(stream)
+    assert (bench.read(two, stream) == 9).all()
+    assert event.is_done
+
+
+def test_the_frontier_of_a_stream_needs_a_capture(bench: Bench, stream: Any) -> None:
+    with pytest.raises(bench.names.CUDAError, match="CUDA_ERROR_INVALID_VALUE"):
+        gpu.captured_frontier(stream)
+
+
 # -- memory of the graph -----------------------------------------------------------------------------
 
 

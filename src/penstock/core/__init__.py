@@ -32,7 +32,7 @@ from penstock.lazy import lazy_names
 
 if TYPE_CHECKING:
     from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
-    from penstock.core.outcome import EndedBy, OperatorOutcome, Outcome
+    from penstock.core.outcome import EndedBy, OperatorOutcome, Outcome, SegmentOutcome
     from penstock.core.progress import Progress
 
 __all__ = [
@@ -72,6 +72,7 @@ __all__ = [
     "Scheduler",
     "SchedulingStatusType",
     "Segment",
+    "SegmentOutcome",
     "UnreceivedMessageWarning",
     "op",
 ]
@@ -85,6 +86,7 @@ _MODULES = {
     "Outcome": "outcome",
     "OutputContext": "contexts",
     "Progress": "progress",
+    "SegmentOutcome": "outcome",
 }
 
 # The outcome alone would take a tenth of the time of importing penstock.

@@ -362,11 +362,12 @@ class Fragment:
         """Return the graph drawn in a style, composed first if necessary.
 
         The styles are ``"text"``, a list; ``"boxes"``, boxes and lines for a terminal; ``"svg"``, a picture with
-        ports, queue sizes and slices of the GPU; ``"mermaid"`` and ``"dot"``.
+        ports, queue sizes and slices of the GPU; ``"mermaid"`` and ``"dot"``. Captured segments are groups in it,
+        with their names and, after a run, their states.
         """
         if not len(self._graph):
             self.compose_graph()
-        return draw(self._graph, style)
+        return draw(self._graph, style, self._segments)
 
     def run(self) -> Outcome:
         """Compose the graph, run it to its end, stop every operator, and return how the run ended.

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.core.graph import Flow
     from penstock.core.operator import Operator
+    from penstock.core.outcome import SegmentOutcome
 
 __all__ = [
+    "MODES",
     "CaptureError",
     "CaptureRefused",
     "Segment",
@@ -104,26 +106,34 @@ class Segment:
         self.replay_ns: float | None = None
 
     @property
+    def label(self) -> str:
+        """The name and, after a run, the state, for drawings."""
+        return self.name if self.state == "composed" else f"{self.name}, {self.state}"
+
+    @property
     def saved(self) -> float:
         """The host's time that replaying saved in the last run, in seconds."""
-        if self.eager_ns is None or self.replay_ns is None:
-            return 0.0
-        return max(self.eager_ns - self.replay_ns, 0.0) * self.replayed / 1e9
+        return self.outcome().saved
+
+    def outcome(self) -> SegmentOutcome:
+        """Return what became of it in the last run, as plain data."""
+        from penstock.core.outcome import SegmentOutcome  # importing it takes time, and only runs need it
+
+        return SegmentOutcome(
+            self.name,
+            tuple(operator.name for operator in self.operators),
+            self.state,
+            self.reason,
+            self.frames,
+            self.replayed,
+            self.recordings,
+            self.eager_ns,
+            self.replay_ns,
+        )
 
     def report(self) -> str:
         """Return a line about the last run: what was recorded, what was not and why, and what that saved."""
-        names = ", ".join(operator.name for operator in self.operators)
-        text = f"segment {self.name!r} ({names}): {self.state}"
-        if self.reason:
-            text += f", because {self.reason}"
-        if self.replayed:
-            text += f"; {self.replayed} of {self.frames} frames replayed"
-            if self.eager_ns is not None and self.replay_ns is not None:
-                text += (
-                    f" in {self.replay_ns / 1e3:.1f} µs of the host's time each instead of "
-                    f"{self.eager_ns / 1e3:.1f}, which saved {self.saved:.3g} s"
-                )
-        return text
+        return str(self.outcome())
 
     def __repr__(self) -> str:
         return f"<Segment {self.name!r}, {self.state}>"

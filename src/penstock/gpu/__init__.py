@@ -22,7 +22,9 @@ from penstock.gpu.backends import DeviceUnavailable as DeviceUnavailable
 from penstock.gpu.backends import backend as backend
 from penstock.gpu.backends import module as _module
 from penstock.gpu.capture import RecordedCopy as RecordedCopy
+from penstock.gpu.capture import captured_frontier as captured_frontier
 from penstock.gpu.capture import captured_nodes as captured_nodes
+from penstock.gpu.capture import instantiate_with_records as instantiate_with_records
 from penstock.gpu.capture import is_capturing as is_capturing
 from penstock.gpu.capture import record_external as record_external
 from penstock.gpu.capture import wait_external as wait_external
@@ -62,8 +64,10 @@ else:  # type checkers accept only a list of literals, and see the names importe
         "RecordedCopy",
         "StreamHandle",
         "backend",
+        "captured_frontier",
         "captured_nodes",
         "current_stream",
+        "instantiate_with_records",
         "is_capturing",
         "kernel",
         "launch_host",

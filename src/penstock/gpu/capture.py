@@ -5,10 +5,15 @@ captures orders the nodes of the graph and is nothing else: it can be neither qu
 record is a node of the graph, so every launch of the graph records the event, and its time can be read. Likewise an
 external wait is a node that waits for work outside the graph. cuda.core has neither, so a real device is called
 through cuda.bindings.
+
+Records of events can also be added to a graph that was recorded without them (:func:`instantiate_with_records`), at
+the points that its streams had reached (:func:`captured_frontier`). So one recording gives both a graph that takes
+times and one that does not pay for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.gpu.simulated import is_simulated
@@ -59,6 +64,72 @@ def captured_nodes(stream: SupportsStream) -> int:
     status, *found = driver.cuGraphGetNodes(graph)
     _check(status, "the nodes of a capture cannot be counted")
     return int(found[-1])
+
+
+def captured_frontier(stream: SupportsStream) -> dict[int, Any]:
+    """Return the nodes that the next work of a stream will depend on, by their handles; empty at the beginning.
+
+    Parameters
+    ----------
+    stream : Stream, StreamHandle, or another library's stream
+        A stream that captures; for other streams, an error.
+    """
+    owner: Any = getattr(stream, "stream", stream)
+    if is_simulated(owner):
+        from penstock.gpu.sim.external_events import captured_frontier as frontier_of_simulated
+
+        return frontier_of_simulated(owner)
+    from cuda.bindings import driver
+
+    status, *found = driver.cuStreamGetCaptureInfo(driver.CUstream(handle_of(owner)))
+    _check(status, "what a stream captures cannot be determined")
+    if not any(isinstance(part, driver.CUgraph) and int(part) for part in found):
+        from penstock.gpu.cuda import CUDAError
+
+        raise CUDAError("CUDA_ERROR_INVALID_VALUE: the stream does not capture")
+    # Lists of the nodes and, since CUDA 13, of what is known about the edges.
+    nodes = next(part for part in found if isinstance(part, (list, tuple)))
+    return {int(node): node for node in nodes}
+
+
+def instantiate_with_records(
+    definition: Any, records: Iterable[tuple[Mapping[int, Any], sim.Event]], options: Any = None
+) -> sim.Graph:
+    """Return an executable graph of recorded nodes that also records events; the definition stays as it is.
+
+    The graph does not keep the events alive.
+
+    Parameters
+    ----------
+    definition : GraphDefinition
+        The recorded nodes.
+    records
+        For each event, the nodes after which every launch records it, as :func:`captured_frontier` returned them
+        during the capture.
+    options : GraphCompleteOptions, optional
+        The options of the executable graph.
+    """
+    if is_simulated(definition):
+        from penstock.gpu.sim.external_events import instantiate_with_records as instantiate_simulated
+
+        return instantiate_simulated(definition, records, options)
+    from cuda.bindings import driver
+
+    added: list[Any] = []
+    try:
+        for nodes, event in records:
+            status, *found = driver.cuGraphAddEventRecordNode(
+                definition.handle, list(nodes.values()), len(nodes), event.handle
+            )
+            _check(status, "the record of an event cannot be added to a graph")
+            added.append(found[0])
+        graph: sim.Graph = definition.instantiate(options)
+        return graph
+    finally:
+        # Nothing depends on them, so the others are as they were.
+        for node in added:
+            (status,) = driver.cuGraphDestroyNode(node)
+            _check(status, "the record of an event cannot be removed from a graph")
 
 
 class RecordedCopy:

@@ -126,6 +126,13 @@ class StreamTimer:
         count, self._count = self._count, 0
         return count
 
+    def take(self) -> tuple[int, int]:
+        """Return when the oldest piece of work began and ended, and use its events again."""
+        events = self.segments.popleft()
+        times = self.time.times(*events)
+        self.time.events.extend(events)
+        return times
+
     def close(self) -> None:
         """Time no more."""
         self.managed.wait = self._wait

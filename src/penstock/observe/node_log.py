@@ -17,6 +17,7 @@ from penstock.observe.recorder import (
     FIRST_TAKE,
     GPU,
     KINDS,
+    REPLAY,
     TAPS,
     THREAD,
     Tap,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.observe.gpu_timing import StreamTimer
     from penstock.observe.recorder import NodeRecorder
     from penstock.observe.records import OperatorInfo, QueueInfo, Times
+    from penstock.observe.replays import ReplayTimer
 
 __all__ = ["NodeLog"]
 
@@ -75,7 +77,7 @@ class NodeLog:
         self._base = 0
         # Of the computes that were not shown yet.
         self._started = self._ended = self._threads = _NONE
-        self._is_timed = np.zeros(0, np.bool_)
+        self._is_timed = self._is_replayed = np.zeros(0, np.bool_)
         # Whether the operator uses a stream.
         self._has_stream = False
         # Work on the device that is not complete, as (compute, position of the timer, number of segments), and work
@@ -129,6 +131,9 @@ class NodeLog:
         self._threads = np.concatenate(
             (self._threads, self._read_threads(entries, compute - first, len(ends)))
         )
+        is_replayed = np.zeros(len(ends), np.bool_)
+        is_replayed[compute[kinds == REPLAY] - first] = True
+        self._is_replayed = np.concatenate((self._is_replayed, is_replayed))
         for position, takes in enumerate(self._takes):
             rows = kinds == FIRST_TAKE + KINDS * position
             takes.add(compute[rows], entries[rows, 1], entries[rows, 2])
@@ -187,9 +192,7 @@ class NodeLog:
                 if count and not complete[position] and not timer.segments[count - 1][1].is_done:
                     break
                 for _ in range(count):
-                    began, ended = timer.segments.popleft()
-                    self._completed.append((compute, position, *timer.time.times(began, ended)))
-                    timer.time.events.extend((began, ended))
+                    self._completed.append((compute, position, *timer.take()))
             except Exception as error:
                 if not is_last:
                     raise
@@ -217,9 +220,11 @@ class NodeLog:
             [takes.before(end) for takes in self._takes],
             self._gpu_before(end),
             [emitted.before(end) for emitted in self._emitted.values()],
+            self._is_replayed[:count],
         )
         self._started, self._ended = self._started[count:], self._ended[count:]
         self._threads, self._is_timed = self._threads[count:], self._is_timed[count:]
+        self._is_replayed = self._is_replayed[count:]
         self.shown = end
         return batch
 
@@ -228,9 +233,12 @@ class NodeLog:
         work = np.array(self._completed[:count], np.int64).reshape(-1, 4)
         del self._completed[:count]
         found = []
-        for position in np.unique(work[:, 1]):
-            compute, _, started, ended = work[work[:, 1] == position].T
-            found.append(GpuWork(self.info.streams[int(position)], compute, started, ended))
+        streams = self.info.streams
+        # Ordinary computes and replays have different timers, and one stream in the observation.
+        for stream in dict.fromkeys(streams[position] for position in np.unique(work[:, 1])):
+            positions = [position for position, other in enumerate(streams) if other is stream]
+            compute, _, started, ended = work[np.isin(work[:, 1], positions)].T
+            found.append(GpuWork(stream, compute, started, ended))
         return found
 
     def forget(self) -> tuple[int, Times]:
@@ -267,7 +275,7 @@ class NodeLog:
             emissions.forget(int(numbers.min(initial=emissions.first + len(emissions.producer))))
 
 
-def _is_complete(timer: StreamTimer) -> bool:
+def _is_complete(timer: StreamTimer | ReplayTimer) -> bool:
     """Return whether the device has completed everything that was timed: one question for many segments."""
     try:
         return bool(timer.segments[-1][1].is_done)

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock._runtime import UnconnectedQueue, source_of
+from penstock.core.errors import choices
 from penstock.core.function_operator import FunctionOperator
 from penstock.observe.gpu_timing import DeviceTime, SimulatedTime, StreamTimer
 from penstock.observe.recorder import NodeRecorder, ObservedQueue, Tap, UnconnectedTap
-from penstock.observe.records import OperatorInfo, OutputInfo, QueueInfo, RunInfo, StreamInfo
+from penstock.observe.records import (
+    OperatorInfo,
+    OutputInfo,
+    QueueInfo,
+    RunInfo,
+    SegmentInfo,
+    StreamInfo,
+)
+from penstock.observe.replays import ReplayWatch
 from penstock.observe.resolver import Resolver
 
 if TYPE_CHECKING:
@@ -75,6 +84,7 @@ class Observation:
             clock_offset=engine.clock.timestamp() - started,
         )
         infos = dict(zip(engine.operator_nodes, operators, strict=True))
+        self.run.segments = self._describe_segments(engine)
         for node, info in infos.items():
             self._describe(node, info)
         _find_cycles(engine, infos)
@@ -105,16 +115,30 @@ class Observation:
 
     def uses_stream(self, node: Node, managed: ManagedStream) -> None:
         """Time a node's work on a stream."""
-        if not self.gpu_times:
+        recorder = self._recorders.get(node)
+        if not self.gpu_times or recorder is None:  # of the node of a segment, whose replays are timed
             return
-        recorder = self._recorders[node]
         info = recorder.info
         stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams))
         info.streams.append(stream)
-        timer = StreamTimer(stream, managed, self._device_time(managed.device_id), node.inputs)
+        timer = StreamTimer(stream, managed, self._device_time(managed.device_id), _queues_of(node))
         self._timers.append(timer)
         recorder.timers.append(timer)
         timer.begin_now()
+
+    def watch_replays(self, part: Any) -> ReplayWatch:
+        """Return what records the replays of operators that are recorded together."""
+        segment = next(
+            each for each in self.run.segments if each.captured is not None and each.captured.part is part
+        )
+        self._warn_of_unseen(segment)
+        return ReplayWatch(
+            segment,
+            [self._recorders[node] for node in part.members],
+            self._now,
+            self._device_time if self.gpu_times else None,
+            self.watchers,
+        )
 
     def finish(self) -> None:
         """Resolve every compute; the device is idle."""
@@ -155,6 +179,38 @@ class Observation:
         if self._machine is not None or not clock.passes:
             self._now = clock.timestamp
 
+    def _warn_of_unseen(self, segment: SegmentInfo) -> None:
+        """Warn of messages that somebody wants to see, and that are not there in replays."""
+        ports: list[OutputInfo | QueueInfo] = []
+        for operator in segment.operators:
+            ports += operator.outputs
+            ports += operator.inputs
+        watchers = [watcher for watcher in self.watchers if watcher.wants_data]
+        unseen = [
+            port.name
+            for port in ports
+            if port.is_inner and any(watcher.watches(port) for watcher in watchers)
+        ]
+        if unseen:
+            _log.warning(
+                "segment %r: messages at %s are seen only in frames that are not replayed; to see them all, leave "
+                "one of the operators out of the segment, or set PENSTOCK_CAPTURE=off",
+                segment.name,
+                choices(unseen),
+            )
+
+    def _describe_segments(self, engine: Engine) -> list[SegmentInfo]:
+        """Return the captured segments; also those that are not recorded."""
+        captured = {each.segment: each for each in engine.segments}
+        found = []
+        for segment in self.fragment.segments:
+            members = [info for info in self.run.operators if info.node.operator in segment.operators]
+            described = SegmentInfo(segment.name, members, segment, captured.get(segment))
+            for info in members:
+                info.segment = described
+            found.append(described)
+        return found
+
     def _describe(self, node: Node, info: OperatorInfo) -> None:
         index = sum(len(operator.inputs) for operator in self.run.operators)
         threads = any(watcher.wants_threads for watcher in self.watchers)
@@ -168,6 +224,9 @@ class Observation:
             queue.info = QueueInfo(info, queue.port, queue.limit, index + position, queue=queue)
             queue.attach(recorder, position, ports[queue.port], self._showing("received", queue.info))
             info.inputs.append(queue.info)
+        for port in node.input.ports:
+            if port.queues != node.input_queues[port.name]:
+                _time_from(recorder, port)
         source: Any = source_of(operator) or self.fragment.get_default_green_context_pool()
         try:
             share = None if source is None else source.slice
@@ -183,15 +242,18 @@ class Observation:
             info.outputs.append(output)
             taps: list[Any] = []
             show = self._showing("emitted", output)
-            for queue in node.output.ports[name].queues:
+            queues = node.output.ports[name].queues
+            # A message is shown once, however many queues there are; not by one that replays pass by.
+            shown = next((queue for queue in queues if not _is_inside(node, queue)), queues[0])
+            for queue in queues:
+                show_here = show if queue is shown else None
                 if isinstance(queue, UnconnectedQueue):
-                    taps.append(UnconnectedTap(queue, show))
+                    taps.append(UnconnectedTap(queue, show_here))
                     recorder.taps.append(taps[-1])
                 else:
                     assert isinstance(queue, ObservedQueue)
                     output.queues.append(queue.info)
-                    taps.append(Tap(queue, output, recorder, show))
-                show = None  # a message is shown once, however many queues there are
+                    taps.append(Tap(queue, output, recorder, show_here))
             output.taps = taps
             node.output.ports[name].queues = tuple(taps)
 
@@ -241,6 +303,33 @@ def _end(watchers: Sequence[Watcher], outcome: Outcome | None) -> BaseException 
             else:
                 _log.exception("%s raised at the end of the run", type(watcher).__name__)
     return first
+
+
+def _queues_of(node: Node) -> tuple[Any, ...]:
+    """Return the queues that the computes of a node receive from."""
+    return tuple(queue for port in node.input.ports for queue in port.queues)
+
+
+def _time_from(recorder: NodeRecorder, port: Any) -> None:
+    """Begin to time work on the device with what is received at a port of a segment's operator.
+
+    The segment takes the messages from the queues, before the operator computes.
+    """
+    take, timers = port.take, recorder.timers
+
+    def take_and_begin() -> Any:
+        item = take()
+        for timer in timers:
+            timer.receive(item, port)
+        return item
+
+    port.take = take_and_begin
+
+
+def _is_inside(node: Node, queue: Any) -> bool:
+    """Return whether a queue behind a node is inside the segment of the node."""
+    consumer = getattr(queue, "consumer", None)
+    return consumer is not None and consumer is not node.scheduled and consumer.scheduled is node.scheduled
 
 
 def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:

@@ -12,7 +12,7 @@ The functions here are closures: a variable of a closure is found faster than an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,6 +23,7 @@ from penstock.observe.records import NO_TIMESTAMP
 if TYPE_CHECKING:
     from penstock.observe.gpu_timing import StreamTimer
     from penstock.observe.records import OperatorInfo, OutputInfo, QueueInfo
+    from penstock.observe.replays import ReplayTimer
 
 __all__ = [
     "CONTINUE",
@@ -32,6 +33,7 @@ __all__ = [
     "FIRST_TAKE",
     "GPU",
     "KINDS",
+    "REPLAY",
     "TAPS",
     "THREAD",
     "NodeRecorder",
@@ -51,10 +53,12 @@ DROP = 3
 """A full queue rejected a message: the position of the tap, the time."""
 CONTINUE = 4
 """The compute continues with what an earlier one received: 0, 0."""
-FIRST_TAKE = 5
+REPLAY = 5
+"""The compute did not take place: a recording of it was replayed: 0, 0."""
+FIRST_TAKE = 6
 """A message was received: its label (0 without labels), the time. Each queue of the operator has its own kind: this
 one plus a multiple of `KINDS`."""
-FIRST_PUT = 6
+FIRST_PUT = 7
 """A message was emitted: its acquisition timestamp, the time. Each tap has its own kind, as each queue has."""
 KINDS = 2
 """The distance between the kinds of two queues, and of two taps."""
@@ -81,15 +85,17 @@ class NodeRecorder:
         The taps behind all its outputs, in order.
     """
 
-    __slots__ = ("goes_on", "info", "log", "notes_threads", "now", "taps", "timers")
+    __slots__ = ("goes_on", "info", "log", "notes_threads", "now", "taps", "thread", "timers")
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], notes_threads: bool) -> None:
         self.info = info
         self.now = now
         self.log: list[int] = []
-        self.timers: list[StreamTimer] = []
+        self.timers: list[StreamTimer | ReplayTimer] = []
         self.taps: list[Tap | UnconnectedTap] = []
         self.notes_threads = notes_threads
+        # The thread that was recorded last.
+        self.thread = 0
         # Returns whether the next compute continues with what an earlier one received.
         self.goes_on: Callable[[], bool] | None = None
 
@@ -98,16 +104,14 @@ class NodeRecorder:
         now, extend, timers, goes_on = self.now, self.log.extend, self.timers, self.goes_on
         notes_threads = self.notes_threads
         is_special = notes_threads or goes_on is not None
-        thread = 0
 
         def observed(op_input: Any, op_output: Any, context: Any) -> None:
-            nonlocal thread
             if is_special:
                 if goes_on is not None and goes_on():
                     extend((CONTINUE, 0, 0))
-                if notes_threads and thread != get_ident():
-                    thread = get_ident()
-                    extend((THREAD, thread, 0))
+                if notes_threads and self.thread != get_ident():
+                    self.thread = get_ident()
+                    extend((THREAD, self.thread, 0))
             started = now()
             if timers:
                 for timer in timers:
@@ -122,6 +126,43 @@ class NodeRecorder:
                 extend((END, started, now()))
 
         return observed
+
+    def note_replay(
+        self,
+        started: int,
+        ended: int,
+        thread: int,
+        takes: Sequence[int],
+        puts: Sequence[int],
+        timer: int,
+    ) -> None:
+        """Record a compute that was replayed.
+
+        Messages that came through queues and taps were recorded before.
+
+        Parameters
+        ----------
+        started, ended
+            The times of the compute.
+        thread
+            The thread; 0 if threads are not recorded.
+        takes, puts
+            The positions of the queues and taps whose messages did not come through them: one of each.
+        timer
+            The position of the timer that takes the times on the device; -1 without one.
+        """
+        rows = [REPLAY, 0, 0]
+        if thread and thread != self.thread:
+            self.thread = thread
+            rows += (THREAD, thread, 0)
+        for position in takes:
+            rows += (FIRST_TAKE + KINDS * position, 0, started)
+        for position in puts:
+            rows += (FIRST_PUT + KINDS * position, NO_TIMESTAMP, ended)
+        if timer >= 0:
+            rows += (GPU, timer, 1)
+        rows += (END, started, ended)
+        self.log.extend(rows)
 
 
 class ObservedQueue(Queue):
@@ -156,7 +197,7 @@ class ObservedQueue(Queue):
         kind = 0
         extend: Callable[[tuple[int, ...]], None]
         now: Callable[[], int]
-        timers: list[StreamTimer]
+        timers: list[StreamTimer | ReplayTimer]
         labels: deque[int] | None = None
         input_port: Any = None
         show: Show | None = None
@@ -206,9 +247,11 @@ class Tap(Tally):
     ----------
     offer
         Passes on a message; made for the kind of queue behind.
+    replayed
+        The number of messages that a captured segment passed on in replays, and that came through no queue.
     """
 
-    __slots__ = ("_count", "_most", "offer", "output")
+    __slots__ = ("_count", "_most", "offer", "output", "replayed")
 
     behind: ObservedQueue
     offer: Callable[[Any], None]  # type: ignore[assignment]
@@ -218,6 +261,7 @@ class Tap(Tally):
     ) -> None:
         self._count: Callable[[], int] = int
         self._most: Callable[[], int]
+        self.replayed = 0
         super().__init__(behind)
         self.output = output
         position = len(recorder.taps)
@@ -231,7 +275,7 @@ class Tap(Tally):
     @property
     def passed_on(self) -> int:
         """The number of messages so far."""
-        return self._count()
+        return self._count() + self.replayed
 
     @passed_on.setter
     def passed_on(self, count: int) -> None:
@@ -240,7 +284,7 @@ class Tap(Tally):
     @property
     def most(self) -> int:
         """The largest number of messages that waited once one of these had been added."""
-        return self._most()
+        return self._most() or int(self.replayed > 0)
 
     def _offer_alone(
         self, recorder: NodeRecorder, position: int, show: Show | None

@@ -20,11 +20,11 @@ from penstock._runtime.capture.graphs import copy
 from penstock._runtime.capture.refusal import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock._runtime.capture.device_arrays import Layout
 
-__all__ = ["Copy", "Executables"]
+__all__ = ["Copy", "Executables", "TimedExecutable"]
 
 _MOST = 16
 
@@ -147,12 +147,20 @@ class Executables:
             if self._changed is None:
                 self._changed = _Executable(self._definition.instantiate(self._options))
             executable = self._changed
-            executable.before.clear()
-            executable.after.clear()
+        self._change(executable, addresses)
+        return executable
+
+    def _change(self, executable: _Executable, addresses: tuple[int, ...]) -> None:
+        executable.before.clear()
+        executable.after.clear()
         for each, address in zip(self._copies, addresses, strict=True):
             if not each.change(executable.graph, address):
                 (executable.before if each.enters else executable.after).append((each, address))
-        return executable
+
+    def make_timed(self, records: Iterable[tuple[Mapping[int, Any], Any]]) -> TimedExecutable:
+        """Return another executable graph, which also records events, each after some of the nodes."""
+        graph = gpu.instantiate_with_records(self._definition, records, self._options)
+        return TimedExecutable(_Executable(graph), self._change)
 
     def close(self) -> None:
         """Close the graphs; the device has finished."""
@@ -162,3 +170,25 @@ class Executables:
         for executable in executables:
             if executable is not None:
                 executable.graph.close()
+
+
+class TimedExecutable:
+    """An executable graph that also records events; it is changed for each frame whose addresses differ."""
+
+    def __init__(
+        self, executable: _Executable, change: Callable[[_Executable, tuple[int, ...]], None]
+    ) -> None:
+        self._executable = executable
+        self._change = change
+        self._addresses: tuple[int, ...] | None = None
+
+    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
+        """Launch the graph for a frame whose arrays are at these addresses."""
+        if addresses != self._addresses:
+            self._change(self._executable, addresses)
+            self._addresses = addresses
+        self._executable.launch(stream)
+
+    def close(self) -> None:
+        """Close the graph; the device has finished."""
+        self._executable.graph.close()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.knobs import Knobs
     from penstock._runtime.streams.run_streams import RunStreams
+    from penstock.core.protocols import Replays
     from penstock.core.segment import SegmentOptions
 
 __all__ = ["Border", "Part"]
@@ -126,6 +127,8 @@ class Part:
     ----------
     state, reason
         As those of the segment.
+    replays
+        What is told about each replay, if the run is watched.
     """
 
     def __init__(
@@ -168,6 +171,9 @@ class Part:
         self._emitted: list[Any] = []
         self._first_place: dict[str, int] = {}
         self._own: ManagedStream | None = None
+        self.replays: Replays | None = None
+        # `_replay`, or what an observer puts around it.
+        self._replay_frame: Callable[[Recording, list[Any], Leaves], None] = self._replay
         self._live = [live for member in members if (live := member.operator._live) is not None]
         # The knobs that recordings may use.
         self._knobs: list[Knobs] = []
@@ -185,6 +191,10 @@ class Part:
             self.node.output.ports[border.name].queues = tuple(port.queues[place] for place in places)
             self._first_place[border.name] = places[0]
         self._takes = [port.take for port in self.node.input.ports]
+        observer = self.node.engine.observer
+        if observer is not None:
+            self.replays = observer.watch_replays(self)
+            self._replay_frame = self.replays.around(self._replay)
 
     # What a recording asks for.
 
@@ -240,7 +250,7 @@ class Part:
             leaves = [_data_of(items[0])]
             chosen = quick.choose(leaves[0])
             if chosen is not None and not chosen.left_to_verify and chosen.attributes.are_unchanged():
-                self._replay(chosen, items, leaves)
+                self._replay_frame(chosen, items, leaves)
                 return
         elif self.state == "eager":
             self._compute(items)
@@ -269,7 +279,7 @@ class Part:
         elif recording.left_to_verify:
             self._verify(recording, items, leaves)
         else:
-            self._replay(recording, items, leaves)
+            self._replay_frame(recording, items, leaves)
 
     def _meet(self, signature: Signature) -> _Known | None:
         """Begin to know a signature, unless too many are known."""
@@ -325,6 +335,8 @@ class Part:
             self._compute(items)
             self._refuse(refusal)
             return
+        if self.replays is not None:
+            recording.watch(self.replays)
         self._knobs = self._knobs_of_members()
         self._was_replayed = False  # it may have made knobs, on other streams
         self._made.append(recording)
@@ -343,7 +355,7 @@ class Part:
             self._verify(recording, items, leaves)
         else:
             self.state = "captured"
-            self._replay(recording, items, leaves)
+            self._replay_frame(recording, items, leaves)
 
     # Without capture.
 

@@ -18,6 +18,7 @@ from penstock._runtime.capture.device_state import DeviceState, KeptArray
 from penstock._runtime.capture.executables import Copy, Executables
 from penstock._runtime.capture.graphs import AddressedMemory, kinds_of_nodes, read_bytes
 from penstock._runtime.capture.host_state import Attributes, HostState
+from penstock._runtime.capture.marks import Marks
 from penstock._runtime.capture.private_memory import PrivateMemory
 from penstock._runtime.capture.recorded_contexts import RecordedCompute, RefusingMetadata
 from penstock._runtime.capture.refusal import Refusal, refusal_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
+    from penstock.core.protocols import Launches, Replays
 
 __all__ = ["Recording", "record"]
 
@@ -141,6 +143,7 @@ class Recording:
         arrays: list[KeptArray],
         kept: list[Any],
         slots: Slots | None,
+        marks: Marks | None,
     ) -> None:
         self.flow = flow
         self.arrays = arrays
@@ -151,7 +154,8 @@ class Recording:
         self._handle = stream.handle
         self.inputs = inputs
         self.outputs = outputs
-        self._executables = executables
+        self._executables: Launches = executables
+        self._marks = marks
         self.attributes = attributes
         self._kept = kept
         self.left_to_verify = 0
@@ -212,6 +216,10 @@ class Recording:
             ]
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
+
+    def watch(self, replays: Replays) -> None:
+        """Let an observer see every launch."""
+        self._executables = replays.around_launches(self._executables, self._marks, self._stream)
 
     def contents(self, leaves: Leaves) -> bytes:
         """Return a digest of what is in the arrays of a frame; wait for the work on them."""
@@ -311,6 +319,7 @@ def _capture(
     slots: Slots | None,
 ) -> Recording:
     origin = streams.origin
+    marks = None if part.replays is None or not part.replays.wants_gpu_times else Marks(part.inner)
     copies = [
         Copy(input_.layout, input_.memory.address, True, own.handle)
         for input_ in inputs
@@ -323,7 +332,7 @@ def _capture(
         for each in copies:
             each.record(origin)
         with memory:
-            emitted, flow = _record_members(part, streams, received, kept)
+            emitted, flow = _record_members(part, streams, received, kept, marks)
         streams.join()
         outputs = _outputs(emitted)
         for output in outputs if slots is None else ():
@@ -352,11 +361,11 @@ def _capture(
         raise refusal_of(error, "", None) from error
     builder.close()
     attributes = Attributes([node.operator for node in part.members], knobs)
-    return Recording(own, inputs, outputs, executables, attributes, flow, arrays, kept, slots)
+    return Recording(own, inputs, outputs, executables, attributes, flow, arrays, kept, slots, marks)
 
 
 def _record_members(
-    part: Part, streams: CapturedStreams, received: dict[str, Any], kept: list[Any]
+    part: Part, streams: CapturedStreams, received: dict[str, Any], kept: list[Any], marks: Marks | None
 ) -> tuple[dict[Border, Any], DetailsFlow]:
     """Let every operator compute once on captured streams; return what leaves the part, in this order."""
     waiting: dict[Node, dict[str, Any]] = {node: {} for node in part.members}
@@ -365,6 +374,8 @@ def _record_members(
         waiting[border.node][border.port] = received[border.name]
     emitted: dict[Border, Any] = {}
     flow = DetailsFlow()
+    if marks is not None:
+        marks.begin(streams.origin)
     for node in part.members:
         missing = [name for name in node.operator.spec.inputs if name not in waiting[node]]
         if missing:
@@ -386,6 +397,8 @@ def _record_members(
             )
         kept.append(compute)
         ends = streams.of(node.operator)
+        if marks is not None:
+            marks.end(node, ends)
         for port, items in compute.emitted.items():
             targets = part.inner.get((node, port), [])
             leaving = part.output_at.get((node, port))

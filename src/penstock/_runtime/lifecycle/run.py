@@ -305,9 +305,12 @@ class _Life:
             operators=self._operators,
             starved=self._starved,
             errors=tuple(map(_record, self.errors)),
+            segments=tuple(segment.outcome() for segment in self.fragment.segments),
         )
         logger = logging.getLogger("penstock.run")
         logger.log(getattr(logging, _LEVELS.get(outcome.ended_by, "INFO")), "%s", outcome)
+        for segment in outcome.segments:
+            logging.getLogger("penstock.capture").info("%s", segment)
         for error in self.errors[1:]:
             logger.error(
                 "%r: an error in addition to the one that run() raises\n%s",

@@ -89,7 +89,9 @@ class Capture:
     ) -> None:
         """Record an operation of one of the streams, which uses that memory, as a node."""
         self.check()
-        node = RecordedNode(queue, kind, operation, self._frontier(queue), memory, details)
+        node = RecordedNode(
+            queue.context, queue.priority, kind, operation, self._frontier(queue), memory, details
+        )
         self.nodes.append(node)
         self.frontiers[queue] = frozenset([node])
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from penstock.gpu.sim.capture import Capture, captured_event
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.event import Event
 from penstock.gpu.sim.fences import Fence
+from penstock.gpu.sim.graph import Graph, GraphCompleteOptions
+from penstock.gpu.sim.graph_definition import GraphDefinition
 from penstock.gpu.sim.graph_nodes import EventRecordNode, EventWaitNode
 from penstock.gpu.sim.operations import DoNothing, Operation, SignalFence, WaitForFence
+from penstock.gpu.sim.recorded_node import RecordedNode
 from penstock.gpu.sim.stream import Stream, check_device, stream_of
 from penstock.gpu.sim.stream_queues import StreamQueue
 from penstock.gpu.stream_handle import SupportsStream
@@ -27,6 +32,41 @@ def captured_nodes(stream: Stream | SupportsStream) -> int:
         capture = _capture(queue)
         capture.check()
         return len(capture.nodes)
+
+
+def captured_frontier(stream: Stream | SupportsStream) -> dict[int, RecordedNode]:
+    """Return the nodes that the next work of a stream will depend on, by their handles."""
+    queue = stream_of(stream)._queue
+    with queue.timeline.lock:
+        capture = _capture(queue)
+        capture.check()
+        return {node.handle: node for node in capture.frontiers[queue]}
+
+
+def instantiate_with_records(
+    definition: GraphDefinition,
+    records: Iterable[tuple[Mapping[int, RecordedNode], Event]],
+    options: GraphCompleteOptions | None = None,
+) -> Graph:
+    """Return an executable graph of recorded nodes that also records events."""
+    nodes = list(definition._records)
+    for before, event in records:
+        event._check()
+        missing = [node for node in before.values() if node not in nodes]
+        if missing:
+            raise CUDAError(f"CUDA_ERROR_INVALID_VALUE: {missing[0]} is not a node of {definition!r}")
+        nodes.append(
+            RecordedNode(
+                event._context,
+                0,
+                EventRecordNode,
+                RecordEvent(event),
+                frozenset(before.values()),
+                (),
+                {"event": event},
+            )
+        )
+    return GraphDefinition._create(definition._machine, nodes).instantiate(options)
 
 
 def record_external(stream: Stream | SupportsStream, event: Event) -> None:

@@ -19,8 +19,8 @@ from penstock.gpu.sim.memory_pool import AddressSpan, Bytes, Span
 from penstock.gpu.sim.operations import Operation
 
 if TYPE_CHECKING:
+    from penstock.gpu.sim.device_state import ContextState
     from penstock.gpu.sim.graph_nodes import GraphNode
-    from penstock.gpu.sim.stream_queues import StreamQueue
 
 Nodes = frozenset["RecordedNode"]
 
@@ -44,17 +44,18 @@ class RecordedNode:
 
     def __init__(
         self,
-        queue: StreamQueue,
+        context: ContextState,
+        priority: int,
         kind: type[GraphNode],
         operation: Operation,
         pred: Nodes,
         memory: Iterable[Bytes],
         details: dict[str, Any],
     ) -> None:
-        machine = queue.context.device.machine
+        machine = context.device.machine
         memory = list(memory)
-        self.context = queue.context
-        self.priority = queue.priority
+        self.context = context
+        self.priority = priority
         self.handle = machine.new_handle()
         self.kind = kind
         self.operation = operation
