@@ -25,6 +25,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
+from penstock._runtime.capture.device_arrays import Unsupported, span_of
 from penstock._runtime.capture.graphs import AddressedMemory
 from penstock.core.errors import ParameterError, StreamError
 from penstock.core.knob_types import KnobType
@@ -142,8 +143,12 @@ class Knobs:
         return set(self._known)
 
     def has(self, array: Any) -> bool:
-        """Return whether an array is one of the knobs."""
-        return any(array is knob.tensor for knob in self._all)
+        """Return whether an array is one of the knobs, as the tensor or as a library made it of the tensor."""
+        try:
+            begin, end = span_of(array)
+        except Unsupported:  # an array of the host
+            return False
+        return any(begin <= knob.memory.address < end for knob in self._all)
 
     # In compute.
 
