@@ -465,8 +465,10 @@ def test_a_knob_that_a_later_recording_asks_for_first_is_written_before_its_repl
             out = self.allocator.allocate_tensor((COUNT,), np.int32, stream=stream)
             if unseen.number < 11:
                 memory_of(out).fill(0, stream=stream.stream)
-                unseen.stream = stream if frame.shape != (COUNT,) else unseen.stream
+                if frame.shape != (COUNT,):
+                    unseen.stream = stream
             else:
+                unseen.keep_busy()
                 launch(
                     stream, repeat, memory_of(out), memory_of(context.knob("it", np.int32, 3)), np.int64(0)
                 )
@@ -474,10 +476,7 @@ def test_a_knob_that_a_later_recording_asks_for_first_is_written_before_its_repl
 
     def before(context: Any, n: int) -> None:
         unseen.number = n
-        if n == 0:
-            unseen.stream = None
-        if n == 11:
-            launch(unseen.stream, spin, np.int64(50 * LATE))
+        unseen.keep_busy = lambda: launch(unseen.stream, spin, np.int64(50 * LATE))
 
     frames = 14
     app = Knobs(
