@@ -27,7 +27,7 @@ from penstock._runtime.capture.structure import Leaves, Signature, differing_val
 from penstock._runtime.capture.verification import compare, compare_states, contents_of_states
 from penstock._runtime.lifecycle.accounts import Tally
 from penstock._runtime.lifecycle.notes import note
-from penstock._runtime.messages.message import Message
+from penstock._runtime.messages.message import Details, Message
 from penstock._runtime.messages.queue import UnconnectedQueue
 from penstock._runtime.streams.managed_stream import ManagedStream, create_event
 from penstock._runtime.streams.order import wait_for
@@ -394,10 +394,17 @@ class Part:
         own = self._own
         lifetimes = streams.lifetimes
         has_details = False
+        details: Details | None = None
         try:
             for port, item in zip(node.input.ports, items, strict=True):
-                # A copy of `NodeStreams.received` for a message with one fence and nothing else.
-                if type(item) is Message and item.details is None and item.more_fences is None:
+                # A copy of `NodeStreams.received` for a message with one fence and without metadata.
+                if (
+                    type(item) is Message
+                    and item.more_fences is None
+                    and (
+                        (details := item.details) is None or (recording.is_chain and details.metadata is None)
+                    )
+                ):
                     fences = item.fences
                     if fences is not None and fences.stream is not own and item.number > fences.completed:
                         own.wait(item.event)  # type: ignore[union-attr]
@@ -413,6 +420,8 @@ class Part:
                 self._emitted = emitted
             elif has_details:
                 self._emit_with_details(recording, items, emitted, node.output)
+            elif details is not None:
+                node.output.emit(emitted[0], recording.outputs[0].name, acq_timestamp=details.acq_timestamp)
             else:
                 emit = node.output.emit
                 for output, data in zip(recording.outputs, emitted, strict=True):
@@ -422,7 +431,12 @@ class Part:
             items.clear()
             leaves.clear()
             item = data = None
-            lifetimes.end_compute()
+            if recording.keeps_inputs:
+                for reader in lifetimes.readers:
+                    if reader.add(None) >= reader.release_at:
+                        lifetimes.release_completed(reader)
+            else:
+                lifetimes.end_compute()
         node.remaining -= 1
         if node.has_details:
             node.clear_details()

@@ -130,6 +130,8 @@ class Recording:
         The number of frames that it emitted.
     keeps_inputs
         Whether it reads what it receives where that is, and keeps it.
+    is_chain
+        Whether what it emits carries the metadata and the timestamp of the one message that it receives.
     """
 
     def __init__(
@@ -169,9 +171,10 @@ class Recording:
                 for output in outputs
             ]
         )
+        self.is_chain = len(inputs) == 1 == len(outputs) and flow.is_chain
         # One array in and one out, the usual case, without loops.
         self._single: tuple[Input, Stock, OutputArray] | None = None
-        if len(inputs) == 1 == len(self._copied_inputs) and len(self._stocks) == 1 and inputs[0].size:
+        if len(inputs) == 1 == len(self._stocks) and inputs[0].size:
             ((output, stocks),) = self._stocks
             if output.is_array and stocks[0][1].size:
                 self._single = (inputs[0], *stocks[0])
@@ -181,9 +184,12 @@ class Recording:
         if self._single is not None:
             input_, stock, array = self._single
             new = stock.arrays.pop() if stock.arrays else stock.take()
-            (leaf,) = leaves
-            addresses = (input_.address_of(leaf) - input_.before, array.address_of(new) - array.before)
-            self._executables.launch(addresses, self._handle)
+            target = array.address_of(new) - array.before
+            if self.keeps_inputs:
+                self._executables.launch((target,), self._handle)
+            else:
+                (leaf,) = leaves
+                self._executables.launch((input_.address_of(leaf) - input_.before, target), self._handle)
             return [new]
         return self._replay_any(leaves)
 
