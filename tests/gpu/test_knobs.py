@@ -428,6 +428,32 @@ def test_an_operator_that_changes_the_attribute_of_its_knob_is_not_recorded() ->
     assert app.sink.seen == [sent(n) * n for n in range(FRAMES)]
 
 
+@pytest.mark.parametrize(
+    ("method", "steer"),
+    [
+        ("set_knob", lambda other: other.set_knob("gain", 3)),
+        ("set_live", lambda other: other.set_live("gain", 3)),
+    ],
+)
+def test_an_operator_that_sets_values_in_compute_is_not_recorded(method: str, steer: Any) -> None:
+    """Not even if it does so only now and then, and not in the frame that is recorded."""
+
+    class Setting(Scale):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            super().compute(op_input, op_output, context)
+            if unseen.number % 10 == 9:
+                steer(context.find_operator("stage1"))
+
+    def before(context: Any, n: int) -> None:
+        unseen.number = n
+
+    app = Knobs(before, Setting, Gained, frames=FRAMES, capture={"verify": 1})
+    text = f"operator 'stage0' calls {method} in compute, .* outside of the segment"
+    with pytest.warns(CaptureRefused, match=text):
+        app.run()
+    assert app.sink.seen == [sent(n) * (1 if n < 9 else 3) for n in range(FRAMES)]
+
+
 def test_a_knob_that_a_recording_asks_for_first_is_written_before_its_replay() -> None:
     """Ordinary computes of small frames have no knob, as a branch; that of the recording has."""
 
