@@ -267,6 +267,9 @@ class RunTrace:
                 history = self._histories[arrivals.queue]
                 history.received(arrivals)
                 history.computed(batch.operator, ended)
+        for discards in batch.discards:
+            if discards.queue in self._histories:
+                self._histories[discards.queue].discarded(discards)
         self._note_in_use(batch, ended)
 
     def _note_in_use(self, batch: Computes, ended: int) -> None:

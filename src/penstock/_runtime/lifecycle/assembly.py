@@ -22,6 +22,8 @@ from penstock.core.registry import registry
 from penstock.core.run_options import read_run_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.core.fragment import Fragment
     from penstock.core.graph import Flow
     from penstock.core.operator import Operator
@@ -35,7 +37,7 @@ _NONE = ConditionType.NONE
 _GIVING = threading.Lock()
 
 
-def assemble(fragment: Fragment, queue_type: type[Queue] = Queue) -> Engine:
+def assemble(fragment: Fragment, make_queue: Callable[..., Queue] = Queue) -> Engine:
     """Create the engine that runs the composed graph of `fragment`."""
     options = read_run_options()
     scheduler = fragment.scheduler()
@@ -53,7 +55,7 @@ def assemble(fragment: Fragment, queue_type: type[Queue] = Queue) -> Engine:
         engine.nodes.append(node)
     queues: dict[Flow, Queue] = {}
     for node in engine.nodes:
-        _make_input_queues(node, queues, queue_type)
+        _make_input_queues(node, queues, make_queue)
     for node in engine.nodes:
         _find_output_queues(node, queues)
     try:
@@ -86,11 +88,11 @@ def _complete(fragment: Fragment, engine: Engine) -> None:
         node.streams = NodeStreams(engine.streams, node)
 
 
-def _make_input_queues(node: Node, queues: dict[Flow, Queue], queue_type: type[Queue]) -> None:
+def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callable[..., Queue]) -> None:
     for name, port in node.operator.spec.inputs.items():
         made = []
         for declared in queues_of(node.operator, port):
-            queue = queue_type(node, name, declared.size, declared.policy)
+            queue = make_queue(node, name, declared.size, declared.policy)
             queue.min_size = declared.least
             queues.update(dict.fromkeys(declared.flows, queue))
             made.append(queue)
