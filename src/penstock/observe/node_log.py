@@ -100,12 +100,12 @@ class NodeLog:
 
     @property
     def length(self) -> int:
-        """The length of what was not read yet."""
-        return len(self._recorder.log) + sum(map(len, self._unread)) - self._read
+        """The number of rows that were not read yet."""
+        return (len(self._recorder.log) + sum(map(len, self._unread)) - self._read) // COLUMNS
 
     def read(self, most: int) -> None:
-        """Read the log as far as it has been written, but at most this many ints of it."""
-        chunk = self._take_written(most)
+        """Read the log as far as it has been written, but at most this many rows of it."""
+        chunk = self._take_written(most * COLUMNS)
         if not chunk:
             return
         rows = np.fromiter(chunk, np.int64, len(chunk)).reshape(-1, COLUMNS)

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from penstock import gpu
 from penstock.observe.flow_tables import FlowTables
 from penstock.observe.node_log import NodeLog
-from penstock.observe.recorder import COLUMNS
 
 if TYPE_CHECKING:
     from penstock.observe.gpu_timing import DeviceTime
@@ -36,8 +35,8 @@ __all__ = ["Resolver"]
 
 _PART = 0.02  # of the time that rounds take at most, where their pauses are shorter than
 _LONGEST = 1.0  # seconds
-_AT_ONCE = 4_000  # ints of a log that are read in a round: some 1,000 computes
-_MOST = 4_000_000  # ints in a log from which on all are read
+_AT_ONCE = 25_000  # computes that are read in a round, of all operators: some 10 ms
+_MOST = 250_000  # computes in a log from which on all are read: some 40 MB
 _log = logging.getLogger("penstock.observe")
 
 
@@ -106,7 +105,7 @@ class Resolver:
             try:
                 with self._lock:
                     is_long = any(log.length > _MOST for log in self._logs)
-                    self._round(sys.maxsize if is_long else _AT_ONCE)
+                    self._round(sys.maxsize if is_long else _AT_ONCE // max(len(self._logs), 1) + 1)
                     for device_time in tuple(self._times.values()):
                         device_time.refresh()
             except (
@@ -131,7 +130,7 @@ class Resolver:
     def _resolve(self, most: int, is_last: bool) -> bool:
         # Consumers first: whatever they have received is then found in the logs of the producers.
         for log in reversed(self._logs):
-            log.read(most // COLUMNS * COLUMNS)
+            log.read(most)
         found = False
         for log in self._logs:
             log.resolve_gpu(is_last)
