@@ -91,8 +91,11 @@ class FlowTables:
         ways = self._ways[operator]
         for key, parts in found.items():
             if key in ways:
-                parts.insert(0, ways[key])
-            elif len(ways) >= _MOST_PATHS:
+                known = ways[key]
+                way = _joined(parts)  # of later computes than those that are known
+                ways[key] = way if not len(known.origin) else _concatenated([known, way])
+                continue
+            if len(ways) >= _MOST_PATHS:
                 if not self._has_warned:
                     self._has_warned = True
                     _log.warning(
@@ -203,14 +206,18 @@ def _joined(parts: list[_Way]) -> _Way:
     """Return the rows of one way in the order of its computes."""
     if len(parts) == 1:
         return parts[0]
-    way = _Way(
+    way = _concatenated(parts)
+    return way.rows(np.argsort(way.computes[:, -1], kind="stable"))
+
+
+def _concatenated(parts: list[_Way]) -> _Way:
+    return _Way(
         parts[0].path,
         parts[0].queues,
         np.concatenate([part.computes for part in parts]),
         np.concatenate([part.times for part in parts]),
         np.concatenate([part.origin for part in parts]),
     )
-    return way.rows(np.argsort(way.computes[:, -1], kind="stable"))
 
 
 def _finished(way: _Way, batch: Computes, done: Times) -> Flows:
