@@ -34,6 +34,21 @@ def test_a_goal_that_is_met() -> None:
     )
 
 
+def test_a_goal_that_no_message_reaches_is_not_judged(caplog: pytest.LogCaptureFixture) -> None:
+    def compose(app: Any) -> None:
+        app.add_flow(
+            Step(app, CountCondition(app, 3), outputs=["out"], name="source"),
+            Step(app, inputs=["in"], body=takes(1), name="sink"),
+        )
+
+    with caplog.at_level("INFO"):
+        (goal,) = run(compose, ("source->sink", {"p99": "5ms", "max": "1s"}))
+    assert (goal.count, goal.is_met) == (0, None)
+    assert str(goal) == "source->sink: not judged, no messages; p99 at most 5 ms, max at most 1000 ms"
+    (record,) = [record for record in caplog.records if record.getMessage() == str(goal)]
+    assert record.levelname == "WARNING"
+
+
 def test_every_message_over_the_bound_is_a_miss_with_where_its_time_went(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

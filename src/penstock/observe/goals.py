@@ -54,7 +54,8 @@ class Goal:
     """How long messages may take on a path; made by `Fragment.expect`.
 
     A message misses the goal if it takes longer than the strictest of the percentiles and the maximum allow. The
-    goal is met if the figures themselves hold: at most one message in a hundred misses a ``p99``.
+    goal is met if the figures themselves hold: at most one message in a hundred misses a ``p99``. A goal that no
+    message has reached is neither met nor missed.
 
     Attributes
     ----------
@@ -115,16 +116,24 @@ class Goal:
             return self._latency.percentile(float(name.removeprefix("p")))
 
     @property
-    def is_met(self) -> bool:
-        """Whether every figure holds so far."""
+    def is_met(self) -> bool | None:
+        """Whether every figure holds so far; None if no message has come whose time is known."""
+        with self._lock:
+            if not self._latency.count:
+                return None
         return all(self.figure(name) <= bound for name, bound in self.bounds.items())
 
     def __str__(self) -> str:
+        is_met = self.is_met
+        if is_met is None:
+            bounds = ", ".join(f"{name} at most {bound / 1e6:g} ms" for name, bound in self.bounds.items())
+            reason = f"none of {self.count} messages was timed" if self.count else "no messages"
+            return f"{self.path}: not judged, {reason}; {bounds}"
         figures = ", ".join(
             f"{name} {self.figure(name) / 1e6:.3f} ms (at most {bound / 1e6:g})"
             for name, bound in self.bounds.items()
         )
-        state = "met" if self.is_met else "NOT met"
+        state = "met" if is_met else "NOT met"
         return f"{self.path}: {state}; {figures}; {self.misses} of {self.count} messages missed"
 
     def begin(self, run: RunInfo) -> None:
@@ -216,6 +225,6 @@ class GoalsWatcher(Watcher):
                     goal.add(each, start, self._critical)
 
     def end(self, outcome: Outcome | None) -> None:
-        """Log which goals were met."""
+        """Log which goals were met; with a warning if one was not, or could not be judged."""
         for goal in self.goals:
             _log.log(logging.INFO if goal.is_met else logging.WARNING, "%s", goal)
