@@ -486,7 +486,7 @@ class Part:
         emitted, self._emitted = self._emitted, []
         left = contents_of_states(saved, own)
         saved.restore()
-        own.stream.sync()
+        own.stream.sync()  # of the recording, too: an operator may work on streams that are not known
         leaves.clear()
         collected = self._compute_and_collect(items)
         difference = compare(recording.outputs, emitted, collected, own)
