@@ -258,7 +258,7 @@ def test_a_change_in_compute_takes_effect_with_the_next_frame() -> None:
             super().compute(op_input, op_output, context)
 
     app = Knobs(lambda context, n: setattr(app.sink, "seen_so_far", n), Counting, frames=FRAMES)
-    check(app, [0, *range(FRAMES - 1)], [0] * FRAMES)
+    check(app, [1, *range(FRAMES - 1)], [0] * FRAMES)
 
 
 class Nudging(Scale):

@@ -133,7 +133,9 @@ class RunTrace:
                 f'{{"ph":"s","name":"launch","cat":"gpu",{place},"id":{launch},"ts":{ts}}}'
                 for launch in launches.get(position, ())
             ]
-            for kind, id_, time in after.get(position, ()):
+            for kind, id_, at in after.get(position, ()):
+                # A segment takes its messages just before it is replayed; an arrow binds to the slice around it.
+                time = min(max(at, started), ended)
                 end = ',"bp":"e"' if kind == "f" else ""
                 lines.append(
                     f'{{"ph":"{kind}","name":"message","cat":"message",{place},"id":{id_},'

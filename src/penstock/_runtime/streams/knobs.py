@@ -177,7 +177,7 @@ class Knobs:
         self._make_current()
         is_of_class = hasattr(type(self._operator), name)
         knob = Knob(name, kind, (dtype, value), is_of_class, writer)
-        now = self._value_of(knob)
+        now = self._first_value_of(knob)
         data = self._encode(name, kind, now, self._origin(knob))
         self._write(writer, [(knob, now, data)])
         if not self._known:
@@ -276,6 +276,15 @@ class Knobs:
     def _value_of(self, knob: Knob) -> Any:
         value = self._attribute(knob)
         return self._given.get(knob.name, knob.initial) if value is None else value
+
+    def _first_value_of(self, knob: Knob) -> Any:
+        """Return the value of a knob when this compute began, though others may have changed it since."""
+        first = self._streams.first_values
+        if first is None or knob.is_of_class or knob.name in self._operator.live_parameters:
+            return self._value_of(knob)
+        attributes, given = first
+        value = attributes.get(knob.name)
+        return given.get(knob.name, knob.initial) if value is None else value
 
     def _origin(self, knob: Knob) -> str:
         if self._attribute(knob) is not None:
