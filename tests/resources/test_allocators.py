@@ -330,7 +330,9 @@ def test_a_block_of_the_device_dropped_by_the_collector_can_be_used_again() -> N
     """The collector finalizes a whole cycle, but the memory of the block is not part of it."""
     memory = pool(1, "device")
     for _ in range(3):
-        cycle: list[Any] = [memory.allocate_tensor(8, "u1", stream=gpu.StreamHandle(sim.Device(0).create_stream()))]
+        cycle: list[Any] = [
+            memory.allocate_tensor(8, "u1", stream=gpu.StreamHandle(sim.Device(0).create_stream()))
+        ]
         assert sim.host_view(cycle[0].owner).size == 8
         cycle.append(cycle)
         del cycle
