@@ -274,6 +274,9 @@ class RunTrace:
                 history = self._histories[arrivals.queue]
                 history.received(arrivals)
                 history.computed(batch.operator, ended)
+        for discards in batch.discards:
+            if discards.queue in self._histories:
+                self._histories[discards.queue].discarded(discards)
         self._note_in_use(batch, ended)
 
     def _note_in_use(self, batch: Computes, ended: int) -> None:
@@ -337,7 +340,11 @@ class RunTrace:
                 if part
             )
             begins = max(origin, self._zero)
-            place = f'"name":{name},"cat":"path","pid":{PATHS},"tid":{PATHS},"id":{self._flow_count}'
+            # A local id, or Perfetto would show the path among the events of no process.
+            place = (
+                f'"name":{name},"cat":"path","pid":{PATHS},"tid":{PATHS},'
+                f'"id2":{{"local":"{self._flow_count:x}"}}'
+            )
             self._file.add(
                 f'{{"ph":"b",{place},"ts":{micros(begins - self._zero)},"args":{{"frame":{frame},"source":{source},'
                 f'"latency_us":{micros(done - origin)},"parts_us":{{{parts}}},'

@@ -273,6 +273,13 @@ def record(
                 "is not called in a replay, so leave the operator out, or send the values from one before it",
                 node.name,
             )
+        setting = sorted(_SETTING & state.names)
+        if setting:
+            raise Refusal(
+                f"operator {node.name!r} calls {setting[0]} in compute, and compute is not called in a replay; set "
+                "values in an operator outside of the segment",
+                node.name,
+            )
     inputs: dict[str, list[Input]] = {}
     received: dict[str, Any] = {}
     device_id = own.device_id
@@ -468,6 +475,9 @@ def _check_nodes(part: Part, kinds: list[str]) -> None:
         if kind in kinds:
             raise Refusal(f"{names}: {why}")
 
+
+# Methods of operators that change values for later frames.
+_SETTING = {"set_knob", "set_live"}
 
 _REFUSED_NODES = {
     "AllocNode": (
