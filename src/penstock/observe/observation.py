@@ -156,7 +156,9 @@ class Observation:
     def watch_replays(self, part: Any) -> ReplayWatch:
         """Return what records the replays of operators that are recorded together."""
         segment = next(
-            each for each in self.run.segments if each.captured is not None and each.captured.part is part
+            each
+            for each in self.run.segments
+            if each.captured is not None and part.node in each.captured.part_nodes
         )
         self._warn_of_unseen(segment)
         return ReplayWatch(

@@ -64,7 +64,7 @@ class OperatorInfo:
         nodes = [self.node]
         segment = self.segment
         if segment is not None and segment.captured is not None and segment.operators[0] is self:
-            nodes.append(segment.captured.part.node)
+            nodes += segment.captured.part_nodes
         return sum(int(node.lifetimes.frames_in_flight) for node in nodes if node.lifetimes is not None)
 
     @property
@@ -378,13 +378,13 @@ class SegmentInfo:
     @property
     def frames(self) -> int:
         """The number of frames so far."""
-        # Until the end of the run, its part counts.
-        return int(self.segment.frames or (0 if self.captured is None else self.captured.part.frames))
+        # Until the end of the run, its parts count.
+        return int(self.segment.frames or (0 if self.captured is None else self.captured.frames))
 
     @property
     def replayed(self) -> int:
         """The number of frames that were replayed so far."""
-        return int(self.segment.replayed or (0 if self.captured is None else self.captured.part.replayed))
+        return int(self.segment.replayed or (0 if self.captured is None else self.captured.replayed))
 
 
 @dataclass(eq=False, slots=True)

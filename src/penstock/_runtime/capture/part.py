@@ -19,6 +19,7 @@ from penstock._runtime.capture.attribute_use import names_in_compute
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.device_state import DeviceState
 from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of
+from penstock._runtime.capture.member_node import MemberNode
 from penstock._runtime.capture.nodes import Collector
 from penstock._runtime.capture.recording import Recording, record
 from penstock._runtime.capture.refusal import Refusal
@@ -78,16 +79,26 @@ class _Known:
         What enters, while it may turn out that it comes in few buffers.
     at
         The recordings that read the buffers where they are, by address.
+    emits, are_regular
+        How many messages its frames emitted at each output, and whether every operator computed in each.
     """
 
-    __slots__ = ("at", "buffers", "frames", "recording", "slots")
+    __slots__ = ("are_regular", "at", "buffers", "emits", "frames", "recording", "slots")
 
     def __init__(self, slots: Slots | None) -> None:
         self.frames = 0
+        self.emits: dict[str, set[int]] = {}
+        self.are_regular = True
         self.recording: Recording | None = None
         self.slots = slots
         self.buffers: FewBuffers | None = FewBuffers()
         self.at: dict[tuple[int, ...], Recording | None] = {}
+
+    def note_emits(self, collected: dict[str, list[Any]], are_regular: bool) -> None:
+        """Note what a frame emitted that ran as without capture."""
+        self.are_regular = self.are_regular and are_regular
+        for name, messages in collected.items():
+            self.emits.setdefault(name, set()).add(len(messages))
 
 
 class _Quick(NamedTuple):
@@ -140,7 +151,7 @@ class Part:
         inner: dict[tuple[Node, str], list[tuple[Node, str]]],
         options: SegmentOptions,
         verifies: bool,
-        on_refusal: Callable[[Refusal], None],
+        on_refusal: Callable[[Part, Refusal], None],
         slot_available: SlotAvailable | None = None,
     ) -> None:
         self._slot_available = slot_available
@@ -168,6 +179,26 @@ class Part:
         self._rerecordings = 0
         self._strangers = 0
         self._was_replayed = False
+        # The queues that its operators receive from, and those that each sends to inside the segment.
+        self._queues = {
+            node: [queue for port in node.input.ports for queue in port.queues] for node in members
+        }
+        self._behind = {
+            node: [
+                queue
+                for queues in node.output_queues.values()
+                for queue in queues
+                if isinstance(queue.consumer, MemberNode)
+            ]
+            for node in members
+        }
+        self._to_other_parts = [
+            queue for queues in self._behind.values() for queue in queues if queue.consumer not in members
+        ]
+        # Whether messages are left inside, because an operator did not receive at all of its inputs.
+        self._has_left = False
+        # Whether every operator computed in the last frame that ran as without capture.
+        self._are_regular = True
         self._emitted: list[Any] = []
         self._first_place: dict[str, int] = {}
         self._own: ManagedStream | None = None
@@ -239,6 +270,9 @@ class Part:
     def run(self) -> None:
         """Take the messages of a frame, and replay it or let the operators compute."""
         self.frames += 1
+        if self._has_left:
+            self._go_on()
+            return
         leaves: Leaves
         items = [take() for take in self._takes]
         if self._live and self.state != "eager":
@@ -321,7 +355,8 @@ class Part:
         if known.buffers is not None:
             known.buffers.note(leaves)
         if known.frames <= self._options.warmup:
-            self._compute(items)
+            leaves.clear()
+            known.note_emits(self._compute_and_collect(items, is_compared=False), self._are_regular)
             return
         names = [border.name for border in self.inputs]
         assert isinstance(signature, tuple)
@@ -330,6 +365,7 @@ class Part:
         self._order_after(items)
         try:
             recording = record(self, dict(zip(names, signature, strict=True)), leaves, known.slots, is_copied)
+            self._check_emits(known, recording)
         except Refusal as refusal:
             # First of all the frame: if the operators fail at it as well, that is the error.
             self._compute(items)
@@ -369,17 +405,71 @@ class Part:
             assert border.queue is not None
             border.queue.append(item)
         del items
-        for node in self.members:
-            if all(len(queue) >= queue.min_size for port in node.input.ports for queue in port.queues):
-                try:
-                    node.compute(node.input, node.output, node.context)
-                except BaseException as error:
-                    note(error, "compute", node.operator)
-                    raise
-                node.remaining -= 1
-                if node.has_details:
-                    node.clear_details()
+        self._are_regular = self._compute_members() == len(self.members)
         self.eager_times.append(time.perf_counter_ns() - began)
+
+    def _compute_members(self) -> int:
+        """Let every operator compute that has its messages and room for its own; return how many did."""
+        count = 0
+        for node in self.members:
+            if (
+                node.stop_requested
+                or any(len(queue) < queue.min_size for queue in self._queues[node])
+                or any(len(queue) >= queue.limit for queue in self._behind[node])
+            ):
+                continue
+            count += 1
+            try:
+                node.compute(node.input, node.output, node.context)
+            except BaseException as error:
+                note(error, "compute", node.operator)
+                raise
+            node.remaining -= 1
+            if node.has_details:
+                node.clear_details()
+        self._has_left = any(map(any, self._queues.values()))
+        return count
+
+    def _go_on(self) -> None:
+        """Go on with messages that were left inside, and take only what there is room for."""
+        if self._was_replayed:
+            self._was_replayed = False
+            self._order_members()
+        waiting = self._half_supplied()
+        has_taken = False
+        for border, take in zip(self.inputs, self._takes, strict=True):
+            if not border.queue:
+                try:
+                    item = take()
+                except IndexError:
+                    continue
+                assert border.queue is not None
+                border.queue.append(item)
+                has_taken = True
+                del item
+        if not self._compute_members() and not has_taken:
+            # Nothing can run here any more, as without capture; there it would not be asked again.
+            self.members[0].request_stop()
+        if self.state != "eager":
+            self._refuse(
+                Refusal(
+                    f"operator {waiting!r} had messages at one input and none at another; operators that are "
+                    "recorded together emit one message for each frame",
+                    waiting,
+                )
+            )
+
+    def _half_supplied(self) -> str:
+        """Return the operator at which messages were left."""
+        return next((node.name for node in self.members if any(self._queues[node])), "")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has its messages, and room for what it sends to other parts; the engine sees to the rest."""
+        return self._has_left or (
+            all(queue for port in self.node.input.ports for queue in port.queues)
+            and all(len(queue) < queue.limit for queue in self._to_other_parts)
+        )
 
     # With capture.
 
@@ -515,7 +605,28 @@ class Part:
                 recording.seen_inputs.clear()
                 self._is_verified(recording)
 
-    def _compute_and_collect(self, items: list[Any]) -> dict[str, list[Any]]:
+    def _check_emits(self, known: _Known, recording: Recording) -> None:
+        """Raise Refusal if the frames before emitted more or less than the recorded one, which all replays do."""
+        names = {output.name for output in recording.outputs}
+        for border in self.outputs:
+            count = int(border.name in names)
+            others = known.emits.get(border.name, {count})
+            if others != {count}:
+                recording.close()
+                counts = " and ".join(map(str, sorted(others | {count})))
+                raise Refusal(
+                    f"operator {border.node.name!r} emitted {counts} messages at {border.port!r} in different "
+                    "frames; a recorded operator emits the same number in each: leave it out of the segment",
+                    border.node.name,
+                )
+        if not known.are_regular:
+            recording.close()
+            raise Refusal(
+                "in some frames one of its operators emitted nothing to the next; operators that are recorded "
+                "together emit one message for each frame"
+            )
+
+    def _compute_and_collect(self, items: list[Any], is_compared: bool = True) -> dict[str, list[Any]]:
         """Let the operators compute, and return what they emitted at each output."""
         collected: dict[str, list[Any]] = {}
         before: list[tuple[Any, tuple[Queue, ...]]] = []
@@ -526,7 +637,7 @@ class Part:
             collector = Collector(port.queues[place])
             collected[border.name] = collector.seen
             port.queues = (*port.queues[:place], collector, *port.queues[place + 1 :])
-        held: list[Any] = [*self._knobs_of_members(), *self._live]
+        held: list[Any] = [*self._knobs_of_members(), *self._live] if is_compared else []
         for values in held:  # the operators see what the replay saw
             values.is_held = True
         try:
@@ -592,14 +703,18 @@ class Part:
             known.at.clear()
             known.buffers = None
             if known.slots is not None:
+                known.slots.forget()
                 known.slots = Slots(self._slot_available)
         self.state = "warming up"
 
     def _refuse(self, refusal: Refusal) -> None:
         self._quick = None
+        for known in self._known.values():
+            if known.slots is not None:
+                known.slots.forget()  # it need not wait for one any more
         self.state = "eager"
         self.reason = str(refusal)
-        self._on_refusal(refusal)
+        self._on_refusal(self, refusal)
 
     def count_replayed(self) -> None:
         """Count the messages of replays that were not sent: those inside, and those of unconnected outputs."""
@@ -618,11 +733,13 @@ class Part:
             recording.replays = 0
 
     def close(self) -> None:
-        """Release the recordings; the device has finished."""
-        for recording in self._made:
-            recording.close()
-        self._made.clear()
+        """Release the recordings, and messages that were left inside; the device has finished."""
+        for queues in self._queues.values():
+            for queue in queues:
+                queue.clear()
         self._known.clear()
+        while self._made:
+            self._made.pop().close()
 
     # The order between replays and ordinary runs: both may use what the operators keep on the device.
 
