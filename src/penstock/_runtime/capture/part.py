@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock._runtime.capture.attribute_use import names_in_compute
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.device_state import DeviceState
-from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of
+from penstock._runtime.capture.few_buffers import addresses_of
+from penstock._runtime.capture.known_frames import Known, Quick
 from penstock._runtime.capture.member_node import MemberNode
 from penstock._runtime.capture.nodes import Collector
 from penstock._runtime.capture.recording import Recording, record
@@ -62,58 +63,6 @@ class Border(NamedTuple):
     def name(self) -> str:
         """The port, as the part names it."""
         return f"{self.node.name}.{self.port}"
-
-
-class _Known:
-    """What is known about the frames of one signature.
-
-    Attributes
-    ----------
-    frames
-        The number of frames that ran as without capture.
-    recording
-        The recording that copies what enters and leaves.
-    slots
-        The recordings that send their own memory, with ``outputs="ring"``.
-    buffers
-        What enters, while it may turn out that it comes in few buffers.
-    at
-        The recordings that read the buffers where they are, by address.
-    emits, are_regular
-        How many messages its frames emitted at each output, and whether every operator computed in each.
-    """
-
-    __slots__ = ("are_regular", "at", "buffers", "emits", "frames", "recording", "slots")
-
-    def __init__(self, slots: Slots | None) -> None:
-        self.frames = 0
-        self.emits: dict[str, set[int]] = {}
-        self.are_regular = True
-        self.recording: Recording | None = None
-        self.slots = slots
-        self.buffers: FewBuffers | None = FewBuffers()
-        self.at: dict[tuple[int, ...], Recording | None] = {}
-
-    def note_emits(self, collected: dict[str, list[Any]], are_regular: bool) -> None:
-        """Note what a frame emitted that ran as without capture."""
-        self.are_regular = self.are_regular and are_regular
-        for name, messages in collected.items():
-            self.emits.setdefault(name, set()).add(len(messages))
-
-
-class _Quick(NamedTuple):
-    """The recording of nearly every frame, where frames are single arrays; and those of single buffers, if any."""
-
-    matches: Callable[[Any], bool]
-    recording: Recording
-    address_of: Callable[[Any], int]
-    at: dict[tuple[int, ...], Recording | None]
-
-    def choose(self, data: Any) -> Recording | None:
-        """Return the recording for an array; None if it has to be looked at."""
-        if not self.matches(data):
-            return None
-        return self.at.get((self.address_of(data),), self.recording) if self.at else self.recording
 
 
 class Part:
@@ -167,14 +116,14 @@ class Part:
         self.replayed = 0
         self.recordings = 0
         self._takes: list[Callable[[], Any]] = []
-        self._quick: _Quick | None = None
+        self._quick: Quick | None = None
         self.eager_times: deque[int] = deque(maxlen=32)
         self.replay_times: deque[int] = deque(maxlen=256)
         self._options = options
         self._verifies = verifies
         self._on_refusal = on_refusal
         self._keeps_state = any(member.operator.keeps_state for member in members)
-        self._known: dict[Signature, _Known] = {}
+        self._known: dict[Signature, Known] = {}
         self._made: list[Recording] = []
         self._rerecordings = 0
         self._strangers = 0
@@ -315,11 +264,11 @@ class Part:
         else:
             self._replay_frame(recording, items, leaves)
 
-    def _meet(self, signature: Signature) -> _Known | None:
+    def _meet(self, signature: Signature) -> Known | None:
         """Begin to know a signature, unless too many are known."""
         if len(self._known) < self._options.shapes:
             slots = Slots(self._slot_available) if self._options.outputs == "ring" else None
-            known = self._known[signature] = _Known(slots)
+            known = self._known[signature] = Known(slots)
             return known
         others = [other for other in self._known if differing_values(signature, other)]
         if others and not self.recordings:
@@ -336,7 +285,7 @@ class Part:
             )
         return None
 
-    def _choose(self, known: _Known, leaves: Leaves) -> Recording | None:
+    def _choose(self, known: Known, leaves: Leaves) -> Recording | None:
         """Return the recording for a frame; None if one is to be made, or it is too soon for that."""
         slots = known.slots
         if slots is not None:
@@ -350,7 +299,7 @@ class Part:
                 return known.at[key]
         return recording
 
-    def _run_unrecorded(self, known: _Known, signature: Signature, items: list[Any], leaves: Leaves) -> None:
+    def _run_unrecorded(self, known: Known, signature: Signature, items: list[Any], leaves: Leaves) -> None:
         known.frames += 1
         if known.buffers is not None:
             known.buffers.note(leaves)
@@ -605,7 +554,7 @@ class Part:
                 recording.seen_inputs.clear()
                 self._is_verified(recording)
 
-    def _check_emits(self, known: _Known, recording: Recording) -> None:
+    def _check_emits(self, known: Known, recording: Recording) -> None:
         """Raise Refusal if the frames before emitted more or less than the recorded one, which all replays do."""
         names = {output.name for output in recording.outputs}
         for border in self.outputs:
@@ -653,7 +602,7 @@ class Part:
         """Replay from now on."""
         self.state = "captured"
 
-    def _look_for_buffers(self, known: _Known, recording: Recording, leaves: Leaves) -> None:
+    def _look_for_buffers(self, known: Known, recording: Recording, leaves: Leaves) -> None:
         """Find out in the first replays whether frames come in few buffers; then look at frames only quickly."""
         assert known.buffers is not None
         known.buffers.note(leaves)
@@ -665,7 +614,7 @@ class Part:
             (layout,) = signature if isinstance(signature, tuple) and len(signature) == 1 else (None,)
             if other is known and type(layout) is Layout and not self._verifies:
                 kind = layout.kind
-                self._quick = _Quick(kind.matching(layout), recording, kind.address, known.at)
+                self._quick = Quick(kind.matching(layout), recording, kind.address, known.at)
 
     def _forget_buffers(self, recording: Recording) -> bool:
         """Drop a recording that reads a buffer where it is; return whether it was one.
