@@ -120,10 +120,10 @@ _thread = _Thread()
 
 @contextmanager
 def keeping_allocations(kept: list[Allocation]) -> Iterator[None]:
-    """Keep everything that this thread allocates from pools meanwhile; the host waits for earlier work on it.
+    """Keep everything that this thread allocates from pools meanwhile, in new memory beyond their limits.
 
-    For work that is being recorded: it runs later, again and again, so its memory must not go to anybody else. And
-    a stream that is captured cannot wait for work outside of the capture.
+    For work that is being recorded: it runs later, again and again, so its memory must not go to anybody else, and
+    no pool should be the smaller for it. And a stream that is captured cannot wait for work outside of the capture.
     """
     earlier, _thread.kept = _thread.kept, kept
     try:

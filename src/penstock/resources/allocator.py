@@ -401,13 +401,11 @@ class Allocator(Resource):
                 known = self._uses.get(id(stream))
                 user = self._use_of(stream) if known is None else known[1]
         kept = kept_allocations()
-        if kept is not None:
-            user, is_host = None, True
         try:
-            allocation = store.take(self._block_for(size, storage), size, user, is_host)
             if kept is not None:
-                kept.append(allocation)
-            return allocation
+                kept.append(store.take_extra(self._block_for(size, storage), size))
+                return kept[-1]
+            return store.take(self._block_for(size, storage), size, user, is_host)
         except Exhausted:
             why = self._why_not_now(size, storage)
         except Exception as error:
