@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from penstock.conditions import CountCondition, PeriodicCondition
 from penstock.gpu import sim
+from penstock.observe import Computes, Watcher, watch
 from penstock.observe.gpu_timing import ComputeTimer, StreamTimer
+from penstock.resources import RealtimeClock
 from tests.harness.application import App
 from tests.harness.operators import Step
 from tests.observe.test_goals import launches
@@ -208,3 +213,42 @@ def test_a_compute_is_shown_only_after_those_it_follows_from() -> None:
         app.run()
     assert seen == [(0, 0)] * 4  # the device is still busy with the first
     assert tracker.statistics.path("source,last").count == 4
+
+
+class Works(Watcher):
+    """Collects when each compute began, and when the device began and ended its work."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int]] = []
+
+    def computed(self, computes: Computes) -> None:
+        for work in computes.gpu:
+            started = computes.started[work.compute - computes.first]
+            columns = (started, work.started, work.ended)
+            self.rows += zip(*(column.tolist() for column in columns), strict=True)
+
+
+@pytest.mark.parametrize("kind", ["paced", "real"])
+def test_a_simulated_device_beside_the_host_s_clock_is_on_its_time_line(kind: str) -> None:
+    """In paced time the device stands still while the program works, and falls behind the host more and more."""
+
+    def work(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        launches(0.1, 8)(self, op_input, op_output, context)
+        until = time.perf_counter_ns() + MS // 2
+        while time.perf_counter_ns() < until:
+            pass
+
+    def compose(app: Any) -> None:
+        source = Step(app, CountCondition(app, 30), outputs=["out"], body=work, name="source")
+        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
+
+    works = Works()
+    with sim.Machine("h200", time=kind):
+        app = App(compose, clock=RealtimeClock())
+        watch(app, works)
+        app.run()
+    over = time.perf_counter_ns()
+    assert len(works.rows) == 30
+    for began, started, ended in works.rows:
+        assert began < ended <= over
+        assert ended - started >= MS // 10

@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.observe.records import StreamInfo
     from penstock.observe.replays import ReplayTimer
 
-__all__ = ["ComputeTimer", "DeviceTime", "SimulatedTime", "StreamTimer"]
+__all__ = ["ComputeTimer", "DeviceTime", "SimulatedBesideHost", "SimulatedTime", "StreamTimer"]
 
 _log = logging.getLogger("penstock.observe")
 
@@ -321,6 +322,25 @@ class DeviceTime:
         del self._reference
         self.events.clear()
         self._stream.close()
+
+
+class SimulatedBesideHost(DeviceTime):
+    """The clock of a simulated device in a run whose clock is the host's: its events tell both times.
+
+    The device's time may stand still while the program works, so a reference would be wrong soon.
+    """
+
+    def synchronize(self) -> None:
+        """Compare the two clocks of the host; many systems have only one."""
+        self._reference = None, time.perf_counter_ns() - time.monotonic_ns()
+
+    def times(self, began: Any, ended: Any) -> tuple[int, int]:
+        """Return when two completed events were reached, on the host's time line."""
+        end = ended.reached_at_wall + self._reference[1]
+        return end - (ended.reached_at - began.reached_at), end
+
+    def refresh(self) -> None:
+        """Do nothing: the distance of the host's clocks does not change."""
 
 
 class SimulatedTime(DeviceTime):

@@ -12,7 +12,13 @@ from penstock import gpu
 from penstock._runtime import UnconnectedQueue, source_of
 from penstock.core.errors import choices
 from penstock.core.function_operator import FunctionOperator
-from penstock.observe.gpu_timing import ComputeTimer, DeviceTime, SimulatedTime, StreamTimer
+from penstock.observe.gpu_timing import (
+    ComputeTimer,
+    DeviceTime,
+    SimulatedBesideHost,
+    SimulatedTime,
+    StreamTimer,
+)
 from penstock.observe.recorder import NodeRecorder, ObservedQueue, Tap, UnconnectedTap
 from penstock.observe.records import (
     OperatorInfo,
@@ -313,7 +319,9 @@ class Observation:
         with self._lock:
             found = self._times.get(device_id)
             if found is None:
-                kind = DeviceTime if self._machine is None else SimulatedTime
+                kind: type[DeviceTime] = DeviceTime
+                if gpu.backend() == "sim":
+                    kind = SimulatedTime if self._machine is not None else SimulatedBesideHost
                 found = kind(device_id, self._now)
                 if any(watcher.wants_every_gpu_time for watcher in self.watchers):
                     found.is_sampled = False

@@ -112,6 +112,12 @@ class Event:
         fence = self._fence
         return -1 if fence is None else fence.signaled_at
 
+    @property
+    def reached_at_wall(self) -> int:
+        """The same by `time.monotonic_ns`: machines whose time stands still at times fall behind that clock."""
+        fence = self._fence
+        return -1 if fence is None else fence.signaled_at_wall
+
     def sync(self) -> None:
         """Block until the stream has reached the latest record."""
         self._check()

@@ -16,11 +16,12 @@ class Fence:
     The timeline's lock is held during every call.
     """
 
-    __slots__ = ("_actions", "signaled_at", "timeline")
+    __slots__ = ("_actions", "signaled_at", "signaled_at_wall", "timeline")
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.signaled_at = -1  # nanoseconds; -1 until the stream reaches the fence
+        self.signaled_at_wall = -1  # the same by the host's monotonic clock
         self._actions: list[Callable[[], None]] = []
 
     @property
@@ -38,6 +39,7 @@ class Fence:
     def signal(self) -> None:
         """Signal the fence now."""
         self.signaled_at = self.timeline.now
+        self.signaled_at_wall = self.timeline.wall_now()
         for action in self._actions:
             # Scheduled rather than called: a chain of waiting streams would become a chain of nested calls.
             self.timeline.call_at(self.signaled_at, action)

@@ -86,6 +86,10 @@ class Timeline:
         """Return the host's time without counting as activity of the program."""
         return self.now
 
+    def wall_now(self) -> int:
+        """Return what the host's monotonic clock showed at the simulated moment, in nanoseconds."""
+        return time.monotonic_ns()
+
     def call_at(self, when: int, action: Callable[[], None], *, last: bool = False) -> None:
         """Schedule an action for that time, or for now if the time has passed.
 

@@ -118,6 +118,10 @@ class RealTimeline(WallTimeline):
 
     read = _clock = host_now
 
+    def wall_now(self) -> int:
+        """Return what the host's monotonic clock showed at the simulated moment, in nanoseconds."""
+        return self.now + self._origin
+
     def _block(self, wait: _Wait, me: int) -> None:
         if wait.deadline is None:
             self._changed.wait()
@@ -174,6 +178,10 @@ class PacedTimeline(WallTimeline):
         if self._stepper != threading.get_ident():
             self._catch_up(time.monotonic_ns())
         return self.now
+
+    def wall_now(self) -> int:
+        """Return what the host's monotonic clock showed at the simulated moment, in nanoseconds."""
+        return self.now + self._lag
 
     # -- calls from the program's threads, with the lock held -----------------------------------------
 
