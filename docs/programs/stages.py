@@ -19,11 +19,11 @@ def _affine(out, frame, times, plus):
 affine = gpu.kernel("affine", source="out[i] = frame[i] * times + plus;", seconds=5e-6, effect=_affine)
 
 
-def launch(stream, out, frame, times, plus):
+def launch(stream, out, frame, times, plus, kernel=affine):
     """Launch ``out = times * frame + plus`` on a stream."""
     config = gpu.LaunchConfig(grid=SIZE // 256, block=256)
     gpu.launch(
-        stream.stream, config, affine.on(stream.device), out, frame, np.float32(times), np.float32(plus)
+        stream.stream, config, kernel.on(stream.device), out, frame, np.float32(times), np.float32(plus)
     )
 
 
@@ -67,6 +67,8 @@ class Stage(Operator):
 class Reader(Operator):
     """Keeps the first element of each frame in `seen`."""
 
+    capturable = "it keeps what it reads on the host"
+
     def setup(self, spec):
         spec.input("in")
 
@@ -83,13 +85,13 @@ class Reader(Operator):
 class Chain(Application):
     """A camera, a stage, an operator of the page, and a reader; the two in the middle are a segment."""
 
-    def __init__(self, kind, count=40, **parameters):
+    def __init__(self, kind, count=40, camera=Camera, **parameters):
         super().__init__()
-        self.kind, self.count, self.parameters = kind, count, parameters
+        self.kind, self.count, self.camera, self.parameters = kind, count, camera, parameters
 
     def compose(self):
         memory = UnboundedAllocator(self)
-        camera = Camera(self, CountCondition(self, self.count), memory=memory, name="camera")
+        camera = self.camera(self, CountCondition(self, self.count), memory=memory, name="camera")
         first = Stage(self, memory=memory, name="first", plus=1.0)
         self.second = self.kind(self, memory=memory, name="second", **self.parameters)
         self.reader = Reader(self, name="reader")
