@@ -2,10 +2,11 @@
 
 A source emits 1,000 messages a second, three operators work on each for a while, and a sink takes them. The same
 pipeline runs in turn: by itself, observed by a watcher that does nothing, and with a dashboard. A client in another
-process confirms every update, as a page does. Three figures, over all rounds:
+process confirms every update, as a page does. The figures, over all rounds:
 
 - the processor time of the whole process, in percent of one core: what the dashboard takes from a pipeline that
-  could use every core;
+  could use every core; and that of each of its threads, which varies less: the resolver's, and those of the page.
+  What is left is the recording, in the threads that compute;
 - the time of a message from the source's compute to the sink's;
 - the messages a second: whether the pipeline keeps its pace.
 
@@ -21,8 +22,10 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from benchmarks import common, report
@@ -30,6 +33,7 @@ from penstock import Application, Operator, PeriodicCondition
 from penstock.observe import Dashboard, Watcher, watch
 
 RATE = 1000
+_THREADS = {"penstock observe": "resolver", "penstock dashboard": "page", "penstock-page": "page"}
 _SETTLE = 3.0  # seconds until the client is there and the pipeline has caught up
 
 
@@ -99,6 +103,17 @@ def read_everything(url: str) -> None:
     asyncio.run(work())
 
 
+def thread_times() -> dict[str, float]:
+    """Return the seconds of processor time of penstock's threads, by what they are for."""
+    found = {"resolver": 0.0, "page": 0.0}
+    for thread in threading.enumerate():
+        kind = _THREADS.get(thread.name.partition(" the ")[0])
+        if kind is not None:
+            text = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text()
+            found[kind] += int(text.split()[0]) / 1e9
+    return found
+
+
 def run(seconds: float, work: float, kind: str) -> dict[str, float]:
     """Run for some seconds and return the figures."""
     app = Pipeline(work)
@@ -113,15 +128,18 @@ def run(seconds: float, work: float, kind: str) -> dict[str, float]:
         command = [sys.executable, "-m", "benchmarks.dashboard", "--client", dashboard.url]
         client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     time.sleep(_SETTLE)
-    first, began, processor = len(app.latencies), time.perf_counter(), time.process_time()
+    before, first = thread_times(), len(app.latencies)
+    began, processor = time.perf_counter(), time.process_time()
     time.sleep(seconds)
     processor, passed, last = time.process_time() - processor, time.perf_counter() - began, len(app.latencies)
+    shares = {kind: 100 * (after - before[kind]) / passed for kind, after in thread_times().items()}
     app.stop_execution()
     future.result()
     updates, size = map(int, client.communicate(timeout=30)[0].split()) if client is not None else (0, 0)
     latencies = sorted(app.latencies[first:last])
     return {
         "processor": 100 * processor / passed,
+        **shares,
         "median": 1e6 * statistics.median(latencies),
         "tenth": 1e6 * latencies[len(latencies) // 10],
         "rate": (last - first) / passed,
@@ -154,8 +172,8 @@ def main() -> None:
 
     def row(name: str, key: str) -> list[str]:
         alone, observed, page = (best[kind][key] for kind in best)
-        change = f"{100 * (page / alone - 1):+.1f} %"
-        return [name, f"{alone:.1f}", f"{observed:.1f}", f"{page:.1f}", change]
+        change = f"{100 * (page / alone - 1):+.1f} %" if alone else f"+{page:.1f}"
+        return [name, f"{alone:.2f}", f"{observed:.2f}", f"{page:.2f}", change]
 
     shares = [best[kind]["processor"] - best["alone"]["processor"] for kind in ("page", "observed")]
     text = (
@@ -164,6 +182,8 @@ def main() -> None:
             ["the least of all rounds", "alone", "observed", "with a page", "change"],
             [
                 row("processor time, % of one core", "processor"),
+                row("of the resolver's thread", "resolver"),
+                row("of the page's threads", "page"),
                 row("time of a message, µs: median", "median"),
                 row("time of a message, µs: least disturbed tenth", "tenth"),
                 row("messages a second", "rate"),

@@ -1,16 +1,23 @@
-"""Measure what tracking costs, with and without GPU times, in one run.
+"""Measure what tracking costs, part by part, with and without GPU times, in one run.
 
-    python -m benchmarks.observe [--save]
+    python -m benchmarks.observe [--rounds 9] [--long 3] [--save]
 
 The chain of `benchmarks.chain` runs with and without a tracker, in turn. On a GPU with CuPy the chain of
-`benchmarks.gpu_chain` does, too. `while running` is what a compute takes more until the sink has its last message:
-the recording, and the share of the resolver's thread in that time. `in all` adds the processor time of everything
-that is resolved after the run.
+`benchmarks.gpu_chain` does, too. The columns, in microseconds per compute until the sink has its last message:
+
+- *recording*: the computes write down what happens, and nobody reads it. Short runs: what a compute itself pays.
+- *with the resolver*: as in a program. Long runs, in which the resolver's thread works several times: what the run
+  pays for its own work, for that of the resolver, and for the threads that wait for each other.
+- *resolver*: the processor time of the resolver's thread in these runs.
+- *at the end*: what is resolved after the last compute, in the same runs.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.chain import chain
@@ -19,11 +26,39 @@ from benchmarks.report import circumstances, publish, table
 from penstock import gpu
 from penstock.core import Fragment
 from penstock.core.registry import registry
+from penstock.observe import observation
 from penstock.observe.data_flow_tracker import DataFlowTracker
-from penstock.observe.observation import Observation
+from penstock.observe.resolver import Resolver
 
-MESSAGES, ROUNDS = 30_000, 9
+MESSAGES, FRAMES = 10_000, 3_000
+SECONDS = 3.0  # of a long run
 LIMITS = {"tracked": 1.0, "tracked with GPU times": 2.0}
+
+
+class MeasuredResolver(Resolver):
+    """Notes how long the resolver works."""
+
+    is_idle = False
+    in_rounds = at_end = 0.0
+
+    def start(self) -> None:
+        """Begin to resolve, unless only recording is measured."""
+        if not self.is_idle:
+            super().start()
+
+    def finish(self) -> None:
+        """Resolve the rest."""
+        began = time.perf_counter()
+        super().finish()
+        MeasuredResolver.at_end = time.perf_counter() - began
+
+    def _round(self, most: int, is_last: bool = False) -> bool:
+        began = time.thread_time()
+        try:
+            return super()._round(most, is_last)
+        finally:
+            if not is_last:
+                MeasuredResolver.in_rounds += time.thread_time() - began
 
 
 class Watching:
@@ -31,58 +66,89 @@ class Watching:
 
     def __init__(self) -> None:
         self.way = "off"
-        self._observe = registry.observe
+        self._observe, self._resolver = registry.observe, observation.Resolver
+
+    def __enter__(self) -> Watching:
         registry.observe = self.observe  # type: ignore[method-assign]
+        observation.Resolver = MeasuredResolver  # type: ignore[misc]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        registry.observe = self._observe  # type: ignore[method-assign]
+        observation.Resolver = self._resolver  # type: ignore[misc]
 
     def observe(self, fragment: Fragment) -> Any:
         if self.way == "off":
             return self._observe(fragment)
-        return Observation(fragment, [DataFlowTracker()], gpu_times=self.way != "tracked")
+        return observation.Observation(
+            fragment, [DataFlowTracker()], gpu_times=self.way == "tracked with GPU times"
+        )
 
 
-def measure(ways: list[str], once: Any, computes: int) -> dict[str, tuple[float, float]]:
-    """Return for each way the microseconds per compute while running, and of processor time in all."""
-    watching = Watching()
-    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
-    for _ in range(ROUNDS):  # in turn, because the speed of the machine varies
-        for way in ways:
-            watching.way = way
-            began = time.process_time_ns()
-            running = once()
-            found[way].append((running, (time.process_time_ns() - began) / 1e3 / computes))
-    registry.observe = watching._observe  # type: ignore[method-assign]
-    return {
-        way: (min(run for run, _ in costs), min(all_ for _, all_ in costs)) for way, costs in found.items()
-    }
+@dataclass
+class Cost:
+    """Microseconds per compute: the least of several runs."""
+
+    running: float = float("inf")
+    in_rounds: float = float("inf")
+    at_end: float = float("inf")
 
 
-def rows_of(name: str, found: dict[str, tuple[float, float]]) -> list[list[str]]:
-    running, total = found["off"]
-    rows = [[name, "off", f"{running:.2f}", "", "", ""]]
-    for way, (cost, cost_in_all) in found.items():
-        if way != "off":
-            rows.append(
-                [
-                    "",
-                    way,
-                    f"{cost:.2f}",
-                    f"{cost - running:+.2f}",
-                    f"{cost_in_all - total:+.2f}",
-                    f"{LIMITS[way]:.1f}",
-                ]
-            )
+def measure(
+    ways: list[str], rounds: int, once: Callable[[int], float], messages: int, is_idle: bool
+) -> dict[str, Cost]:
+    """Return what a compute costs in each way."""
+    found = {way: Cost() for way in ways}
+    MeasuredResolver.is_idle = is_idle
+    with Watching() as watching:
+        for _ in range(rounds):  # in turn, because the speed of the machine varies
+            for way, cost in found.items():
+                watching.way = way
+                MeasuredResolver.in_rounds = MeasuredResolver.at_end = 0.0
+                cost.running = min(cost.running, once(messages))
+                cost.in_rounds = min(cost.in_rounds, MeasuredResolver.in_rounds * 1e6 / (messages * 5))
+                cost.at_end = min(cost.at_end, MeasuredResolver.at_end * 1e6 / (messages * 5))
+    return found
+
+
+def rows_of(
+    name: str, ways: list[str], once: Callable[[int], float], messages: int, options: argparse.Namespace
+) -> list[list[str]]:
+    """Return the rows of a chain; `once` runs it with a number of messages."""
+    short = measure(["off", *ways], options.rounds, once, messages, is_idle=True)
+    many = max(round(SECONDS * 1e6 / (short["off"].running * 5)), messages)
+    long = measure(["off", *ways], options.long, once, many, is_idle=False)
+    rows = [[name, "off", f"{short['off'].running:.2f}", "", f"{long['off'].running:.2f}", "", "", "", ""]]
+    rows += [
+        [
+            "",
+            way,
+            f"{short[way].running:.2f}",
+            f"{short[way].running - short['off'].running:+.2f}",
+            f"{long[way].running:.2f}",
+            f"{long[way].running - long['off'].running:+.2f}",
+            f"{long[way].in_rounds:.2f}",
+            f"{long[way].at_end:.2f}",
+            f"{LIMITS[way]:.1f}",
+        ]
+        for way in ways
+    ]
     return rows
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="of short runs")
+    parser.add_argument("--long", type=int, default=3, help="rounds of long runs")
+    parser.add_argument("--save", action="store_true")
+    options = parser.parse_args()
     rows: list[list[str]] = []
     for scheduler in ("greedy", "event-based"):
-        found = measure(
-            ["off", "tracked"],
-            lambda s=scheduler: chain("penstock", s, MESSAGES),
-            MESSAGES * 5,
-        )
-        rows += rows_of(f"chain of five, {scheduler}", found)
+
+        def once(messages: int, scheduler: str = scheduler) -> float:
+            return chain("penstock", scheduler, messages)
+
+        rows += rows_of(f"chain of five, {scheduler}", ["tracked"], once, MESSAGES, options)
     device = "no GPU"
     if gpu.backend() == "cuda":
         import cupy
@@ -91,20 +157,24 @@ def main() -> None:
 
         device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
         for kind in gpu_chain.LIMITS:
-            found = measure(
-                ["off", "tracked", "tracked with GPU times"],
-                lambda k=kind: gpu_chain.with_penstock(k),
-                (gpu_chain.FRAMES + 200) * 5,
-            )
-            rows += rows_of(f"chain of five CuPy kernels, {kind}", found)
+
+            def once(messages: int, kind: str = kind) -> float:
+                gpu_chain.FRAMES = messages
+                return gpu_chain.with_penstock(kind)
+
+            rows += rows_of(f"chain of five CuPy kernels, {kind}", list(LIMITS), once, FRAMES, options)
+    runs = f"the least of {options.rounds} short runs and of {options.long} runs of {SECONDS:g} s, in turn"
     text = [
         "# What tracking costs",
         "",
         circumstances(f"{device}; {machine()}"),
         "",
-        f"µs per compute, the least of {ROUNDS} rounds in turn. `python -m benchmarks.observe`.",
+        f"µs per compute, {runs}. The module `benchmarks.observe` says what the columns are.",
         "",
-        table(["", "", "while running", "more", "more in all", "allowed"], rows),
+        table(
+            ["", "", "recording", "more", "with the resolver", "more", "resolver", "at the end", "allowed"],
+            rows,
+        ),
     ]
     publish("observe", "\n".join(text))
 

@@ -102,3 +102,27 @@ def test_the_last_lines_on_a_terminal_have_the_segments_once(
 def test_the_log_has_the_segments_once(app: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", app, "--capture", "strict", "--log-level", "info"]) == 0
     assert sum("segment 'middle'" in line for line in said(capsys)) == 1
+
+
+def test_a_program_with_segments_is_recorded_and_replayed(
+    app: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CAPTURE", "strict")
+    assert main(["record", app, "-o", "frames.rec"]) == 0
+    assert said(capsys) == []
+    assert main(["replay", "frames.rec", "--list"]) == 0
+    listed = [line.split()[:3] for line in capsys.readouterr().out.splitlines()[3:]]
+    assert listed == [["source.out", "output", "12"], ["three.out", "output", "12"]]
+    assert main(["replay", app, "frames.rec", "--fast", "--ports", "source.out"]) == 0
+    assert said(capsys) == []
+
+
+def test_a_trace_of_a_program_with_segments_is_summarized(
+    app: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", app, "--trace", "out.json"]) == 0
+    assert said(capsys) == []
+    assert main(["trace", "summary", "out.json"]) == 0
+    out = capsys.readouterr().out
+    assert "source → one → two → three → sink" in out
+    assert "12 messages" in out

@@ -218,6 +218,8 @@ def test_an_option_without_a_value_does_not_swallow_the_program(words: str, prep
         ("--duration 10", "argument --duration: '10': must be a number with a unit, as in 500ms"),
         ("--count 0", "argument --count: '0': must be a whole number of at least 1"),
         ("--scheduler fast", "must be greedy, multithread, event"),
+        ("--scheduler event:100000000", "must be a whole number from 1 to 1024; write event:4"),
+        ("--workers 1025", "argument --workers: '1025': must be a whole number from 1 to 1024"),
         ("--workers 2 --scheduler greedy", "--workers 2 contradicts --scheduler greedy"),
         ("--workers 2 --scheduler event:3", "--workers 2 contradicts --scheduler event:3"),
         ("--set fps", "must be section.key=value, as in camera.fps=30"),

@@ -192,7 +192,15 @@ def test_the_parameters_of_holoscans_scheduler_are_set(
     [
         ("PENSTOCK_SCHEDULER", "fast", "PENSTOCK_SCHEDULER=fast: must be greedy, multithread, event, or"),
         ("PENSTOCK_SCHEDULER", "greedy:2", "the greedy scheduler has no workers; write greedy, or event:4"),
-        ("PENSTOCK_SCHEDULER", "event:0", "'0' is not a number of workers; write event:4"),
+        (
+            "PENSTOCK_SCHEDULER",
+            "event:0",
+            "'0' workers: must be a whole number from 1 to 1024; write event:4",
+        ),
+        ("PENSTOCK_SCHEDULER", "event:100000000", "must be a whole number from 1 to 1024; write event:4"),
+        ("PENSTOCK_SCHEDULER", "event:" + "9" * 5000, "must be a whole number from 1 to 1024"),
+        ("PENSTOCK_SCHEDULER", "multithread:1025", "must be a whole number from 1 to 1024"),
+        ("PENSTOCK_COUNT", "9" * 5000, "must be a whole number of at least 1 and at most 18 digits"),
         ("PENSTOCK_DURATION", "10", "PENSTOCK_DURATION=10: must be a number with a unit, as in 500ms"),
         ("PENSTOCK_DURATION", "-3s", "must be a number with a unit"),
         ("PENSTOCK_DURATION", "30Hz", "must be a number with a unit"),

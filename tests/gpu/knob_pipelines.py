@@ -58,6 +58,25 @@ extern "C" __global__ void copy_bytes(unsigned char* out, const unsigned char* k
 )
 
 
+def _repeat(out: Any, knob: Any, nanoseconds: int) -> None:
+    out.view(np.int32)[:] = knob.view(np.int32)[0]
+
+
+repeat = gpu.kernel(
+    "repeat",
+    source=r"""
+extern "C" __global__ void repeat(int* out, const int* knob, long long nanoseconds) {
+    long long begin, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+    do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - begin < nanoseconds);
+    out[threadIdx.x] = *(const volatile int*)knob;
+}
+""",
+    seconds=lambda out, knob, nanoseconds: nanoseconds * 1e-9,
+    effect=_repeat,
+)
+
+
 def memory_of(tensor: Any) -> Any:
     """Return what `gpu.launch` takes for a tensor, on either kind of device."""
     owner = tensor.owner
@@ -123,6 +142,9 @@ class Scale(Operator):
 class Sink(Operator):
     """Keeps what it receives, read on the host long after it was sent."""
 
+    waits_for_device = False
+    """Whether messages come without a stream to wait for."""
+
     def setup(self, spec: Any) -> None:
         spec.input("in")
 
@@ -140,6 +162,8 @@ class Sink(Operator):
         self.read(len(self.waiting))
 
     def read(self, count: int) -> None:
+        if self.waits_for_device:
+            gpu.Device().sync()
         for frame in self.waiting[:count]:
             (data,) = read_on_host([frame], self.stream)
             self.stream.stream.sync()
@@ -165,6 +189,8 @@ class Knobs(Application):
     """
 
     segment: Segment
+    has_slices = False
+    waits_for_device = False
 
     def __init__(
         self,
@@ -183,6 +209,8 @@ class Knobs(Application):
 
     def compose(self) -> None:
         self.scheduler(self.make_scheduler(self))
+        if self.has_slices:  # their streams are not ordered with the default stream
+            self.add_default_green_context_pool(0, [64])
         allocator = UnboundedAllocator(self)
         self.source = Source(
             self,
@@ -197,6 +225,7 @@ class Knobs(Application):
             for number, kind in enumerate(self.kinds)
         ]
         self.sink = Sink(self, name="sink")
+        self.sink.waits_for_device = self.waits_for_device
         chain = [self.source, *self.stages, self.sink]
         for one, other in pairwise(chain):
             self.add_flow(one, other)

@@ -244,6 +244,8 @@ class Sink(Operator):
         The number of further frames after which a frame is read; the rest are read at the end.
     """
 
+    capturable = "it reads what it receives on the host"
+
     def __init__(self, fragment: Any, *args: Any, late: int = 0, **kwargs: Any) -> None:
         self.late = late
         super().__init__(fragment, *args, **kwargs)

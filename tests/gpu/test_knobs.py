@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import threading
+from copy import copy
 from typing import Any
 
 import numpy as np
 import pytest
 
+from penstock import gpu
 from penstock.core import Operator, ParameterError
 from penstock.core.segment import CaptureRefused
 from penstock.observe import Dashboard
 from tests.gpu.bench import Bench
-from tests.gpu.knob_pipelines import COUNT, Knobs, Scale, copy_bytes, launch, memory_of, sent
+from tests.gpu.kernels import spin
+from tests.gpu.knob_pipelines import COUNT, LATE, Knobs, Scale, copy_bytes, launch, memory_of, repeat, sent
 from tests.harness import MakeScheduler, switching_often
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
 
 FRAMES = 20
+unseen = threading.local()
+"""What computes read and a recording does not notice, as a test needs it."""
 captured_or_not = pytest.mark.parametrize("capture", [None, {"verify": 1}], ids=["ordinary", "captured"])
 
 
@@ -253,7 +258,108 @@ def test_a_change_in_compute_takes_effect_with_the_next_frame() -> None:
             super().compute(op_input, op_output, context)
 
     app = Knobs(lambda context, n: setattr(app.sink, "seen_so_far", n), Counting, frames=FRAMES)
-    check(app, [0, *range(FRAMES - 1)], [0] * FRAMES)
+    check(app, [1, *range(FRAMES - 1)], [0] * FRAMES)
+
+
+class Nudging(Scale):
+    """Calls a function in its compute, which nobody can see from its code."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        super().compute(op_input, op_output, context)
+        unseen.nudge()
+
+
+class Nudged(Knobs):
+    """Lets the first operator do something to the second in its compute of a frame.
+
+    Frames 0 to 2 run as usual, frame 3 is recorded, and later ones are compared with ordinary runs.
+    """
+
+    def __init__(self, at: int, nudge: Any, kind: type[Operator]) -> None:
+        def before(context: Any, n: int) -> None:
+            unseen.nudge = lambda: nudge(stage(context, 1)) if n == at else None
+
+        super().__init__(before, Nudging, kind, frames=FRAMES, capture={"verify": 6})
+
+
+def test_a_frame_is_compared_with_the_value_that_its_replay_saw() -> None:
+    app = Nudged(5, lambda operator: operator.set_knob("gain", 3), Scale)
+    check(app, [1 if n < 6 else 3 for n in range(FRAMES)], [0] * FRAMES)
+
+
+def test_a_live_parameter_does_not_change_between_a_replay_and_the_run_that_it_is_compared_with() -> None:
+    class Noted(Gained):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            out = self.allocator.allocate_tensor(frame.shape, np.int32, stream=stream)
+            memory_of(out).fill(np.int32(self.note).tobytes(), stream=stream.stream)
+            op_output.emit(out, "out")
+
+    app = Nudged(5, lambda operator: operator.set_live("note", 3), Noted)
+    app.run()
+    assert app.sink.seen == [0 if n < 6 else 3 for n in range(FRAMES)]
+    assert (app.segment.state, app.segment.reason, app.segment.recordings) == ("captured", "", 2)
+
+
+def test_an_array_that_was_made_of_a_knob_is_not_state_of_the_operator() -> None:
+    """Arrays that an operator keeps are put back after a replay that is compared; knobs are set from outside."""
+
+    class Keeping(Scale):
+        def start(self) -> None:
+            self.kept = None
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            if self.kept is None:
+                self.kept = copy(context.knob("it", np.int32))
+            op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            out = self.allocator.allocate_tensor((COUNT,), np.int32, stream=stream)
+            launch(stream, repeat, memory_of(out), memory_of(self.kept), np.int64(LATE))
+            op_output.emit(out, "out")
+
+    def before(context: Any, n: int) -> None:
+        stage(context).set_knob("it", n)
+
+    app = Knobs(before, Keeping, frames=FRAMES, capture={"verify": 6})
+    app.run()
+    assert app.sink.seen == list(range(FRAMES))
+    assert (app.segment.state, app.segment.reason, app.segment.recordings) == ("captured", "", 1)
+
+
+class OnCurrentStream(Operator):
+    """Sends its knob, and asks penstock for no stream: it works on that of its library, as plain array code."""
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        spec.output("out")
+        spec.param("allocator")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = gpu.current_stream() or gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM)
+        out = self.allocator.allocate_tensor((COUNT,), np.int32, stream=stream)
+        launch(stream, repeat, memory_of(out), memory_of(context.knob("it", np.int32)), np.int64(LATE))
+        assert frame.shape
+        op_output.emit(out, "out")
+
+
+def test_an_operator_that_works_on_the_default_stream_is_ordered_with_its_replays() -> None:
+    def before(context: Any, n: int) -> None:
+        stage(context).set_knob("it", n)
+
+    frames = 60
+    app = Knobs(
+        before,
+        OnCurrentStream,
+        frames=frames,
+        sizes=[COUNT, COUNT // 2, COUNT // 4],
+        capture={"warmup": 1, "verify": 0, "shapes": 1},
+    )
+    app.waits_for_device = app.has_slices = True
+    app.run()
+    assert app.sink.seen == list(range(frames))
+    assert (app.segment.recordings, app.segment.replayed) == (1, frames // 3 - 1)
 
 
 # What leads to another recording.
@@ -322,6 +428,32 @@ def test_an_operator_that_changes_the_attribute_of_its_knob_is_not_recorded() ->
     assert app.sink.seen == [sent(n) * n for n in range(FRAMES)]
 
 
+@pytest.mark.parametrize(
+    ("method", "steer"),
+    [
+        ("set_knob", lambda other: other.set_knob("gain", 3)),
+        ("set_live", lambda other: other.set_live("gain", 3)),
+    ],
+)
+def test_an_operator_that_sets_values_in_compute_is_not_recorded(method: str, steer: Any) -> None:
+    """Not even if it does so only now and then, and not in the frame that is recorded."""
+
+    class Setting(Scale):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            super().compute(op_input, op_output, context)
+            if unseen.number % 10 == 9:
+                steer(context.find_operator("stage1"))
+
+    def before(context: Any, n: int) -> None:
+        unseen.number = n
+
+    app = Knobs(before, Setting, Gained, frames=FRAMES, capture={"verify": 1})
+    text = f"operator 'stage0' calls {method} in compute, .* outside of the segment"
+    with pytest.warns(CaptureRefused, match=text):
+        app.run()
+    assert app.sink.seen == [sent(n) * (1 if n < 9 else 3) for n in range(FRAMES)]
+
+
 def test_a_knob_that_a_recording_asks_for_first_is_written_before_its_replay() -> None:
     """Ordinary computes of small frames have no knob, as a branch; that of the recording has."""
 
@@ -347,6 +479,66 @@ def test_a_knob_that_a_recording_asks_for_first_is_written_before_its_replay() -
     app.run()
     assert app.sink.seen == [0] * 12 + [3 * sent(n) for n in range(12, 30)]
     assert (app.segment.recordings, app.segment.replayed) == (1, 18)
+
+
+def test_a_knob_that_a_later_recording_asks_for_first_is_written_before_its_replay() -> None:
+    """Frames of another size are replayed meanwhile, and the stream of ordinary runs is far behind."""
+
+    class Later(Scale):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            out = self.allocator.allocate_tensor((COUNT,), np.int32, stream=stream)
+            if unseen.number < 11:
+                memory_of(out).fill(0, stream=stream.stream)
+                if frame.shape != (COUNT,):
+                    unseen.stream = stream
+            else:
+                unseen.keep_busy()
+                launch(
+                    stream, repeat, memory_of(out), memory_of(context.knob("it", np.int32, 3)), np.int64(0)
+                )
+            op_output.emit(out, "out")
+
+    def before(context: Any, n: int) -> None:
+        unseen.number = n
+        unseen.keep_busy = lambda: launch(unseen.stream, spin, np.int64(50 * LATE))
+
+    frames = 14
+    app = Knobs(
+        before,
+        Later,
+        frames=frames,
+        sizes=[COUNT] * 2 + [COUNT // 2],
+        capture={"warmup": 3, "verify": 0},
+    )
+    app.run()
+    assert app.sink.seen == [3 if n == 11 else 0 for n in range(frames)]
+    assert (app.segment.recordings, app.segment.replayed) == (2, 8)
+
+
+def test_an_attribute_that_others_change_during_a_recording_is_not_the_operators_doing() -> None:
+    app = Nudged(3, lambda operator: setattr(operator, "gain", 5), Fixed)
+    check(app, [1 if n < 3 else 5 for n in range(FRAMES)], [5] * FRAMES)
+
+
+def test_a_recording_that_fails_leaves_what_others_changed_meanwhile() -> None:
+    done: list[int] = []
+
+    def once(operator: Any) -> None:
+        if not done:
+            operator.gain = 5
+        done.append(1)
+
+    class Synchronizing(Fixed):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            super().compute(op_input, op_output, context)
+            op_input.receive_cuda_stream("in").stream.sync()
+
+    app = Nudged(3, once, Synchronizing)
+    with pytest.warns(CaptureRefused, match="operator 'stage1' .*it waits for the device"):
+        app.run()
+    assert app.sink.seen == [sent(n) * (1 if n < 3 else 5) + 5 for n in range(FRAMES)]
 
 
 # Types.
@@ -453,7 +645,7 @@ def test_a_wrong_value_of_an_attribute_ends_the_run_and_is_named(value: Any, why
 @captured_or_not
 def test_a_wrong_value_is_an_error_where_it_is_set_and_changes_nothing(capture: Any) -> None:
     def before(context: Any, n: int) -> None:
-        if n == 0:
+        if n < 2:
             return
         operator = stage(context)
         with pytest.raises(ParameterError, match="knob 'offset' of operator 'stage0': nan is not a number"):
@@ -464,6 +656,16 @@ def test_a_wrong_value_is_an_error_where_it_is_set_and_changes_nothing(capture: 
             operator.set_knob("gian", 1)
 
     check(Knobs(before, frames=FRAMES, capture=capture), [1] * FRAMES, [0] * FRAMES)
+
+
+def test_a_name_that_is_no_knob_is_found_although_no_ordinary_compute_follows() -> None:
+    app = Knobs(lambda context, n: None, frames=FRAMES, capture={"warmup": 1, "verify": 0})
+    app.compose_graph()
+    app.stages[0].set_knob("gian", 1)
+    with pytest.raises(
+        ParameterError, match="has no knob 'gian'; it has 'gain', 'offset'; did you mean 'gain'?"
+    ):
+        app.run()
 
 
 def test_a_live_value_that_the_knob_cannot_hold_is_an_error_where_it_is_set() -> None:

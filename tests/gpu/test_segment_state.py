@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -291,9 +292,11 @@ def test_random_numbers_of_the_host_are_refused_and_none_is_lost() -> None:
 
 def test_a_value_that_changes_where_nobody_can_see_it_is_found_by_comparison() -> None:
     def compose(app: Any) -> None:
+        of_app = weakref.ref(app)  # the collector does not look into arrays of NumPy
+
         class Number:
             def __int__(self) -> int:
-                return int(app.numbers.number)
+                return int(of_app().numbers.number)
 
         def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             work(self, op_input, op_output, int(self.hidden[0]))

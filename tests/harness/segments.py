@@ -11,6 +11,7 @@ from penstock.core import Operator
 from penstock.gpu import sim
 from penstock.observe import Computes, Flows, RunInfo, Watcher
 from penstock.resources import CudaGreenContext, CudaGreenContextPool, UnboundedAllocator
+from penstock.tensor.copies import read_on_host
 
 COUNT = 16
 MS = 1_000_000
@@ -88,7 +89,7 @@ class Ends(Operator):
         received = op_input.receive("in")
         stream = op_input.receive_cuda_stream("in")
         stream.stream.sync()
-        self.seen.append(int(_memory(received)._open().view(np.int32)[0]))
+        self.seen.append(int(read_on_host([received], stream)[0][0]))
 
 
 def launch(stream: Any, seconds: float, effect: Any, *args: Any) -> None:

@@ -51,6 +51,7 @@ class Watched:
         self.filter: Any = None
         self.app = App(lambda app: self._compose(app, period), self._scheduler)
         self.goal = self.app.expect(f"source->{HOSTILE}", p99="1ns")
+        self.app.expect(f"slow->{HOSTILE}", p99="1s")  # no message takes this way
         self.dashboard = Dashboard(
             self.app, **{"announce": lambda url: None, "interval": "50ms", "token": "the-token", **options}
         )

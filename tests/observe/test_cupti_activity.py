@@ -35,12 +35,12 @@ class Cupti(ModuleType):
 
     ActivityKind = Kind
     ActivityMemcpyKind = enum.IntEnum("ActivityMemcpyKind", {"HTOD": 1})
-    ExternalCorrelationKind = SimpleNamespace(CUSTOM0=3)
+    ExternalCorrelationKind = enum.IntEnum("ExternalCorrelationKind", {"CUSTOM0": 3, "CUSTOM2": 5})
 
     def __init__(self) -> None:
         super().__init__("cupti.cupti")
         self.enabled: set[int] = set()
-        self.ids: list[int] = []
+        self.ids: list[tuple[int, int]] = []
         self.records: list[Any] = []
         self.calls = 0
 
@@ -55,14 +55,18 @@ class Cupti(ModuleType):
         self.enabled.remove(kind)
 
     def activity_push_external_correlation_id(self, kind: int, number: int) -> None:
-        self.ids.append(number)
+        self.ids.append((kind, number))
 
     def activity_pop_external_correlation_id(self, kind: int) -> int:
-        return self.ids.pop()
+        last, number = self.ids.pop()
+        assert last == kind
+        return number
 
     def activity_flush_all(self, flag: int) -> None:
         records, self.records = self.records, []
         self.complete(records)
+        for record in records:  # their memory is used again
+            record.__dict__.clear()
 
     def get_timestamp(self) -> int:
         return time.perf_counter_ns() - BEHIND
@@ -73,12 +77,11 @@ class Cupti(ModuleType):
         call = [kind for kind in (Kind.DRIVER, Kind.RUNTIME) if kind in self.enabled]
         if call:
             self.records.append(SimpleNamespace(kind=call[0], correlation_id=self.calls))
-        if self.ids and call and Kind.EXTERNAL_CORRELATION in self.enabled:
-            self.records.append(
-                SimpleNamespace(
-                    kind=Kind.EXTERNAL_CORRELATION, correlation_id=self.calls, external_id=self.ids[-1]
-                )
-            )
+        if call and Kind.EXTERNAL_CORRELATION in self.enabled:
+            # One record for the last id of each kind.
+            for pushed, number in dict(self.ids).items():
+                fields_of_id = {"external_kind": pushed, "external_id": number, "correlation_id": self.calls}
+                self.records.append(SimpleNamespace(kind=Kind.EXTERNAL_CORRELATION, **fields_of_id))
         times = {"start": started - BEHIND, "end": ended - BEHIND}
         place = {"device_id": 0, "stream_id": 14, "correlation_id": self.calls}
         self.records.append(SimpleNamespace(kind=kind, **times, **place, **fields))
@@ -137,6 +140,21 @@ def test_kernels_are_shown_with_the_compute_that_launched_them(cupti: Cupti, tmp
     at = shown[0]["ts"] * 1000 + trace.header["started_ns"]
     assert at == pytest.approx(began[0], abs=1_000_000)
     assert not cupti.enabled
+
+
+def test_ids_of_another_tool_are_left_alone(cupti: Cupti) -> None:
+    activity = CuptiActivity()
+    assert activity.start()
+
+    def compute(*arguments: Any) -> None:
+        cupti.activity_push_external_correlation_id(cupti.ExternalCorrelationKind.CUSTOM0, 4711)
+        cupti.launch(Kind.CONCURRENT_KERNEL, 10, 20, **SHAPE)
+        cupti.activity_pop_external_correlation_id(cupti.ExternalCorrelationKind.CUSTOM0)
+
+    activity.around(7, compute)(None, None, None)
+    (found,) = activity.take(is_last=True)
+    assert (found.operator, found.compute) == (7, 0)
+    activity.stop()
 
 
 def test_work_that_no_operator_launched_has_a_track_of_its_own(cupti: Cupti) -> None:

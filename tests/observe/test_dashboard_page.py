@@ -150,6 +150,7 @@ def test_hostile_text_stays_text(browser: Any, one: Watched) -> None:
     wait_until(lambda: page.locator("#log li").count() > 1, "the log", page)
     assert HOSTILE_LINE in page.locator("#log li").first.inner_text()
     wait_until(lambda: HOSTILE in page.locator("#goals").inner_text(), "a goal with its name", page)
+    assert f"Goal slow → {HOSTILE} no messages p99 at most 1" in page.locator("#goals").inner_text()
     assert page.locator('[data-operator="2"] title').text_content().startswith(HOSTILE)
     assert page.get_by_label("label", exact=False).input_value() == HOSTILE
     found = page.evaluate(

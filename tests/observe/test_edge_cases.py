@@ -14,6 +14,7 @@ from penstock.core import ConditionType, IOSpec, op
 from penstock.core.errors import GraphError
 from penstock.observe import (
     AsyncDataLoggerResource,
+    Computes,
     DataLogger,
     Flows,
     PortRecorder,
@@ -22,6 +23,7 @@ from penstock.observe import (
     Watcher,
     watch,
 )
+from penstock.observe.records import NO_TIMESTAMP
 from tests.harness.application import App
 from tests.harness.operators import Step
 
@@ -373,3 +375,101 @@ def test_messages_that_are_never_received_count_in_the_largest_depth(policy: IOS
     app.run()
     (queue,) = tracker.statistics.queues
     assert (queue.received, queue.depth, queue.most, queue.dropped) == (1, 3, 4, 1)
+
+
+def test_two_outputs_of_an_operator_may_lead_to_one_queue() -> None:
+    def emit(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit("one", "first")
+        op_output.emit("two", "second")
+
+    def compose(app: Any) -> None:
+        source = Step(app, CountCondition(app, 5), outputs=["first", "second"], body=emit, name="source")
+        sink = Step(app, inputs=[("in", {"size": 2})], body=lambda self, i, o: i.receive("in"), name="sink")
+        app.add_flow(source, sink, {("first", "in"), ("second", "in")})
+
+    app = App(compose)
+    tracker = app.track(0, 0)
+    app.run()
+    statistics = tracker.statistics
+    assert statistics.operator("sink").count == 5
+    assert (statistics.queue("sink.in").received, statistics.path("source,sink").count) == (10, 10)
+
+
+class Arriving(Watcher):
+    """Collects what each compute received: the compute, the producer and the timestamp of every message."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int]] = []
+
+    def computed(self, computes: Computes) -> None:
+        for arrivals in computes.arrivals:
+            columns = (arrivals.compute, arrivals.producer, arrivals.acq_timestamp)
+            self.rows += zip(*(column.tolist() for column in columns), strict=True)
+
+
+def test_messages_with_and_without_a_timestamp_stay_in_order() -> None:
+    stamps = [[-1, -1, 10], [11, -1, -1], [-1], [12, 13], [], [-1, 14, -1]]
+
+    def emit(self: Any, op_input: Any, op_output: Any) -> None:
+        for stamp in stamps[self.ticks - 1]:
+            op_output.emit("frame", "out", acq_timestamp=stamp)
+
+    def compose(app: Any) -> None:
+        source = Step(app, CountCondition(app, len(stamps)), outputs=["out"], body=emit, name="source")
+        sink = Step(
+            app,
+            inputs=[("in", {"size": 20})],
+            setup=lambda spec: spec.inputs["in"].condition(ConditionType.MESSAGE_AVAILABLE, min_size=1),
+            body=lambda self, i, o: i.receive("in"),
+            name="sink",
+        )
+        app.add_flow(source, sink)
+
+    app = App(compose)
+    arriving = Arriving()
+    watch(app, arriving)
+    app.run()
+    sent = [
+        (producer, NO_TIMESTAMP if stamp < 0 else stamp)
+        for producer, several in enumerate(stamps)
+        for stamp in several
+    ]
+    assert [row[1:] for row in arriving.rows] == sent
+
+
+def test_messages_of_failed_computes_were_not_received(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 8),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(self.ticks, "out"),
+            name="source",
+        )
+        sink = Step(app, inputs=["in"], body=take_odd, name="sink")
+        sink.on_error = "skip"
+        app.add_flow(source, sink)
+
+    def take_odd(self: Any, op_input: Any, op_output: Any) -> None:
+        if not self.ticks % 2:
+            raise ValueError("an even number")
+        taken.append(op_input.receive("in"))
+
+    taken: list[int] = []
+    app = App(compose)
+    arriving, trace = Arriving(), TraceWriter(tmp_path / "out.json")
+    watch(app, arriving)
+    watch(app, trace)
+    tracker = app.track(0, 0)
+    app.run()
+    assert taken == [1, 3, 5, 7]
+    statistics = tracker.statistics
+    queue = statistics.queue("sink.in")
+    assert (queue.received, queue.discarded, queue.dropped, queue.depth) == (4, 4, 0, 0)
+    assert statistics.path("source,sink").count == 4
+    assert statistics.sinks == {"sink.in": 4}
+    assert [row[:2] for row in arriving.rows] == [(0, 0), (2, 2), (4, 4), (6, 6)]
+    assert 'penstock_queue_discarded_total{application="App",queue="sink.in"} 4' in statistics.to_prometheus()
+    assert "discarded" in str(statistics)
+    events = json.loads((tmp_path / "out.json").read_text())
+    assert not [event for event in events if event["ph"] == "i" and event["cat"] != "run"]  # no drops

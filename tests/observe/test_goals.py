@@ -14,7 +14,7 @@ from penstock.observe import Miss
 from penstock.resources import CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin
 from tests.harness.application import App, greedy
-from tests.harness.operators import Step
+from tests.harness.operators import Step, through
 from tests.observe.test_statistics import MS, chain, takes
 
 
@@ -32,6 +32,21 @@ def test_a_goal_that_is_met() -> None:
     assert str(goal).startswith(
         "a->c: met; mean 5.000 ms (at most 6), p99 5.000 ms (at most 5); 0 of 5 messages"
     )
+
+
+def test_a_goal_that_no_message_reaches_is_not_judged(caplog: pytest.LogCaptureFixture) -> None:
+    def compose(app: Any) -> None:
+        app.add_flow(
+            Step(app, CountCondition(app, 3), outputs=["out"], name="source"),
+            Step(app, inputs=["in"], body=takes(1), name="sink"),
+        )
+
+    with caplog.at_level("INFO"):
+        (goal,) = run(compose, ("source->sink", {"p99": "5ms", "max": "1s"}))
+    assert (goal.count, goal.is_met) == (0, None)
+    assert str(goal) == "source->sink: not judged, no messages; p99 at most 5 ms, max at most 1000 ms"
+    (record,) = [record for record in caplog.records if record.getMessage() == str(goal)]
+    assert record.levelname == "WARNING"
 
 
 def test_every_message_over_the_bound_is_a_miss_with_where_its_time_went(
@@ -249,3 +264,37 @@ def test_work_that_waits_for_the_frame_before_it_waits_for_the_device() -> None:
     parts = {part.kind: part.duration / MS for part in goal.recent[-1].breakdown.parts}
     assert parts["gpu"] == pytest.approx(10, rel=0.01)
     assert parts["device"] == pytest.approx(18, rel=0.02)
+
+
+def test_work_on_the_device_is_followed_through_an_operator_that_does_not_use_it() -> None:
+    def compose(app: Any) -> None:
+        a = Step(app, CountCondition(app, 2), outputs=["out"], body=launches(20, 8), name="a")
+        b = through(app, name="b")
+        app.add_flow(a, b)
+        app.add_flow(b, Step(app, inputs=["in"], body=launches(1, 8), name="c"))
+
+    with sim.Machine("h200"):
+        app = App(compose)
+        goal = app.expect("a->c", p99="5ms")
+        app.run()
+    parts = [(part.kind, part.where, round(part.duration / MS)) for part in goal.recent[0].breakdown.parts]
+    assert parts == [("gpu", "a", 20), ("gpu", "c", 1)]
+
+
+def test_the_time_from_the_acquisition_to_the_source_comes_before() -> None:
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 2),
+            PeriodicCondition(app, 30 * MS),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out", acq_timestamp=max(app.now - 20 * MS, 0)),
+            name="source",
+        )
+        app.add_flow(source, Step(app, inputs=["in"], body=takes(3), name="sink"))
+
+    (goal,) = run(compose, ("source->sink", {"max": "1ms"}))
+    miss = goal.recent[-1]
+    parts = [(part.kind, part.where, part.duration // MS) for part in miss.breakdown.parts]
+    assert parts == [("before", "source", 20), ("host", "sink", 3)]
+    assert "20.000 ms before source" in str(miss)

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.conditions import CountCondition, PeriodicCondition
 from penstock.gpu import sim
-from penstock.observe.gpu_timing import StreamTimer
+from penstock.observe.gpu_timing import ComputeTimer, StreamTimer
 from tests.harness.application import App
 from tests.harness.operators import Step
 from tests.observe.test_goals import launches
@@ -22,23 +22,59 @@ class Stream:
     def __init__(self) -> None:
         self.recorded: list[Any] = []
         self.record = self.recorded.append
-        self.wait = lambda event: self.recorded.append(f"wait {event}")
+        self.wait = self.waits = lambda event: self.recorded.append(f"wait {event}")
 
 
-def timer(events: int, is_sampled: bool = True) -> tuple[StreamTimer, Stream, Any]:
-    time = SimpleNamespace(events=deque(range(events)), is_sampled=is_sampled, create_event=lambda: "new")
-    stream = Stream()
-    return StreamTimer(None, stream, time, ()), stream, time  # type: ignore[arg-type]
+class Event:
+    """An event that is complete when it is told to be."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.is_done = False
+
+    def __repr__(self) -> str:
+        return str(self.number)
+
+
+class Clock:
+    """The clock of a device, whose events are numbered, and whose times are these numbers."""
+
+    def __init__(self, is_sampled: bool = True) -> None:
+        self.is_sampled = is_sampled
+        self.most_unread = 4
+        self.events: deque[Event] = deque()
+        self.created: list[Event] = []
+        self.error: Exception | None = None
+
+    def create_event(self) -> Event:
+        self.created.append(Event(len(self.created)))
+        return self.created[-1]
+
+    def times(self, began: Event, ended: Event) -> tuple[int, int]:
+        if self.error is not None:
+            raise self.error
+        return began.number, ended.number
+
+    def complete(self) -> None:
+        for event in self.created:
+            event.is_done = True
+
+
+def timer(is_sampled: bool = True) -> tuple[ComputeTimer, Stream, Clock]:
+    clock, stream, found = Clock(is_sampled), Stream(), ComputeTimer()
+    info = SimpleNamespace(operator=SimpleNamespace(name="one"))
+    found.streams.append(StreamTimer(info, stream, stream.wait, clock))  # type: ignore[arg-type]
+    return found, stream, clock
 
 
 def timed(times: list[int], **options: Any) -> list[bool]:
-    found, _, _ = timer(10_000, **options)
+    found, _, clock = timer(**options)
     results = []
     for now in times:
-        found.begin_compute(now)
-        results.append(found.is_timing)
-        if found.is_timing:
-            found.end_compute()
+        results.append(now >= found.next and found.begin(now))
+        if results[-1]:
+            found.end()
+            clock.complete()
     return results
 
 
@@ -61,27 +97,90 @@ def test_all_are_timed_if_a_watcher_wants_them() -> None:
     assert all(timed(list(range(3000)), is_sampled=False))
 
 
-def test_no_compute_is_timed_while_events_are_short() -> None:
-    found, stream, time = timer(17)
-    found.begin_compute(0)
-    assert found.end_compute() == 1
-    assert list(found.segments) == [(0, 1)]
-    found.begin_compute(10 * MS)  # 15 events are left
-    assert not found.is_timing
-    assert stream.recorded == [0, 1]
-    time.events.extend((0, 1))
-    found.begin_compute(20 * MS)
-    assert found.is_timing
+def test_computes_read_the_times_of_earlier_ones_if_many_wait() -> None:
+    found, _, clock = timer()
+    (stream,) = found.streams
+    for number in range(1000):
+        assert found.begin(number * MS)
+        assert found.end() == [1]
+        clock.complete()
+    assert len(stream.segments) <= clock.most_unread + 1
+    assert len(stream.times) >= 1000 - clock.most_unread - 1
+    assert list(stream.times)[:2] == [(0, 1), (2, 3)]
+    assert len(clock.created) <= 2 * clock.most_unread + 4  # the events are used again
+
+
+def test_computes_leave_few_times_to_the_resolver() -> None:
+    found, _, clock = timer()
+    (stream,) = found.streams
+    for number in range(clock.most_unread):
+        found.begin(number * MS)
+        found.end()
+        clock.complete()
+    assert not stream.times
+    stream.read(is_last=False)
+    assert list(stream.times) == [(2 * number, 2 * number + 1) for number in range(clock.most_unread)]
+
+
+def test_no_compute_is_timed_while_the_device_is_far_behind() -> None:
+    found, _, clock = timer()
+    results = []
+    for number in range(2000):
+        results.append(found.begin(number * MS))
+        if results[-1]:
+            found.end()
+    assert sum(results) == 512
+    clock.complete()
+    found.streams[0].read(is_last=False)
+    assert found.begin(3000 * MS)
+
+
+def test_without_free_events_computes_are_timed_with_new_ones() -> None:
+    found, stream, clock = timer()
+    clock.events.append(Event(100))
+    found.begin(0)
+    assert found.end() == [1]
+    assert [event.number for event in stream.recorded] == [100, 0]
+
+
+def test_times_that_a_compute_cannot_read_are_left_to_the_resolver() -> None:
+    found, _, clock = timer()
+    (stream,) = found.streams
+    clock.error = RuntimeError("no context is current")
+    for number in range(20):
+        found.begin(number * MS)
+        assert found.end() == [1]
+        clock.complete()
+    assert len(stream.segments) == 20
+    clock.error = None
+    stream.read(is_last=False)
+    assert len(stream.times) == 20
+
+
+def test_work_of_a_failed_device_has_no_times() -> None:
+    found, _, clock = timer()
+    (stream,) = found.streams
+    found.begin(0)
+    found.end()
+    clock.error = RuntimeError("the device has failed")
+    stream.read(is_last=True)
+    assert list(stream.times) == [None]
 
 
 def test_a_wait_in_the_middle_makes_two_segments() -> None:
-    found, stream, _ = timer(100)
-    found.begin_compute(0)
-    found.wait("other")
-    assert found.end_compute() == 2
-    assert stream.recorded == [0, 1, "wait other", 2, 3]
-    found.close()
-    assert stream.wait.__name__ == "<lambda>"
+    found, stream, _ = timer()
+    found.begin(0)
+    stream.wait("other")
+    assert found.end() == [2]
+    assert list(map(str, stream.recorded)) == ["0", "1", "wait other", "2", "3"]
+
+
+def test_only_a_timed_compute_times_its_waits() -> None:
+    found, stream, _ = timer()
+    found.begin(0)
+    assert stream.wait is not stream.waits
+    found.end()
+    assert stream.wait is stream.waits
 
 
 def test_a_compute_is_shown_only_after_those_it_follows_from() -> None:

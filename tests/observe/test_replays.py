@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +13,13 @@ import numpy as np
 import pytest
 
 from penstock import gpu
+from penstock._runtime.capture.executables import Executables
+from penstock.core import EndedBy
 from penstock.gpu import sim
-from penstock.observe import NvtxRanges, watch
+from penstock.observe import NvtxRanges, Watcher, watch
 from penstock.observe.gpu_timing import SimulatedTime
 from penstock.observe.observation import Observation
-from tests.harness import App, MakeScheduler, greedy
+from tests.harness import App, MakeScheduler, event_based, greedy
 from tests.harness.segments import MS, Collects, branches, chain
 from tests.observe.traces import traced
 
@@ -77,6 +80,68 @@ def test_counts_of_the_tracker_are_those_of_a_run_without_capture(monkeypatch: p
     assert app.outcome is not None
     assert plain_app.outcome is not None
     assert app.outcome.operators == plain_app.outcome.operators
+
+
+def test_segments_that_lend_their_memory_are_seen_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    (_, captured, _), (_, plain, _) = both(lambda app: chain(app, 30, outputs="ring", slots=2), monkeypatch)
+    assert captured.structure() == plain.structure()
+    assert captured.paths() == plain.paths()
+    assert sum(captured.replayed("two")) > 15
+    assert all(2 * MS <= time < 2.1 * MS for time in captured.gpu_times("two"))
+
+
+def test_replays_on_several_threads_have_their_threads() -> None:
+    app = App(lambda app: chain(app, 40, large=5, shapes=1), event_based)
+    collects = Collects()
+    collects.wants_threads = True
+    watch(app, collects)
+    threads: dict[int, int] = {}
+
+    class Notes(Watcher):
+        def around_replays(self, segment: Any, replay: Any) -> Any:
+            def noted(*arguments: Any) -> None:
+                replay(*arguments)
+                threads[len(threads)] = threading.get_ident()
+
+            return noted
+
+    watch(app, Notes())
+    app.run()
+    for name in ("one", "three"):
+        found = [
+            int(thread)
+            for each in collects.of(name)
+            for thread, flag in zip(each.threads, each.is_replayed, strict=True)
+            if flag
+        ]
+        assert found == list(threads.values()), name
+        assert all(int(thread) for each in collects.of(name) for thread in each.threads)
+
+
+def test_a_replay_that_fails_ends_the_run_and_its_observation(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Executables.launch
+    launches = 0
+
+    def launch(self: Any, *arguments: Any) -> None:
+        nonlocal launches
+        launches += 1
+        if launches == 10:
+            raise RuntimeError("the device is gone")
+        original(self, *arguments)
+
+    monkeypatch.setattr(SimulatedTime, "is_sampled", True)
+    monkeypatch.setattr("penstock.observe.replays._INTERVAL", 1 << 60)  # not by the graphs that take times
+    monkeypatch.setattr(Executables, "launch", launch)
+    app = App(chain)
+    collects = Collects()
+    watch(app, collects)
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        app.run()
+    assert app.outcome is not None
+    assert app.outcome.ended_by is EndedBy.FAILED
+    counts = {name: sum(len(each.started) for each in collects.of(name)) for name in ("one", "three")}
+    assert counts == {"one": counts["one"], "three": counts["one"]}
+    assert 10 <= counts["one"] < 20
 
 
 def test_it_is_known_which_computes_were_replayed() -> None:

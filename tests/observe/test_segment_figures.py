@@ -113,8 +113,6 @@ def test_frames_kept_for_replays_count_at_the_first_operator() -> None:
 
     first, second = OperatorInfo("a", 0, node=node(2)), OperatorInfo("b", 1, node=node(1))
     alone = OperatorInfo("c", 2, node=SimpleNamespace(lifetimes=None))
-    segment = SegmentInfo(
-        "s", [first, second], None, captured=SimpleNamespace(part=SimpleNamespace(node=node(4)))
-    )
+    segment = SegmentInfo("s", [first, second], None, captured=SimpleNamespace(part_nodes=[node(4)]))
     first.segment = second.segment = segment
     assert [operator.frames_kept for operator in (first, second, alone)] == [6, 1, 0]

@@ -17,8 +17,8 @@ NEEDED = {
     "X": {"name", "cat", "pid", "tid", "ts", "dur", "args"},
     "s": {"name", "cat", "pid", "tid", "ts", "id"},
     "f": {"name", "cat", "pid", "tid", "ts", "id", "bp"},
-    "b": {"name", "cat", "pid", "tid", "ts", "id", "args"},
-    "e": {"name", "cat", "pid", "tid", "ts", "id"},
+    "b": {"name", "cat", "pid", "tid", "ts", "id2", "args"},
+    "e": {"name", "cat", "pid", "tid", "ts", "id2"},
     "i": {"name", "cat", "pid", "tid", "ts", "s"},
     "C": {"name", "pid", "tid", "ts", "args"},
 }
@@ -104,10 +104,10 @@ class Trace:
                     assert event["bp"] == "e"
                     self.arrows.append((started.pop(key), stack[-1]))
             elif event["ph"] == "b":
-                assert event["id"] not in paths, event
-                paths[event["id"]] = event
+                assert event["id2"]["local"] not in paths, event
+                paths[event["id2"]["local"]] = event
             elif event["ph"] == "e":
-                assert paths.pop(event["id"])["name"] == event["name"]
+                assert paths.pop(event["id2"]["local"])["name"] == event["name"]
         assert not paths or self._is_cut
 
 

@@ -12,8 +12,9 @@ from tests.harness import (
 
 
 def test_parameters_of_schedulers_are_checked() -> None:
-    with pytest.raises(ValueError, match="worker_thread_number must be at least 1"):
-        MultiThreadScheduler(None, worker_thread_number=0)
+    for number in (0, -1, 1025, 100_000_000):
+        with pytest.raises(ValueError, match=f"worker_thread_number must be from 1 to 1024, not {number}"):
+            MultiThreadScheduler(None, worker_thread_number=number)
     with pytest.raises(TypeError, match="worker_thread_number must be an int"):
         EventBasedScheduler(None, worker_thread_number="2")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="clock must be a Clock"):

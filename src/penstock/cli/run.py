@@ -21,7 +21,7 @@ from penstock.cli.runs import Runs
 from penstock.core.booleans import flag
 from penstock.core.log_output import LEVELS, configure_log, level_of
 from penstock.core.outcome import EndedBy, Outcome
-from penstock.core.run_options import parse_count, parse_duration, parse_scheduler
+from penstock.core.run_options import parse_count, parse_duration, parse_scheduler, parse_workers
 from penstock.core.segment import MODES
 
 __all__ = [
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument(
         "--workers",
-        type=_checked(parse_count),
+        type=_checked(parse_workers),
         metavar="N",
         help="the number of workers; alone, it means --scheduler event:N",
     )

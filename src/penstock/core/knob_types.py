@@ -14,6 +14,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
 __all__ = ["KnobType", "check_number"]
@@ -53,20 +55,24 @@ class KnobType:
         Its name, and the size of a value in bytes.
     """
 
-    __slots__ = ("_format", "_kind", "dtype", "name", "size")
+    __slots__ = ("_as_it_is", "_kind", "_store", "dtype", "name", "size")
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = _numpy_dtype(dtype)
         self.name: str = self.dtype.name
         self.size: int = self.dtype.itemsize
         self._kind = self.dtype.kind
-        self._format = ""
+        # How `struct` stores it, and the type of values that need no look before; None for types of ml_dtypes.
+        self._store: Callable[..., bytes] | None = None
+        self._as_it_is: type | None = None
         if self.dtype.type.__module__.partition(".")[0] == "ml_dtypes":
             self._kind = "f"
             is_known = self.name == "bfloat16" or self.name.startswith("float8")
         else:
-            self._format = _FORMATS.get(f"{self._kind}{self.size}", "")
-            is_known = bool(self._format) and self.dtype.isnative
+            form = _FORMATS.get(f"{self._kind}{self.size}")
+            is_known = form is not None and self.dtype.isnative
+            self._store = struct.Struct(f"={form or ''}").pack
+            self._as_it_is = {"f": float, "i": int, "u": int}.get(self._kind)
         if not is_known:
             raise ValueError(
                 f"{dtype!r} is not a type of knobs: bool, integers, floats and complex numbers of 1 to 16 bytes in "
@@ -75,6 +81,8 @@ class KnobType:
 
     def encode(self, value: Any) -> bytes:
         """Return a value as bytes; raise ValueError, which says why, if the type cannot hold it."""
+        if type(value) is self._as_it_is:
+            return self._pack(value, value)
         value = check_number(value)
         if self._kind == "c":
             return self._pack(value, *_parts_of(value))
@@ -97,11 +105,11 @@ class KnobType:
             raise ValueError(f"{value!r} is neither True nor False")
         return number
 
-    def _pack(self, value: Any, *parts: float) -> bytes:
-        if not self._format:
+    def _pack(self, value: Any, *parts: Any) -> bytes:
+        if self._store is None:
             return self._round(value, *parts)
         try:
-            return struct.pack(f"={self._format}", *parts)
+            return self._store(*parts)
         except (struct.error, OverflowError):
             raise ValueError(f"{value!r} does not fit into {self.name}: {self._range()}") from None
 

@@ -32,16 +32,19 @@ class KnobValues:
         The values that were set, by name. Any thread adds to it.
     types
         The types of the knobs that the run has, by name. The operator's computes add to it.
+    are_known
+        Whether a compute has asked for knobs and is over, so that other names are mistakes.
     is_in_run
         Whether computes may be in progress, so that values are those of this run alone.
     """
 
-    __slots__ = ("_operator", "given", "is_in_run", "types")
+    __slots__ = ("_operator", "are_known", "given", "is_in_run", "types")
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
         self.given: dict[str, Any] = {}
         self.types: dict[str, KnobType] = {}
+        self.are_known = False
         self.is_in_run = False
 
     # From any thread.
@@ -62,9 +65,8 @@ class KnobValues:
             raise ParameterError(
                 f"{where}: knob {name!r} follows the {what} of that name, and set_knob does not change it; {remedy}"
             )
-        types = self.types
-        if types and name not in types:
-            raise ParameterError(f"{where} has no knob {name!r}; it has {choices(types, name)}")
+        if self.are_known and name not in self.types:
+            raise ParameterError(f"{where} has no knob {name!r}; it has {choices(self.types, name)}")
         self.check(name, value)
         self.given[name] = value
         fragment = operator.fragment
@@ -90,8 +92,9 @@ class KnobValues:
             if operator == self._operator.name:
                 self.given[name] = value
 
-    def check_names(self) -> None:
-        """Raise ParameterError if a value was set for a knob that the operator does not have."""
+    def know_names(self) -> None:
+        """Take other names for mistakes from now on; raise ParameterError if one was set already."""
+        self.are_known = True
         for name in list(self.given):
             if name not in self.types:
                 raise ParameterError(
@@ -102,7 +105,7 @@ class KnobValues:
     def end_run(self, computes: int) -> None:
         """Forget the knobs of a run, which go with it; warn of values that none of its computes asked for."""
         has_none = not self.types
-        self.is_in_run = False
+        self.is_in_run = self.are_known = False
         self.types.clear()
         if has_none and self.given and computes:
             warnings.warn(

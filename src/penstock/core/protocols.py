@@ -301,9 +301,8 @@ class Replays(Protocol):
 class Observer(Protocol):
     """What watches a run: the only way in which tracking, traces and loggers take part in it."""
 
-    @property
-    def queue_type(self) -> Any:
-        """The class of the queues to create in place of the runtime's own."""
+    def make_queue(self, consumer: Any, port: str, limit: int, policy: Any) -> Any:
+        """Return a queue in place of the runtime's own, with the same arguments."""
 
     def attach(self, engine: Any) -> None:
         """Prepare to watch a run, after its nodes and queues were created and before anything is started."""

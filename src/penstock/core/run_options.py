@@ -36,9 +36,20 @@ from typing import TypeVar
 from penstock.core.booleans import flag
 from penstock.core.clock import nanoseconds
 
-__all__ = ["RunOptions", "parse_count", "parse_duration", "parse_scheduler", "read_run_options"]
+__all__ = [
+    "MOST_WORKERS",
+    "RunOptions",
+    "parse_count",
+    "parse_duration",
+    "parse_scheduler",
+    "parse_workers",
+    "read_run_options",
+]
 
 T = TypeVar("T")
+
+MOST_WORKERS = 1024
+"""The most worker threads of a scheduler: many times the cores of any machine."""
 
 _SCHEDULERS = {
     "greedy": "greedy",
@@ -102,7 +113,7 @@ def read_run_options(environment: Mapping[str, str] | None = None) -> RunOptions
         chosen = read("HOLOSCAN_SCHEDULER", _parse_their_scheduler)
         if chosen is not None and chosen[0] != "greedy":
             kind = "MULTITHREAD" if chosen[0] == "multithread" else "EVENTBASED"
-            chosen = chosen[0], read(f"HOLOSCAN_{kind}_WORKER_THREADS", parse_count) or 1
+            chosen = chosen[0], read(f"HOLOSCAN_{kind}_WORKER_THREADS", parse_workers) or 1
     duration = read("PENSTOCK_DURATION", parse_duration)
     if duration is None:
         duration = read("HOLOSCAN_MAX_DURATION_MS", _parse_milliseconds)
@@ -133,9 +144,9 @@ def parse_scheduler(text: str) -> tuple[str, int | None]:
     if kind == "greedy":
         raise ValueError("the greedy scheduler has no workers; write greedy, or event:4 for four workers")
     try:
-        return kind, parse_count(workers)
-    except ValueError:
-        raise ValueError(f"{workers!r} is not a number of workers; write {name}:4 for four workers") from None
+        return kind, parse_workers(workers)
+    except ValueError as error:
+        raise ValueError(f"{workers!r} workers: {error}; write {name}:4 for four workers") from None
 
 
 def parse_duration(text: str) -> int:
@@ -151,13 +162,26 @@ def parse_duration(text: str) -> int:
     return duration
 
 
+_MOST_DIGITS = 18
 _LONGEST = 100 * 365 * 86_400_000  # milliseconds; the operating system cannot wait for several hundred years
 
 
 def parse_count(text: str) -> int:
     """Return a whole number of at least 1."""
-    if re.fullmatch(r"\s*[0-9]+\s*", text) is None or int(text) < 1:
+    if re.fullmatch(r"\s*[0-9]+\s*", text) is None:
         raise ValueError("must be a whole number of at least 1")
+    if len(text.strip()) > _MOST_DIGITS:
+        raise ValueError(f"must be a whole number of at least 1 and at most {_MOST_DIGITS} digits")
+    if int(text) < 1:
+        raise ValueError("must be a whole number of at least 1")
+    return int(text)
+
+
+def parse_workers(text: str) -> int:
+    """Return a number of worker threads."""
+    # Few digits: Python refuses to read very long numbers, in words of its own.
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", text) is None or not 1 <= int(text) <= MOST_WORKERS:
+        raise ValueError(f"must be a whole number from 1 to {MOST_WORKERS}")
     return int(text)
 
 

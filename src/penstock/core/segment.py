@@ -266,7 +266,14 @@ def find_chains(fragment: Fragment, known: Sequence[Segment], options: SegmentOp
             return None
         (target,) = targets
         sources = {flow.source for flow in target._incoming}
-        return target if sources == {operator} and target is not operator else None
+        inputs = [flow.input for flow in target._incoming]
+        if sources != {operator} or target is operator or len(set(inputs)) < len(inputs):
+            return None
+        # Messages do not wait inside a segment.
+        waits = any((flow.size or 1) > 1 or flow.policy is not None for flow in target._incoming)
+        return (
+            None if waits or any(port.policy is not None for port in target.spec.inputs.values()) else target
+        )
 
     follows = {operator: only_next(operator) for operator in fragment.graph if may(operator)}
     later = {target for target in follows.values() if target is not None}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.core.booleans import boolean
 from penstock.core.operator import Operator
 from penstock.core.resource import Resource
+from penstock.core.run_options import MOST_WORKERS
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
@@ -38,8 +39,10 @@ class ThreadPool(Resource):
         self, fragment: Fragment | None = None, initial_size: int = 1, *, name: str = "thread_pool"
     ) -> None:
         super().__init__(fragment, name=name)
-        if initial_size < 1:
-            raise ValueError(f"thread pool {name!r}: initial_size must be at least 1, not {initial_size}")
+        if not 1 <= initial_size <= MOST_WORKERS:
+            raise ValueError(
+                f"thread pool {name!r}: initial_size must be from 1 to {MOST_WORKERS}, not {initial_size}"
+            )
         self.initial_size = initial_size
         self.assignments: list[Assignment] = []
         if fragment is not None:

@@ -115,6 +115,9 @@ def instantiate_with_records(
         return instantiate_simulated(definition, records, options)
     from cuda.bindings import driver
 
+    status, *found = driver.cuGraphGetRootNodes(definition.handle)
+    _check(status, "the first nodes of a graph cannot be determined")
+    roots = list(found[0])[: int(found[-1])]
     added: list[Any] = []
     try:
         for nodes, event in records:
@@ -123,13 +126,31 @@ def instantiate_with_records(
             )
             _check(status, "the record of an event cannot be added to a graph")
             added.append(found[0])
+            if not nodes:
+                _add_dependencies(
+                    definition.handle, found[0], roots
+                )  # or it might come after they have begun
         graph: sim.Graph = definition.instantiate(options)
         return graph
     finally:
-        # Nothing depends on them, so the others are as they were.
+        # With them goes what depends on them, so the others are as they were.
         for node in added:
             (status,) = driver.cuGraphDestroyNode(node)
             _check(status, "the record of an event cannot be removed from a graph")
+
+
+def _add_dependencies(graph: Any, first: Any, others: list[Any]) -> None:
+    """Make nodes depend on another."""
+    from cuda.bindings import driver
+
+    if not others:
+        return
+    before = [first] * len(others)
+    try:  # since CUDA 13 with what is known about the edges
+        (status,) = driver.cuGraphAddDependencies(graph, before, others, None, len(others))
+    except TypeError:
+        (status,) = driver.cuGraphAddDependencies(graph, before, others, len(others))
+    _check(status, "nodes of a graph cannot be ordered")
 
 
 class RecordedCopy:

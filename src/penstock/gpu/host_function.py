@@ -39,6 +39,7 @@ def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
         Called without arguments.
     """
     stream = getattr(stream, "stream", stream)  # the stream of a StreamHandle
+    handle = handle_of(stream)
     if is_capturing(stream):
         raise RuntimeError(f"{stream!r} is capturing, and a function of the host cannot be recorded")
     if is_simulated(stream):
@@ -48,7 +49,7 @@ def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
         return
     from cuda.bindings import driver
 
-    queue = driver.CUstream(handle_of(stream))
+    queue = driver.CUstream(handle)
     token = next(_tokens)
     _pending[token] = function
     (status,) = driver.cuLaunchHostFunc(queue, _entry(), token)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.observe.records import (
         Arrivals,
         Computes,
+        Discards,
         Emissions,
         Flows,
         GpuWork,
@@ -79,6 +80,7 @@ __all__ = [
     "DataLogger",
     "DataLoggerQueueType",
     "DataLoggerResource",
+    "Discards",
     "Emissions",
     "Flows",
     "GXFConsoleLogger",
@@ -138,6 +140,7 @@ _MODULES = {
     "DataLogger": "data_loggers",
     "DataLoggerQueueType": "data_loggers",
     "DataLoggerResource": "data_loggers",
+    "Discards": "records",
     "Emissions": "records",
     "Flows": "records",
     "GXFConsoleLogger": "console_loggers",

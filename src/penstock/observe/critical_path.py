@@ -1,4 +1,4 @@
-"""CriticalPath: where the time of each message went, from its origin to the end of its path.
+"""CriticalPath: where the time of each message went, from its origin to the end of its path; for traces and goals.
 
 The time between the origin of a message and the moment its last work was complete is divided without gaps. The
 division goes backwards from the end, always to what had to end last:
@@ -19,10 +19,11 @@ for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from penstock.observe.breakdown import Breakdown, Part
 from penstock.observe.recent_rows import RecentRows
 
 if TYPE_CHECKING:
@@ -30,15 +31,17 @@ if TYPE_CHECKING:
 
     from penstock.observe.records import Computes, Flows, OperatorInfo, RunInfo, Times
 
-__all__ = ["BEFORE", "COMPUTE", "GPU", "GPU_WAIT", "QUEUE", "CriticalPath", "Division"]
-
-QUEUE = "queue"
-COMPUTE = "host"
-GPU = "gpu"
-GPU_WAIT = "device"
-BEFORE = "before"
+__all__ = ["CriticalPath", "Division"]
 
 _UNKNOWN = -(1 << 62)
+
+
+class Place(NamedTuple):
+    """What a part of the time was spent on, as in `penstock.observe.Part`."""
+
+    kind: str
+    where: str
+    slice: str = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,9 +50,8 @@ class Division:
 
     Attributes
     ----------
-    names
-        The parts in the order of the path: ``"queue display.in"``, ``"host display"`` (in `compute`),
-        ``"device display"`` (a wait for the device), ``"gpu display"``.
+    places
+        The parts in the order of the path.
     parts
         A row for each message: the nanoseconds in each part. Their sum is the latency.
     gpu_started, gpu_ended
@@ -57,10 +59,26 @@ class Division:
         everything if there was none.
     """
 
-    names: list[str]
+    places: list[Place]
     parts: NDArray[np.int64]
     gpu_started: NDArray[np.int64]
     gpu_ended: NDArray[np.int64]
+
+    @property
+    def names(self) -> list[str]:
+        """The parts as text, as in ``"queue display.in"`` and ``"gpu display"``."""
+        return [f"{place.kind} {place.where}" for place in self.places]
+
+    def breakdown(self, row: int) -> Breakdown:
+        """Return where the time of one message went."""
+        durations = self.parts[row].tolist()
+        return Breakdown(
+            tuple(
+                Part(place.kind, place.where, place.slice, duration)
+                for place, duration in zip(self.places, durations, strict=True)
+                if duration
+            )
+        )
 
 
 class CriticalPath:
@@ -104,16 +122,17 @@ class CriticalPath:
             rows, is_known = self._computes[operator].find(flows.computes[:, position])
             tables.append(np.where(is_known[:, None], rows, _UNKNOWN))
         walk = _Walk(flows, tables)
-        names = [f"{BEFORE} {operators[0].name}"]
+        places = [Place("before", operators[0].name)]
         parts = [walk.before]
         for position, operator in enumerate(operators):
             if position:
-                names.append(f"{QUEUE} {flows.queues[position - 1].name}")
+                places.append(Place("queue", flows.queues[position - 1].name))
                 parts.append(walk.queue[position])
-            names += [f"{kind} {operator.name}" for kind in (COMPUTE, GPU_WAIT, GPU)]
+            places.append(Place("host", operator.name))
+            places += [Place(kind, operator.name, operator.slice) for kind in ("device", "gpu")]
             parts += [walk.compute[position], walk.gpu_wait[position], walk.gpu[position]]
         return Division(
-            names,
+            places,
             np.column_stack(parts),
             np.column_stack([table[:, 1] for table in tables]),
             np.column_stack([table[:, 2] for table in tables]),

@@ -2,8 +2,11 @@
 
 CUPTI records every kernel and every copy with its times. Which compute launched one is known because each compute
 pushes an id of its own (an external correlation id) for as long as it runs. CUPTI connects such an id only with
-records of API calls, which are therefore collected too, and thrown away. CUPTI has its own clock; both clocks are
-read at the same moment, again every few seconds.
+records of API calls, which are therefore collected too, and thrown away. The ids have a kind of their own, which
+other tools leave alone: PyTorch's profiler uses the first two. CUPTI has its own clock; both clocks are read at the
+same moment, again every few seconds.
+
+Records are read as soon as CUPTI delivers them: they lie in its buffers, which it uses again.
 
 One tool at a time can use CUPTI in a process. If another one does, or if the driver refuses, there are no kernels
 in the trace, and the trace says why.
@@ -58,8 +61,8 @@ class CuptiActivity:
         self._cupti: Any = None
         self._kinds: list[Any] = []
         self._lock = threading.Lock()
-        # Records that CUPTI has delivered, from a thread of its own.
-        self._delivered: list[Any] = []
+        # What CUPTI has delivered, from a thread of its own: work, with the correlation id of the call.
+        self._delivered: list[tuple[int, Activity]] = []
         # The latest ids that were pushed, by the correlation id of the call.
         self._pushed: OrderedDict[int, int] = OrderedDict()
         self._offset = 0
@@ -106,7 +109,7 @@ class CuptiActivity:
     def around(self, operator: int, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute whose kernels are known to be its own."""
         cupti = self._cupti
-        kind = cupti.ExternalCorrelationKind.CUSTOM0
+        kind = cupti.ExternalCorrelationKind.CUSTOM2
         push, pop = cupti.activity_push_external_correlation_id, cupti.activity_pop_external_correlation_id
         numbers = itertools.count()
 
@@ -130,18 +133,17 @@ class CuptiActivity:
             self.state = f"shown in part: CUPTI failed: {error}"
             return []
         with self._lock:
-            records, self._delivered = self._delivered, []
-        # The ids come with the records or before them.
-        for record in records:
-            if record.kind == cupti.ActivityKind.EXTERNAL_CORRELATION:
-                self._pushed[record.correlation_id] = record.external_id
-        found = [
-            self._activity(record)
-            for record in records
-            if record.kind != cupti.ActivityKind.EXTERNAL_CORRELATION
-        ]
-        while len(self._pushed) > _MOST:
-            self._pushed.popitem(last=False)
+            delivered, self._delivered = self._delivered, []
+            for correlation, activity in delivered:  # the ids came with the work or before it
+                pushed = self._pushed.get(correlation)
+                if pushed is not None:
+                    activity.compute, activity.operator = divmod(pushed, _OPERATORS)
+            while len(self._pushed) > _MOST:
+                self._pushed.popitem(last=False)
+        found = [activity for _, activity in delivered]
+        for activity in found:
+            activity.started += self._offset
+            activity.ended += self._offset
         return sorted(found, key=lambda activity: activity.started)
 
     def stop(self) -> None:
@@ -153,7 +155,24 @@ class CuptiActivity:
                 _log.debug("CUPTI could not be stopped: %s", error)
         self._kinds = []
 
+    def _deliver(self, records: list[Any]) -> None:
+        """Read records that CUPTI delivers, on any thread."""
+        kinds = self._cupti.ActivityKind
+        own = self._cupti.ExternalCorrelationKind.CUSTOM2
+        with self._lock:
+            for record in records:
+                kind = record.kind
+                if kind == kinds.EXTERNAL_CORRELATION:
+                    if record.external_kind == own:
+                        self._pushed[record.correlation_id] = record.external_id
+                elif kind not in (kinds.DRIVER, kinds.RUNTIME):
+                    self._delivered.append((record.correlation_id, self._activity(record)))
+            if len(self._delivered) > _MOST:
+                self.state = "shown in part: there were more than could be written"
+                del self._delivered[:-_MOST]
+
     def _activity(self, record: Any) -> Activity:
+        """Return the work of a record, by CUPTI's clock."""
         kinds = self._cupti.ActivityKind
         arguments: dict[str, Any]
         if record.kind == kinds.MEMCPY:
@@ -168,28 +187,14 @@ class CuptiActivity:
                 "block": [record.block_x, record.block_y, record.block_z],
                 "registers": record.registers_per_thread,
             }
-        activity = Activity(
+        return Activity(
             name,
             int(record.device_id),
             int(record.stream_id),
-            int(record.start) + self._offset,
-            int(record.end) + self._offset,
+            int(record.start),
+            int(record.end),
             arguments=arguments,
         )
-        pushed = self._pushed.get(record.correlation_id)
-        if pushed is not None:
-            activity.compute, activity.operator = divmod(pushed, _OPERATORS)
-        return activity
-
-    def _deliver(self, records: list[Any]) -> None:
-        kinds = self._cupti.ActivityKind
-        calls = (kinds.DRIVER, kinds.RUNTIME)
-        records = [record for record in records if record.kind not in calls]
-        with self._lock:
-            self._delivered.extend(records)
-            if len(self._delivered) > _MOST:
-                self.state = "shown in part: there were more than could be written"
-                del self._delivered[:-_MOST]
 
     def _align(self) -> None:
         """Read both clocks at the same moment; the tightest of several tries counts."""

@@ -455,6 +455,8 @@ class DataLogging(Watcher):
     """
 
     wants_data = True
+    wants_gpu_times = False
+    period = 1.0
 
     def __init__(self, loggers: Sequence[DataLogger]) -> None:
         self._loggers = list(loggers)

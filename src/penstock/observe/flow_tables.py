@@ -78,7 +78,7 @@ class FlowTables:
             done = batch.done
             flows = [_finished(_joined(ways), batch, done) for ways in found.values()]
         if not operator.is_leaf:
-            starts = np.flatnonzero(~has_received)
+            starts = (~has_received).nonzero()[0]
             if len(starts):
                 started = batch.started[starts, None]
                 path = Path((operator,))
@@ -91,8 +91,11 @@ class FlowTables:
         ways = self._ways[operator]
         for key, parts in found.items():
             if key in ways:
-                parts.insert(0, ways[key])
-            elif len(ways) >= _MOST_PATHS:
+                known = ways[key]
+                way = _joined(parts)  # of later computes than those that are known
+                ways[key] = way if not len(known.origin) else _concatenated([known, way])
+                continue
+            if len(ways) >= _MOST_PATHS:
                 if not self._has_warned:
                     self._has_warned = True
                     _log.warning(
@@ -107,19 +110,23 @@ class FlowTables:
         """Return the ways on which messages reached the operator that received them."""
         found = []
         for position, output in enumerate(arrivals.queue.outputs):
-            chosen = np.flatnonzero(arrivals.output == position)
+            chosen = (arrivals.output == position).nonzero()[0]
             if not len(chosen):
                 continue
             producer = arrivals.producer[chosen]
             for way in self._ways[output.operator].values():
-                first = np.searchsorted(way.computes[:, -1], producer, "left")
-                counts = np.searchsorted(way.computes[:, -1], producer, "right") - first
+                last = way.computes[:, -1]
+                first = last.searchsorted(producer, "left")
+                counts = last.searchsorted(producer, "right") - first
                 total = int(counts.sum())
                 if not total:
                     continue
                 # Row `rows[i]` of the way leads to the message `of[i]`.
-                of = chosen[np.repeat(np.arange(len(chosen)), counts)]
-                rows = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(total)
+                if total == len(chosen) and counts.all():
+                    of, rows = chosen, first
+                else:
+                    of = chosen[np.repeat(np.arange(len(chosen)), counts)]
+                    rows = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(total)
                 emitted = arrivals.emitted[of]
                 origin = way.origin[rows]
                 if len(way.path.operators) == 1:
@@ -177,7 +184,7 @@ class FlowTables:
         ]
         needed = min([needed, *(int(producer[0]) for producer in closing if len(producer))])
         for key, way in self._ways[operator].items():
-            count = int(np.searchsorted(way.computes[:, -1], needed))
+            count = int(way.computes[:, -1].searchsorted(needed))
             if count:
                 way = self._ways[operator][key] = way.rows(slice(count, None))
             if len(way.computes) > 2 * len(waiting) + _MOST_ROWS:
@@ -192,34 +199,25 @@ def _without_closing(arrivals: Arrivals) -> tuple[Arrivals, Arrivals | None]:
         return arrivals, None
     positions = [place for place, output in enumerate(queue.outputs) if output.operator in queue.closing]
     is_closing = np.isin(arrivals.output, positions)
-    return _chosen(arrivals, ~is_closing), _chosen(arrivals, is_closing)
-
-
-def _chosen(arrivals: Arrivals, rows: NDArray[np.bool_]) -> Arrivals:
-    return Arrivals(
-        arrivals.queue,
-        arrivals.compute[rows],
-        arrivals.output[rows],
-        arrivals.number[rows],
-        arrivals.producer[rows],
-        arrivals.emitted[rows],
-        arrivals.received[rows],
-        arrivals.acq_timestamp[rows],
-    )
+    return arrivals.of(~is_closing), arrivals.of(is_closing)
 
 
 def _joined(parts: list[_Way]) -> _Way:
     """Return the rows of one way in the order of its computes."""
     if len(parts) == 1:
         return parts[0]
-    way = _Way(
+    way = _concatenated(parts)
+    return way.rows(np.argsort(way.computes[:, -1], kind="stable"))
+
+
+def _concatenated(parts: list[_Way]) -> _Way:
+    return _Way(
         parts[0].path,
         parts[0].queues,
         np.concatenate([part.computes for part in parts]),
         np.concatenate([part.times for part in parts]),
         np.concatenate([part.origin for part in parts]),
     )
-    return way.rows(np.argsort(way.computes[:, -1], kind="stable"))
 
 
 def _finished(way: _Way, batch: Computes, done: Times) -> Flows:

@@ -13,13 +13,15 @@ import numpy as np
 
 from penstock.core.clock import Duration, nanoseconds
 from penstock.core.errors import GraphError, choices
-from penstock.observe.breakdown import Breakdown, RecentWork
+from penstock.observe.critical_path import CriticalPath
 from penstock.observe.distribution import Distribution
+from penstock.observe.records import Flows, Path
 from penstock.observe.watchers import Watcher
 
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
-    from penstock.observe.records import Computes, Flows, OperatorInfo, RunInfo
+    from penstock.observe.breakdown import Breakdown
+    from penstock.observe.records import Computes, OperatorInfo, RunInfo, Times
 
 __all__ = ["Goal", "GoalsWatcher", "Miss"]
 
@@ -52,7 +54,8 @@ class Goal:
     """How long messages may take on a path; made by `Fragment.expect`.
 
     A message misses the goal if it takes longer than the strictest of the percentiles and the maximum allow. The
-    goal is met if the figures themselves hold: at most one message in a hundred misses a ``p99``.
+    goal is met if the figures themselves hold: at most one message in a hundred misses a ``p99``. A goal that no
+    message has reached is neither met nor missed.
 
     Attributes
     ----------
@@ -113,16 +116,24 @@ class Goal:
             return self._latency.percentile(float(name.removeprefix("p")))
 
     @property
-    def is_met(self) -> bool:
-        """Whether every figure holds so far."""
+    def is_met(self) -> bool | None:
+        """Whether every figure holds so far; None if no message has come whose time is known."""
+        with self._lock:
+            if not self._latency.count:
+                return None
         return all(self.figure(name) <= bound for name, bound in self.bounds.items())
 
     def __str__(self) -> str:
+        is_met = self.is_met
+        if is_met is None:
+            bounds = ", ".join(f"{name} at most {bound / 1e6:g} ms" for name, bound in self.bounds.items())
+            reason = f"none of {self.count} messages was timed" if self.count else "no messages"
+            return f"{self.path}: not judged, {reason}; {bounds}"
         figures = ", ".join(
             f"{name} {self.figure(name) / 1e6:.3f} ms (at most {bound / 1e6:g})"
             for name, bound in self.bounds.items()
         )
-        state = "met" if self.is_met else "NOT met"
+        state = "met" if is_met else "NOT met"
         return f"{self.path}: {state}; {figures}; {self.misses} of {self.count} messages missed"
 
     def begin(self, run: RunInfo) -> None:
@@ -148,7 +159,7 @@ class Goal:
         left: Iterator[str] = iter(names[start:])
         return start if all(name in left for name in self.names) else None
 
-    def add(self, flows: Flows, start: int, work: RecentWork) -> None:
+    def add(self, flows: Flows, start: int, critical: CriticalPath) -> None:
         """Count messages; `start` is where the path begins in theirs."""
         origin = flows.origin if not start else flows.times[:, 2 * start + 1]
         # A message whose end was not timed counts as one that did not miss.
@@ -159,21 +170,33 @@ class Goal:
         first = self.count
         self.count += len(latency)
         self.misses += len(missed)
-        name = ",".join(operator.name for operator in flows.path.operators[start:])
-        for row in missed[-_KEPT:].tolist():
+        if not len(missed):
+            return
+        kept = missed[-_KEPT:]
+        part = _part_of(flows, kept, start, origin)
+        division = critical.divide(part)
+        for place, row in enumerate(kept.tolist()):
             miss = Miss(
-                name,
-                first + row + 1,
-                int(latency[row]),
-                self.bound,
-                work.breakdown(flows, row, start, int(origin[row])),
+                part.path.name, first + row + 1, int(latency[row]), self.bound, division.breakdown(place)
             )
             self.recent.append(miss)
             if self._on_miss is not None:
                 self._on_miss(miss)
         # At 1, 2, 4, 8: a goal that is always missed must not flood the log.
-        if len(missed) and self.misses.bit_length() > (self.misses - len(missed)).bit_length():
+        if self.misses.bit_length() > (self.misses - len(missed)).bit_length():
             _log.warning("goal %s: %d missed so far; %s", self.path, self.misses, self.recent[-1])
+
+
+def _part_of(flows: Flows, rows: Times, start: int, origin: Times) -> Flows:
+    """Return some messages, from the operator at `start` of their path on."""
+    return Flows(
+        Path(flows.path.operators[start:]),
+        flows.queues[start:],
+        flows.computes[rows, start:],
+        flows.times[rows, 2 * start :],
+        origin[rows],
+        flows.is_timed[rows],
+    )
 
 
 class GoalsWatcher(Watcher):
@@ -181,17 +204,17 @@ class GoalsWatcher(Watcher):
 
     def __init__(self) -> None:
         self.goals: list[Goal] = []
-        self._work = RecentWork()
+        self._critical: CriticalPath
 
     def begin(self, run: RunInfo) -> None:
         """Begin anew."""
-        self._work = RecentWork()
+        self._critical = CriticalPath(run)
         for goal in self.goals:
             goal.begin(run)
 
     def computed(self, computes: Computes) -> None:
         """Remember computes, to tell where the time of a message went."""
-        self._work.add(computes)
+        self._critical.add(computes)
 
     def flowed(self, flows: list[Flows]) -> None:
         """Count messages."""
@@ -199,9 +222,9 @@ class GoalsWatcher(Watcher):
             for goal in self.goals:
                 start = goal.start_in(each.path.operators)
                 if start is not None:
-                    goal.add(each, start, self._work)
+                    goal.add(each, start, self._critical)
 
     def end(self, outcome: Outcome | None) -> None:
-        """Log which goals were met."""
+        """Log which goals were met; with a warning if one was not, or could not be judged."""
         for goal in self.goals:
             _log.log(logging.INFO if goal.is_met else logging.WARNING, "%s", goal)

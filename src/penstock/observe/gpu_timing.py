@@ -10,15 +10,22 @@ Between the first event and the first kernel lies the time in which the host pre
 waits then, and this counts as time of the operator: some ten microseconds, or more if threads compete for the
 interpreter. For a kernel of 100 µs this matters; kernels by themselves are what CUPTI shows (`cupti_activity`).
 
-Nothing here waits for the device. The resolver reads the times when the events are complete, and gives the events
-back. Two events a compute, and reading them, cost several microseconds of the processor. An operator that computes
-thousands of times a second therefore has some of its computes timed, evenly spread, and the others not.
+Nothing here waits for the device. The times are read when the events are complete, and the events are used again.
+The resolver reads them, if few wait. Each of its calls to the driver gives up the interpreter, though, and a thread
+that launches kernels does, too: both would wait for each other at every call. So where many wait, because an
+operator computes often, its own computes read them, a few at a time.
+
+Two events a compute, and reading them, cost several microseconds. An operator that computes thousands of times a
+second therefore has some of its computes timed, evenly spread, and the others pay a comparison.
 """
 
 from __future__ import annotations
 
+import logging
+import sys
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
@@ -27,78 +34,123 @@ from penstock._runtime import Message
 if TYPE_CHECKING:
     from penstock._runtime import ManagedStream
     from penstock.observe.records import StreamInfo
+    from penstock.observe.replays import ReplayTimer
 
-__all__ = ["DeviceTime", "SimulatedTime", "StreamTimer"]
+__all__ = ["ComputeTimer", "DeviceTime", "SimulatedTime", "StreamTimer"]
+
+_log = logging.getLogger("penstock.observe")
+
+
+class ComputeTimer:
+    """Times the work of an operator's computes on its streams.
+
+    Attributes
+    ----------
+    streams
+        The streams that the operator uses.
+    queues, ports
+        The queues of the operator's inputs, and the port of each.
+    next
+        From when on a compute is timed again.
+    """
+
+    __slots__ = ("next", "ports", "queues", "streams")
+
+    def __init__(self) -> None:
+        self.streams: list[StreamTimer | ReplayTimer] = []
+        self.queues: Sequence[Any] = ()
+        self.ports: Sequence[Any] = ()
+        self.next = -_NEVER
+
+    def begin(self, now: int) -> bool:
+        """Begin to time a compute; return False if the device is too far behind."""
+        streams = self.streams
+        if streams[0].time.is_sampled:
+            self.next = max(self.next, now - _BURST) + _INTERVAL
+            if any(len(stream.segments) >= _MOST for stream in streams):
+                return False
+        # If there is something to receive, the time begins when it is received, or has been waited for.
+        receives = any(self.queues)
+        for stream in streams:
+            stream.begin(receives)
+        return True
+
+    def receive(self, item: Any, position: int) -> None:
+        """Begin with a message, received from one of the queues."""
+        for stream in self.streams:
+            stream.receive(item, self.ports[position])
+
+    def end(self) -> list[int]:
+        """End to time a compute; return the number of segments on each stream."""
+        return [stream.end() for stream in self.streams]
 
 
 class StreamTimer:
     """Records timed events around an operator's work on one stream.
 
-    Only the thread that runs the operator uses it, except for `segments`, from which the resolver takes.
+    Only the thread that runs the operator uses it, except for `read`.
+
+    Parameters
+    ----------
+    stream
+        The stream in the observation.
+    managed
+        The stream.
+    wait
+        Makes the stream wait for an event.
+    time
+        The clock of the device.
 
     Attributes
     ----------
     segments
-        The events at the beginning and end of each piece of work, oldest first.
-    is_timing
-        Whether the current compute is timed.
+        The events at the beginning and end of each piece of work whose times were not read yet, oldest first.
+    times
+        When each earlier piece began and ended; None if the device has failed.
     """
 
     __slots__ = (
         "_began",
         "_count",
         "_events",
-        "_is_sampled",
-        "_next",
-        "_queues",
+        "_reading",
         "_record",
         "_wait",
-        "is_timing",
         "managed",
         "segments",
         "stream",
         "time",
+        "times",
     )
 
     def __init__(
-        self, stream: StreamInfo, managed: ManagedStream, time: DeviceTime, queues: tuple[Any, ...]
+        self,
+        stream: StreamInfo,
+        managed: ManagedStream,
+        wait: Callable[[Any], None],
+        time: DeviceTime,
     ) -> None:
         self.stream = stream
         self.managed = managed
         self.time = time
         self.segments: deque[tuple[Any, Any]] = deque()
+        self.times: deque[tuple[int, int] | None] = deque()
         self._record = managed.record
-        self._wait = managed.wait
+        self._wait = wait
         self._events = time.events
-        self._queues = queues
-        self._is_sampled = time.is_sampled
+        self._reading = threading.Lock()
         self._began: Any = None
         self._count = 0
-        # From when on a compute is timed again.
-        self._next = -(1 << 62)
-        self.is_timing = False
-        managed.wait = self.wait
 
-    def begin_compute(self, now: int) -> None:
-        """Begin to time a compute, unless others were timed just before or events are short."""
-        if self._is_sampled:
-            if now < self._next or len(self._events) < _FEW:
-                return
-            self._next = max(self._next, now - _BURST) + _INTERVAL
-        self.is_timing = True
-        for queue in self._queues:
-            if queue:
-                return  # `receive` or `wait` begins
-        self._begin()
-
-    def begin_now(self) -> None:
-        """Begin to time in the middle of a compute, in which the stream is first used."""
-        self.is_timing = True
-        self._begin()
+    def begin(self, receives: bool = False) -> None:
+        """Begin to time a compute; if it receives something, `receive` or `wait` begins."""
+        self.managed.wait = self.wait
+        if not receives:
+            self._begin()
 
     def receive(self, item: Any, port: Any) -> None:
         """Begin with a received message, unless the stream will wait for it and begin then."""
-        if not self.is_timing or self._began is not None:
+        if self._began is not None:
             return
         if type(item) is Message and port.own is self.managed:
             fences = item.fences
@@ -110,28 +162,20 @@ class StreamTimer:
 
     def wait(self, event: Any) -> None:
         """Make the stream wait, and leave the time of the wait out."""
-        if not self.is_timing:
-            self._wait(event)
-            return
         if self._began is not None:
             self._end()
         self._wait(event)
         self._begin()
 
-    def end_compute(self) -> int:
+    def end(self) -> int:
         """End to time a compute, and return the number of its segments."""
-        self.is_timing = False
+        self.managed.wait = self._wait
         if self._began is not None:
             self._end()
+        if len(self.segments) > self.time.most_unread:
+            self._read_some()
         count, self._count = self._count, 0
         return count
-
-    def take(self) -> tuple[int, int]:
-        """Return when the oldest piece of work began and ended, and use its events again."""
-        events = self.segments.popleft()
-        times = self.time.times(*events)
-        self.time.events.extend(events)
-        return times
 
     def close(self) -> None:
         """Time no more."""
@@ -154,6 +198,43 @@ class StreamTimer:
             return self._events.popleft()
         except IndexError:
             return self.time.create_event()
+
+    # From any thread.
+
+    def read(self, is_last: bool) -> None:
+        """Read the times of work that the device has completed; `is_last` if it is idle or has failed."""
+        with self._reading:
+            segments = self.segments
+            # One question for many of them.
+            are_done = is_last or (bool(segments) and segments[-1][1].is_done)
+            while segments and (are_done or segments[0][1].is_done):
+                self._read_first(is_last)
+
+    def _read_some(self) -> None:
+        """Read the times of the oldest two pieces of work, if they are complete and nobody else reads."""
+        if not self._reading.acquire(blocking=False):
+            return
+        try:
+            for _ in range(2):
+                if self.segments and self.segments[0][1].is_done:
+                    self._read_first(is_last=False)
+        except Exception:  # the device has failed, or is not current on this thread: the resolver finds out
+            _log.debug("no GPU times for a compute of %r", self.stream.operator.name, exc_info=True)
+        finally:
+            self._reading.release()
+
+    def _read_first(self, is_last: bool) -> None:
+        began, ended = self.segments[0]
+        times: tuple[int, int] | None = None
+        try:
+            times = self.time.times(began, ended)
+        except Exception as error:
+            if not is_last:
+                raise
+            _log.debug("no GPU times for a compute of %r: %s", self.stream.operator.name, error)
+        self.segments.popleft()
+        self.times.append(times)
+        self._events.extend((began, ended))
 
 
 class DeviceTime:
@@ -181,16 +262,16 @@ class DeviceTime:
 
     is_sampled = True
     """Whether only some computes of an operator are timed if there are very many."""
+    most_unread = 8
+    """The number of pieces of work on a stream whose times the resolver reads; if there are more, computes do."""
 
     def __init__(self, device_id: int, now: Callable[[], int]) -> None:
         self.device_id = device_id
         self._now = now
         self.error = 0
-        self._reference: Any = None
-        self._reference_at = 0
+        # An event, and the host's time when it was reached: together, because any thread may read it.
+        self._reference: tuple[Any, int]
         self.events: deque[Any] = deque()
-        self._created = 0
-        self.add_events()
         with gpu.on_device(device_id):
             self._stream = gpu.Device(device_id).create_stream()
         self.synchronize()
@@ -201,14 +282,11 @@ class DeviceTime:
             return gpu.Device(self.device_id).create_event(gpu.EventOptions(timing_enabled=True))
 
     def add_events(self) -> None:
-        """Create more events if few are free: here, not in a compute, where it would take its time."""
-        if len(self.events) >= _SPARE or self._created >= _MOST:
-            return
+        """Create events for another stream, at once: later this would take time of its computes."""
         options = gpu.EventOptions(timing_enabled=True)
         with gpu.on_device(self.device_id):
             create = gpu.Device(self.device_id).create_event
-            self.events.extend([create(options) for _ in range(_SPARE)])
-        self._created += _SPARE
+            self.events.extend([create(options) for _ in range(_EVENTS)])
 
     def synchronize(self) -> None:
         """Make a new reference: read both clocks at the same moment."""
@@ -222,24 +300,25 @@ class DeviceTime:
             if tightest is None or after - before < tightest[0]:
                 tightest = (after - before, (before + after) // 2, event)
         assert tightest is not None
-        width, self._reference_at, self._reference = tightest
+        width, at, event = tightest
+        self._reference = event, at
         self.error = width // 2
 
     def times(self, began: Any, ended: Any) -> tuple[int, int]:
         """Return when two completed events were reached, on the host's time line."""
-        at = self._reference_at + round((began - self._reference) * 1e6)
+        reference, reference_at = self._reference
+        at = reference_at + round((began - reference) * 1e6)
         # Not the distance of `ended` from the reference: a short distance is more exact.
         return at, at + round((ended - began) * 1e6)
 
     def refresh(self) -> None:
-        """Create events if few are free, and make a new reference if the last one is old."""
-        self.add_events()
-        if self._now() - self._reference_at > _REFRESH:
+        """Make a new reference if the last one is old."""
+        if self._now() - self._reference[1] > _REFRESH:
             self.synchronize()
 
     def close(self) -> None:
         """Release the stream and the events."""
-        self._reference = None
+        del self._reference
         self.events.clear()
         self._stream.close()
 
@@ -251,23 +330,24 @@ class SimulatedTime(DeviceTime):
     """
 
     is_sampled = False
+    most_unread = sys.maxsize
 
     def synchronize(self) -> None:
         """Do nothing: it is one clock."""
+        self._reference = None, 0
 
     def times(self, began: Any, ended: Any) -> tuple[int, int]:
         """Return when two completed events were reached."""
         return began.reached_at, ended.reached_at
 
     def refresh(self) -> None:
-        """Create events if few are free."""
-        self.add_events()
+        """Do nothing: it is one clock."""
 
 
+_NEVER = 1 << 62
 _INTERVAL = 1_000_000  # nanoseconds between two computes that are timed, in the long run
 _BURST = 20_000_000  # but in so many nanoseconds, as many as there would be room for
-_SPARE = 256  # events that are created at once, when fewer are free
-_MOST = 16_384  # events in all
-_FEW = 16  # free events with which no compute begins to be timed
+_EVENTS = 32  # events that are created for a stream at once
+_MOST = 512  # pieces of work of which the device is behind with which no compute is timed
 _TRIES = 8
 _REFRESH = 2_000_000_000  # nanoseconds: 24 bits resolve 2 s to 0.1 µs

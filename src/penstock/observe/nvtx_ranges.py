@@ -31,6 +31,7 @@ class NvtxRanges(Watcher):
     """
 
     wants_gpu_times = False
+    period = 1.0
 
     def __init__(self) -> None:
         self._domain: Any = None

@@ -12,7 +12,7 @@ from penstock import gpu
 from penstock._runtime import UnconnectedQueue, source_of
 from penstock.core.errors import choices
 from penstock.core.function_operator import FunctionOperator
-from penstock.observe.gpu_timing import DeviceTime, SimulatedTime, StreamTimer
+from penstock.observe.gpu_timing import ComputeTimer, DeviceTime, SimulatedTime, StreamTimer
 from penstock.observe.recorder import NodeRecorder, ObservedQueue, Tap, UnconnectedTap
 from penstock.observe.records import (
     OperatorInfo,
@@ -49,16 +49,16 @@ class Observation:
         Whether work on the device is timed.
     """
 
-    queue_type = ObservedQueue
-
     def __init__(self, fragment: Fragment, watchers: Sequence[Watcher], gpu_times: bool = True) -> None:
         self.fragment = fragment
         self.watchers = list(watchers)
         self.gpu_times = gpu_times and any(watcher.wants_gpu_times for watcher in watchers)
         self.run: RunInfo
         self._recorders: dict[Node, NodeRecorder] = {}
+        self._queue_count = 0
         self._times: dict[int, DeviceTime] = {}
-        self._timers: list[StreamTimer] = []
+        # How each stream waits, apart from any timer.
+        self._waits: dict[ManagedStream, Callable[[Any], None]] = {}
         self._resolver: Resolver | None = None
         self._lock = threading.Lock()
         self._now: Callable[[], int] = time.perf_counter_ns
@@ -67,12 +67,32 @@ class Observation:
 
     # Called by the runtime.
 
+    def make_queue(self, consumer: Node, port: str, limit: int, policy: Any) -> ObservedQueue:
+        """Return a queue whose messages are recorded."""
+        recorder = self._recorder_of(consumer)
+        operator = recorder.info
+        info = QueueInfo(operator, port, limit, self._queue_count)
+        self._queue_count += 1
+        queue = info.queue = ObservedQueue(
+            consumer,
+            port,
+            limit,
+            policy,
+            recorder=recorder,
+            info=info,
+            position=len(operator.inputs),
+            show=self._showing("received", info),
+        )
+        operator.inputs.append(info)
+        flows = [flow for flow in consumer.operator._incoming if flow.input == port]
+        if len(flows) > 1 and not consumer.operator.spec.inputs[port].is_receivers:
+            # Also if they come from one operator, whose outputs share no queue for the runtime.
+            queue.share()
+        return queue
+
     def attach(self, engine: Engine) -> None:
         """Put taps and recorders in place, and show the graph to the watchers."""
-        self._choose_clock(engine)
-        operators = [
-            OperatorInfo(node.name, index, node=node) for index, node in enumerate(engine.operator_nodes)
-        ]
+        operators = [self._recorder_of(node).info for node in engine.operator_nodes]
         started = self._now()
         epoch = time.time_ns() - time.perf_counter_ns() if self._now is time.perf_counter_ns else 0
         self.run = RunInfo(
@@ -111,7 +131,11 @@ class Observation:
                 compute = watcher.around(recorder.info, compute)
             except Exception:
                 _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
-        return recorder.around(compute)
+        threads = any(watcher.wants_threads for watcher in self.watchers)
+        operator = node.operator
+        if isinstance(operator, FunctionOperator) and node.inputs:
+            return recorder.around(compute, threads, lambda: operator.has_more)
+        return recorder.around(compute, threads)
 
     def uses_stream(self, node: Node, managed: ManagedStream) -> None:
         """Time a node's work on a stream."""
@@ -121,15 +145,20 @@ class Observation:
         info = recorder.info
         stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams))
         info.streams.append(stream)
-        timer = StreamTimer(stream, managed, self._device_time(managed.device_id), _queues_of(node))
-        self._timers.append(timer)
-        recorder.timers.append(timer)
-        timer.begin_now()
+        time = self._device_time(managed.device_id)
+        with self._lock:
+            wait = self._waits.setdefault(managed, managed.wait)
+        time.add_events()
+        timer = StreamTimer(stream, managed, wait, time)
+        recorder.timer.streams.append(timer)
+        recorder.begin_timing(timer)
 
     def watch_replays(self, part: Any) -> ReplayWatch:
         """Return what records the replays of operators that are recorded together."""
         segment = next(
-            each for each in self.run.segments if each.captured is not None and each.captured.part is part
+            each
+            for each in self.run.segments
+            if each.captured is not None and part.node in each.captured.part_nodes
         )
         self._warn_of_unseen(segment)
         return ReplayWatch(
@@ -146,8 +175,8 @@ class Observation:
             if self._resolver is not None:
                 self._resolver.finish()
         finally:
-            for timer in reversed(self._timers):
-                timer.close()
+            for managed, wait in self._waits.items():
+                managed.wait = wait
             for device_time in self._times.values():
                 self.run.clock_errors[device_time.device_id] = device_time.error
                 device_time.close()
@@ -211,22 +240,24 @@ class Observation:
             found.append(described)
         return found
 
+    def _recorder_of(self, node: Node) -> NodeRecorder:
+        """Return the recorder of a node, made when it is first asked for."""
+        if not self._recorders:
+            self._choose_clock(node.engine)
+        recorder = self._recorders.get(node)
+        if recorder is None:
+            info = OperatorInfo(node.name, node.engine.operator_nodes.index(node), node=node)
+            recorder = self._recorders[node] = NodeRecorder(info, self._now, ComputeTimer())
+        return recorder
+
     def _describe(self, node: Node, info: OperatorInfo) -> None:
-        index = sum(len(operator.inputs) for operator in self.run.operators)
-        threads = any(watcher.wants_threads for watcher in self.watchers)
-        recorder = self._recorders[node] = NodeRecorder(info, self._now, threads)
-        operator = node.operator
-        if isinstance(operator, FunctionOperator) and node.inputs:
-            recorder.goes_on = lambda: operator.has_more
+        timer, operator = self._recorders[node].timer, node.operator
         ports = {port.name: port for port in node.input.ports}
-        for position, queue in enumerate(node.inputs):
-            assert isinstance(queue, ObservedQueue)
-            queue.info = QueueInfo(info, queue.port, queue.limit, index + position, queue=queue)
-            queue.attach(recorder, position, ports[queue.port], self._showing("received", queue.info))
-            info.inputs.append(queue.info)
+        timer.queues = [queue for port in node.input.ports for queue in port.queues]
+        timer.ports = [ports[queue.port] for queue in node.inputs]
         for port in node.input.ports:
             if port.queues != node.input_queues[port.name]:
-                _time_from(recorder, port)
+                _time_from(self._recorders[node], port)
         source: Any = source_of(operator) or self.fragment.get_default_green_context_pool()
         try:
             share = None if source is None else source.slice
@@ -305,22 +336,16 @@ def _end(watchers: Sequence[Watcher], outcome: Outcome | None) -> BaseException 
     return first
 
 
-def _queues_of(node: Node) -> tuple[Any, ...]:
-    """Return the queues that the computes of a node receive from."""
-    return tuple(queue for port in node.input.ports for queue in port.queues)
-
-
 def _time_from(recorder: NodeRecorder, port: Any) -> None:
     """Begin to time work on the device with what is received at a port of a segment's operator.
 
     The segment takes the messages from the queues, before the operator computes.
     """
-    take, timers = port.take, recorder.timers
+    take, begin_with = port.take, recorder.begin_with
 
     def take_and_begin() -> Any:
         item = take()
-        for timer in timers:
-            timer.receive(item, port)
+        begin_with(item, port)
         return item
 
     port.take = take_and_begin

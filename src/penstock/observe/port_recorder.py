@@ -58,6 +58,8 @@ class PortRecorder(Watcher):
     """
 
     wants_data = True
+    wants_gpu_times = False
+    period = 1.0
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from penstock.core.ports import IOSpec
 from penstock.observe.level import Level
 
 if TYPE_CHECKING:
-    from penstock.observe.records import Arrivals, Emissions, OperatorInfo, QueueInfo
+    from penstock.observe.records import Arrivals, Discards, Emissions, OperatorInfo, QueueInfo
 
 __all__ = ["QueueHistory"]
 
@@ -70,6 +70,14 @@ class QueueHistory:
             arrivals.output.tolist(), arrivals.number.tolist(), arrivals.received.tolist(), strict=True
         ):
             self._received[output, number] = received
+            self._newest[output] = number
+
+    def discarded(self, discards: Discards) -> None:
+        """Note messages that were discarded."""
+        for output, number, discarded in zip(
+            discards.output.tolist(), discards.number.tolist(), discards.discarded.tolist(), strict=True
+        ):
+            self._received[output, number] = discarded
             self._newest[output] = number
 
     def tell(self, is_last: bool = False) -> tuple[list[tuple[int, int]], list[int]]:

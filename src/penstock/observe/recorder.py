@@ -1,34 +1,41 @@
-"""The part of an observation that runs in computes: it appends times to a list of ints, and does nothing else.
+"""The part of an observation that runs in computes: it takes times, and appends them to a list of ints.
 
-Each operator has a log, a flat list with three ints for each thing that happened: a kind, a value and a time. One
-compute of an operator runs at a time, so everything before an `END` and after the last one belongs to that compute.
-Ints in a list cost little and are no work for the garbage collector. The resolver, on its own thread, makes sense
-of them: the n-th message that leaves a queue is the n-th one that entered it. Where that does not hold (several
-producers share a queue, or a full queue drops its oldest message), a label in the queue tells which message it is.
+Each operator has a log, a flat list of rows of four ints. Every compute ends with a row: when it started and ended,
+when it received a message from the first queue, and when it emitted one into the first queue behind it. Everything
+else has a row of its own, before that of its compute: further messages, other queues, timestamps, work on the
+device. One compute of an operator runs at a time, so all rows since the last end belong to the same compute.
 
-The functions here are closures: a variable of a closure is found faster than an attribute.
+Most computes receive one message and emit one. Their two times wait in variables until the row is written at once:
+this is the cheapest way found to write them down. The functions that share these variables are made in one
+function, `_functions`; a variable of a function around is found faster than an attribute or the item of a list.
+Ints in a list are no work for the garbage collector.
+
+The resolver, on its own thread, makes sense of the rows: the n-th message that leaves a queue is the n-th one that
+entered it. Where that does not hold (several producers share a queue, or a full queue drops its oldest message), a
+label in the queue tells which message it is.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from penstock._runtime import Message, Queue, Tally
 from penstock.core.ports import IOSpec
 from penstock.observe.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from penstock.observe.gpu_timing import StreamTimer
+    from penstock.observe.gpu_timing import ComputeTimer, StreamTimer
     from penstock.observe.records import OperatorInfo, OutputInfo, QueueInfo
-    from penstock.observe.replays import ReplayTimer
 
 __all__ = [
+    "COLUMNS",
     "CONTINUE",
     "DROP",
-    "END",
+    "FIRST_DISCARD",
     "FIRST_PUT",
     "FIRST_TAKE",
     "GPU",
@@ -36,40 +43,47 @@ __all__ = [
     "REPLAY",
     "TAPS",
     "THREAD",
+    "ZERO",
     "NodeRecorder",
     "ObservedQueue",
     "Tap",
     "UnconnectedTap",
 ]
 
-# The kinds of entries in a log, with their value and time.
-END = 0
-"""The compute ended: its start, its end."""
-THREAD = 1
+COLUMNS = 4
+"""The ints of a row. The last row of a compute: its start, its end, the time of the message received from the first
+queue, the time of the message emitted into the first tap. These two are 0 or less if there is none, or `ZERO`. Any
+other row begins with one of the following kinds, which are below 0, and ends with 0."""
+ZERO = -1
+"""In place of the time 0 of a message, which only a simulated clock shows."""
+THREAD = -1
 """The compute runs on another thread than the one before: the thread, 0."""
-GPU = 2
+GPU = -2
 """The compute's work on a stream was timed: the position of the timer, the number of segments."""
-DROP = 3
+DROP = -3
 """A full queue rejected a message: the position of the tap, the time."""
-CONTINUE = 4
+CONTINUE = -4
 """The compute continues with what an earlier one received: 0, 0."""
-REPLAY = 5
+REPLAY = -5
 """The compute did not take place: a recording of it was replayed: 0, 0."""
-FIRST_TAKE = 6
+FIRST_TAKE = -6
 """A message was received: its label (0 without labels), the time. Each queue of the operator has its own kind: this
-one plus a multiple of `KINDS`."""
-FIRST_PUT = 7
+one minus a multiple of `KINDS`."""
+FIRST_PUT = -7
 """A message was emitted: its acquisition timestamp, the time. Each tap has its own kind, as each queue has."""
-KINDS = 2
+FIRST_DISCARD = -8
+"""A message was taken because the compute had failed: its label, the time. Each queue has its own kind."""
+KINDS = 3
 """The distance between the kinds of two queues, and of two taps."""
 TAPS = 1 << 12
 """A label is the number of a message times this, plus the position of its tap among those of the queue."""
 
 Show: TypeAlias = Callable[[Any], None]
-Attach: TypeAlias = "Callable[[NodeRecorder, int, Any, Show | None], None]"
+Compute: TypeAlias = Callable[..., None]
 
-_popleft = deque.popleft
+_ROWS = -2  # in place of a time, if all messages of a compute have rows of their own
 _POP = IOSpec.QueuePolicy.POP
+_popleft = deque.popleft
 
 
 class NodeRecorder:
@@ -77,55 +91,78 @@ class NodeRecorder:
 
     Attributes
     ----------
+    info
+        The operator.
     log
-        What happened in its computes, three ints for each.
-    timers
-        The streams on which its work on the device is timed.
+        What happened in its computes, in rows of `COLUMNS` ints.
+    timer
+        What times its work on the device.
     taps
         The taps behind all its outputs, in order.
+    taking, offering
+        Return a function that takes a message from a queue of the operator and records it, and one that records a
+        message and offers it to the queue behind a tap.
+    begin_timing, begin_with
+        Begin to time the current compute on a stream, which it is the first to use. Begin with a message that was
+        received at a port, if the current compute is timed.
     """
 
-    __slots__ = ("goes_on", "info", "log", "notes_threads", "now", "taps", "thread", "timers")
+    __slots__ = (
+        "_around",
+        "_end_replay",
+        "_thread",
+        "begin_timing",
+        "begin_with",
+        "info",
+        "log",
+        "now",
+        "offering",
+        "taking",
+        "taps",
+        "timer",
+    )
 
-    def __init__(self, info: OperatorInfo, now: Callable[[], int], notes_threads: bool) -> None:
+    def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
         self.info = info
         self.now = now
         self.log: list[int] = []
-        self.timers: list[StreamTimer | ReplayTimer] = []
+        self.timer = timer
         self.taps: list[Tap | UnconnectedTap] = []
-        self.notes_threads = notes_threads
         # The thread that was recorded last.
-        self.thread = 0
-        # Returns whether the next compute continues with what an earlier one received.
-        self.goes_on: Callable[[], bool] | None = None
+        self._thread = 0
+        functions = _functions(self)
+        self._around, self._end_replay = functions.around, functions.end_replay
+        self.taking, self.offering = functions.taking, functions.offering
+        self.begin_timing, self.begin_with = functions.begin_timing, functions.begin_with
 
-    def around(self, compute: Callable[..., None]) -> Callable[..., None]:
-        """Return a compute that takes the times of `compute`."""
-        now, extend, timers, goes_on = self.now, self.log.extend, self.timers, self.goes_on
-        notes_threads = self.notes_threads
-        is_special = notes_threads or goes_on is not None
+    def around(
+        self, compute: Compute, notes_threads: bool = False, goes_on: Callable[[], bool] | None = None
+    ) -> Compute:
+        """Return a compute that takes the times of `compute`.
 
-        def observed(op_input: Any, op_output: Any, context: Any) -> None:
-            if is_special:
-                if goes_on is not None and goes_on():
-                    extend((CONTINUE, 0, 0))
-                if notes_threads and self.thread != get_ident():
-                    self.thread = get_ident()
-                    extend((THREAD, self.thread, 0))
-            started = now()
-            if timers:
-                for timer in timers:
-                    timer.begin_compute(started)
-            try:
-                compute(op_input, op_output, context)
-            finally:
-                if timers:
-                    for position, timer in enumerate(timers):
-                        if timer.is_timing:
-                            extend((GPU, position, timer.end_compute()))
-                extend((END, started, now()))
+        Parameters
+        ----------
+        compute
+            The compute.
+        notes_threads
+            Whether the thread of each compute is recorded.
+        goes_on
+            Returns whether the next compute continues with what an earlier one received.
+        """
+        observed = self._around(compute)
+        if not notes_threads and goes_on is None:
+            return observed
+        extend = self.log.extend
 
-        return observed
+        def noting(op_input: Any, op_output: Any, context: Any) -> None:
+            if goes_on is not None and goes_on():
+                extend((CONTINUE, 0, 0, 0))
+            if notes_threads and self._thread != get_ident():
+                self._thread = get_ident()
+                extend((THREAD, self._thread, 0, 0))
+            observed(op_input, op_output, context)
+
+        return noting
 
     def note_replay(
         self,
@@ -151,76 +188,257 @@ class NodeRecorder:
         timer
             The position of the timer that takes the times on the device; -1 without one.
         """
-        rows = [REPLAY, 0, 0]
-        if thread and thread != self.thread:
-            self.thread = thread
-            rows += (THREAD, thread, 0)
+        rows = [REPLAY, 0, 0, 0]
+        if thread and thread != self._thread:
+            self._thread = thread
+            rows += (THREAD, thread, 0, 0)
         for position in takes:
-            rows += (FIRST_TAKE + KINDS * position, 0, started)
+            rows += (FIRST_TAKE - KINDS * position, 0, started, 0)
         for position in puts:
-            rows += (FIRST_PUT + KINDS * position, NO_TIMESTAMP, ended)
+            rows += (FIRST_PUT - KINDS * position, NO_TIMESTAMP, ended, 0)
         if timer >= 0:
-            rows += (GPU, timer, 1)
-        rows += (END, started, ended)
-        self.log.extend(rows)
+            rows += (GPU, timer, 1, 0)
+        self._end_replay(started, ended, rows)
 
 
-class ObservedQueue(Queue):
-    """A queue whose messages are counted and timed as they are received.
+class _Functions(NamedTuple):
+    around: Callable[[Compute], Compute]
+    taking: Callable[[ObservedQueue, int], Callable[[], Any]]
+    offering: Callable[[Tap, int], _Offering]
+    begin_timing: Callable[[StreamTimer], None]
+    begin_with: Callable[[Any, Any], None]
+    end_replay: Callable[[int, int, list[int]], None]
 
-    Attributes
-    ----------
-    info
-        The queue in the observation.
-    labels
-        The labels of the waiting messages, if they need any. A label is added before its message and taken after
-        it, so a thread that finds a message finds its label.
-    popleft, attach
-        Take a message and record it. Begin to record: for a recorder, with the position among its queues, the input
-        port, and a function to show every message to, if somebody watches the data.
+
+class _Offering(NamedTuple):
+    """Offers a message; returns the number of messages so far, and the largest number that waited."""
+
+    offer: Callable[[Any], None]
+    passed_on: Callable[[], int]
+    most: Callable[[], int]
+
+
+def _functions(recorder: NodeRecorder) -> _Functions:
+    """Return the functions that run in the computes of an operator.
+
+    Each variable that a function uses from around it costs a little in every call, so what is rare is in functions
+    of its own.
     """
+    now, extend, timer = recorder.now, recorder.log.extend, recorder.timer
+    # When the current compute received and emitted the first message.
+    received = emitted = 0
+    # Whether the operator uses streams, and whether the current compute is timed on them.
+    has_streams = is_timing = False
 
-    __slots__ = ("attach", "info", "labels", "popleft")
+    def around(compute: Compute) -> Compute:
+        def observed(op_input: Any, op_output: Any, context: Any) -> None:
+            nonlocal received, emitted, is_timing
+            started = now()
+            if has_streams and started >= timer.next:
+                is_timing = timer.begin(started)
+            try:
+                compute(op_input, op_output, context)
+            finally:
+                if is_timing:
+                    end_timing()
+                extend((started, now(), received, emitted))
+                received = emitted = 0
 
-    info: QueueInfo
-    popleft: Callable[[], Any]
-    attach: Attach
+        return observed
 
-    def __init__(self, consumer: Any, port: str, limit: int, policy: Any) -> None:
-        super().__init__(consumer, port, limit, policy)
-        self.labels: deque[int] | None = None
-        self.popleft, self.attach = self._make_popleft()
+    def begin_timing(stream: StreamTimer) -> None:
+        nonlocal has_streams, is_timing
+        # Not if its work on an earlier stream is not timed: half of the time would be missing.
+        if is_timing or not has_streams:
+            has_streams = is_timing = True
+            stream.begin()
 
-    def _make_popleft(self) -> tuple[Callable[[], Any], Attach]:
-        # The input port fetches `popleft` when it is created, before there is a recorder.
-        take = super().popleft
-        kind = 0
-        extend: Callable[[tuple[int, ...]], None]
-        now: Callable[[], int]
-        timers: list[StreamTimer | ReplayTimer]
-        labels: deque[int] | None = None
-        input_port: Any = None
-        show: Show | None = None
+    def end_timing() -> None:
+        nonlocal is_timing
+        is_timing = False
+        for position, segments in enumerate(timer.end()):
+            extend((GPU, position, segments, 0))
+
+    def begin_with(item: Any, port: Any) -> None:
+        if is_timing:
+            for stream in timer.streams:
+                stream.receive(item, port)
+
+    def end_replay(started: int, ended: int, rows: list[int]) -> None:
+        nonlocal received, emitted
+        rows += (started, ended, received, emitted)
+        extend(rows)
+        received = emitted = 0
+
+    def taking(queue: ObservedQueue, position: int) -> Callable[[], Any]:
+        take, labels = super(ObservedQueue, queue).popleft, queue.labels
+        kind = FIRST_TAKE - KINDS * position
+        is_first = not position and labels is None
+
+        def popleft_first() -> Any:
+            nonlocal received
+            item = take()
+            if received or is_timing:
+                note(item)
+            else:
+                received = now() or ZERO
+            return item
 
         def popleft() -> Any:
             item = take()
-            extend((kind, 0 if labels is None else labels.popleft(), now()))
-            if timers:
-                for timer in timers:
-                    timer.receive(item, input_port)
-            if show is not None:
-                show(item)
+            note(item)
             return item
 
-        def attach(recorder: NodeRecorder, position: int, port: Any, show_to: Show | None) -> None:
-            nonlocal kind, extend, now, timers, labels, input_port, show
-            show = show_to
-            kind = FIRST_TAKE + KINDS * position
-            extend, now, timers, input_port = recorder.log.extend, recorder.now, recorder.timers, port
-            if self.lock is not None:
-                labels = self.labels = deque()
+        def note(item: Any) -> None:
+            nonlocal received
+            if received or not is_first:
+                extend((kind, 0 if labels is None else labels.popleft(), now(), 0))
+            else:
+                received = now() or ZERO
+            if is_timing:
+                timer.receive(item, position)
 
-        return popleft, attach
+        return popleft_first if is_first else popleft
+
+    def offering(tap: Tap, position: int) -> _Offering:
+        behind, is_first = tap.behind, not position
+        kind = FIRST_PUT - KINDS * position
+        append, limit = behind.append, behind.limit
+        count = most = 0
+
+        def offer_first(item: Any) -> None:
+            nonlocal count, emitted
+            if emitted or len(behind) >= most or (type(item) is Message and item.details is not None):
+                offer(item)
+            else:
+                count += 1
+                # Before the message is added: otherwise it could be received before it was emitted.
+                emitted = now() or ZERO
+                append(item)
+
+        def offer(item: Any) -> None:
+            nonlocal count, most
+            count += 1
+            waiting = len(behind)
+            if waiting < limit:
+                most = max(most, waiting + 1)
+                note(item)
+                append(item)
+            else:
+                # Not `Queue.offer`: it would add the message if there were room again, and nobody would know.
+                extend((DROP, position, now(), 0))
+                behind.refuse()
+
+        def note(item: Any) -> None:
+            nonlocal emitted
+            if is_first and not emitted:
+                # All messages of this compute have rows, so that they stay in order.
+                emitted = _ROWS
+            extend((kind, _timestamp_of(item), now(), 0))
+
+        if behind.lock is None:
+            return _Offering(offer_first if is_first else offer, lambda: count, lambda: most)
+
+        lock, labels, pops = behind.lock, behind.labels, behind.policy is _POP
+        assert labels is not None
+        label = behind.info.taps.index(tap)
+
+        def offer_labelled(item: Any) -> None:
+            nonlocal count, label, most
+            count += 1
+            oldest = None
+            with lock:
+                if pops or len(behind) < limit:
+                    note(item)
+                    labels.append(label)
+                    label += TAPS
+                    append(item)
+                    if len(behind) > limit:
+                        behind.dropped += 1
+                        labels.popleft()
+                        oldest = _popleft(behind)
+                    most = max(most, len(behind))
+                else:
+                    extend((DROP, position, now(), 0))
+                    behind.refuse()
+            del oldest  # only here, without the lock: its finalizer may run any code
+
+        return _Offering(offer_labelled, lambda: count, lambda: most)
+
+    return _Functions(around, taking, offering, begin_timing, begin_with, end_replay)
+
+
+class ObservedQueue(Queue):
+    """A queue whose messages are recorded as they are received.
+
+    Parameters
+    ----------
+    consumer, port, limit, policy
+        As in `Queue`.
+    recorder
+        The recorder of the operator that receives.
+    info
+        The queue in the observation.
+    position
+        The position among the queues of the operator.
+    show
+        Called with every message that is received, if somebody watches the data.
+
+    Attributes
+    ----------
+    labels
+        The labels of the waiting messages, if they need any. A label is added before its message and taken after
+        it, so a thread that finds a message finds its label.
+    discarded
+        The number of messages that failed computes left behind.
+    popleft
+        Takes a message and records it.
+    """
+
+    __slots__ = ("_position", "_recorder", "_show", "discarded", "info", "labels", "popleft")
+
+    popleft: Callable[[], Any]
+
+    def __init__(
+        self,
+        consumer: Any,
+        port: str,
+        limit: int,
+        policy: Any,
+        *,
+        recorder: NodeRecorder,
+        info: QueueInfo,
+        position: int,
+        show: Show | None,
+    ) -> None:
+        super().__init__(consumer, port, limit, policy)
+        self.info = info
+        self.labels: deque[int] | None = None
+        self.discarded = 0
+        self._recorder = recorder
+        self._position = position
+        self._show = show
+        self._prepare()
+
+    def share(self) -> None:
+        """Prepare for several feeders."""
+        super().share()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        # A queue has a lock if producers share it or if it drops its oldest message.
+        if self.lock is not None:
+            self.labels = deque()
+        self.popleft = _showing_result(self._recorder.taking(self, self._position), self._show)
+
+    def discard(self) -> None:
+        """Take a message that is not received, and record that."""
+        recorder = self._recorder
+        with nullcontext() if self.lock is None else self.lock:
+            super().popleft()
+            self.discarded += 1
+            label = 0 if self.labels is None else self.labels.popleft()
+            recorder.log.extend((FIRST_DISCARD - KINDS * self._position, label, recorder.now(), 0))
 
     def clear(self) -> None:
         """Remove all messages."""
@@ -230,7 +448,7 @@ class ObservedQueue(Queue):
 
 
 class Tap(Tally):
-    """Stands between an output and one queue behind it: times and passes on every message.
+    """Stands between an output and one queue behind it: records and passes on every message.
 
     Parameters
     ----------
@@ -268,9 +486,8 @@ class Tap(Tally):
         recorder.taps.append(self)
         behind.info.taps.append(self)
         behind.info.outputs.append(output)
-        # A queue has a lock if producers share it or if it drops its oldest message.
-        make = self._offer_alone if behind.lock is None else self._offer_labelled
-        self.offer, self._count, self._most = make(recorder, position, show)
+        offer, self._count, self._most = recorder.offering(self, position)
+        self.offer = _showing_argument(offer, show)
 
     @property
     def passed_on(self) -> int:
@@ -285,69 +502,6 @@ class Tap(Tally):
     def most(self) -> int:
         """The largest number of messages that waited once one of these had been added."""
         return self._most() or int(self.replayed > 0)
-
-    def _offer_alone(
-        self, recorder: NodeRecorder, position: int, show: Show | None
-    ) -> tuple[Callable[[Any], None], Callable[[], int], Callable[[], int]]:
-        kind = FIRST_PUT + KINDS * position
-        behind = self.behind
-        append, limit, extend, now = behind.append, behind.limit, recorder.log.extend, recorder.now
-        count = most = 0
-
-        def offer(item: Any) -> None:
-            nonlocal count, most
-            count += 1
-            if show is not None:
-                show(item)
-            before = len(behind)
-            if before < limit:
-                if before >= most:
-                    most = before + 1
-                # Before the message: whoever reads the logs finds what was received among what was emitted.
-                extend((kind, NO_TIMESTAMP if type(item) is not Message else _timestamp_of(item), now()))
-                append(item)
-            else:
-                # Not `Queue.offer`: it would add the message if there were room again, and nobody would know.
-                extend((DROP, position, now()))
-                behind.refuse()
-
-        return offer, lambda: count, lambda: most
-
-    def _offer_labelled(
-        self, recorder: NodeRecorder, position: int, show: Show | None
-    ) -> tuple[Callable[[Any], None], Callable[[], int], Callable[[], int]]:
-        kind = FIRST_PUT + KINDS * position
-        behind, lock, labels = self.behind, self.behind.lock, self.behind.labels
-        assert lock is not None
-        assert labels is not None
-        extend, now, limit, pops = recorder.log.extend, recorder.now, behind.limit, behind.policy is _POP
-        label = behind.info.taps.index(self)
-        count = most = 0
-
-        def offer(item: Any) -> None:
-            nonlocal count, label, most
-            count += 1
-            if show is not None:
-                show(item)
-            timestamp = NO_TIMESTAMP if type(item) is not Message else _timestamp_of(item)
-            oldest = None
-            with lock:
-                if pops or len(behind) < limit:
-                    extend((kind, timestamp, now()))
-                    labels.append(label)
-                    label += TAPS
-                    behind.append(item)
-                    if len(behind) > limit:
-                        behind.dropped += 1
-                        labels.popleft()
-                        oldest = _popleft(behind)
-                    most = max(most, len(behind))
-                else:
-                    extend((DROP, position, now()))
-                    behind.refuse()
-            del oldest  # only here, without the lock: its finalizer may run any code
-
-        return offer, lambda: count, lambda: most
 
 
 class UnconnectedTap(Tally):
@@ -366,10 +520,36 @@ class UnconnectedTap(Tally):
         super().offer(item)
 
 
-def _timestamp_of(message: Message) -> int:
-    details = message.details
+def _showing_result(take: Callable[[], Any], show: Show | None) -> Callable[[], Any]:
+    """Return a `take` whose results are shown."""
+    if show is None:
+        return take
+
+    def take_and_show() -> Any:
+        item = take()
+        show(item)
+        return item
+
+    return take_and_show
+
+
+def _showing_argument(offer: Callable[[Any], None], show: Show | None) -> Callable[[Any], None]:
+    """Return an `offer` whose arguments are shown."""
+    if show is None:
+        return offer
+
+    def show_and_offer(item: Any) -> None:
+        show(item)
+        offer(item)
+
+    return show_and_offer
+
+
+def _timestamp_of(item: Any) -> int:
+    """Return the acquisition timestamp of a message, or `NO_TIMESTAMP`."""
+    details = item.details if type(item) is Message else None
     if details is None or details.acq_timestamp is None:
         return NO_TIMESTAMP
-    timestamp = details.acq_timestamp
+    timestamp: int = details.acq_timestamp
     # One that an array of NumPy cannot hold is of no clock.
     return timestamp if NO_TIMESTAMP < timestamp < -NO_TIMESTAMP else NO_TIMESTAMP

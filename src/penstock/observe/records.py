@@ -18,6 +18,7 @@ __all__ = [
     "NO_TIMESTAMP",
     "Arrivals",
     "Computes",
+    "Discards",
     "Emissions",
     "Flows",
     "GpuWork",
@@ -63,7 +64,7 @@ class OperatorInfo:
         nodes = [self.node]
         segment = self.segment
         if segment is not None and segment.captured is not None and segment.operators[0] is self:
-            nodes.append(segment.captured.part.node)
+            nodes += segment.captured.part_nodes
         return sum(int(node.lifetimes.frames_in_flight) for node in nodes if node.lifetimes is not None)
 
     @property
@@ -146,8 +147,13 @@ class QueueInfo:
 
     @property
     def dropped(self) -> int:
-        """The number of messages dropped so far."""
+        """The number of messages dropped so far, because the queue was full."""
         return int(self.queue.dropped)
+
+    @property
+    def discarded(self) -> int:
+        """The number of messages discarded so far, because the compute that they waited for had failed."""
+        return int(self.queue.discarded)
 
 
 @dataclass(eq=False, slots=True)
@@ -192,6 +198,34 @@ class Arrivals:
     def wait(self) -> Times:
         """How long each waited in the queue."""
         return self.received - self.emitted
+
+    def of(self, chosen: NDArray[np.bool_]) -> Arrivals:
+        """Return some of them."""
+        return Arrivals(
+            self.queue,
+            self.compute[chosen],
+            self.output[chosen],
+            self.number[chosen],
+            self.producer[chosen],
+            self.emitted[chosen],
+            self.received[chosen],
+            self.acq_timestamp[chosen],
+        )
+
+
+@dataclass(eq=False, slots=True)
+class Discards:
+    """The messages in one queue that were discarded with failed computes (`Operator.on_error`), in order."""
+
+    queue: QueueInfo
+    compute: Times
+    """The compute that failed: its number among all computes of the operator, from 0."""
+    output: Times
+    """Where each was emitted: the position in `queue.outputs`."""
+    number: Times
+    """The number of each among the messages from that output to this queue, from 0."""
+    discarded: Times
+    """When each left the queue."""
 
 
 @dataclass(eq=False, slots=True)
@@ -238,6 +272,8 @@ class Computes:
     gpu: list[GpuWork]
     emissions: list[Emissions] = field(default_factory=list)
     """What they emitted, if a watcher wants to know (`Watcher.wants_emissions`)."""
+    discards: list[Discards] = field(default_factory=list)
+    """What was discarded because they had failed."""
     is_replayed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     """Whether each did not take place, because a captured segment replayed a recording of it."""
 
@@ -342,13 +378,13 @@ class SegmentInfo:
     @property
     def frames(self) -> int:
         """The number of frames so far."""
-        # Until the end of the run, its part counts.
-        return int(self.segment.frames or (0 if self.captured is None else self.captured.part.frames))
+        # Until the end of the run, its parts count.
+        return int(self.segment.frames or (0 if self.captured is None else self.captured.frames))
 
     @property
     def replayed(self) -> int:
         """The number of frames that were replayed so far."""
-        return int(self.segment.replayed or (0 if self.captured is None else self.captured.part.replayed))
+        return int(self.segment.replayed or (0 if self.captured is None else self.captured.replayed))
 
 
 @dataclass(eq=False, slots=True)

@@ -166,11 +166,12 @@ class _Member:
             for position, queue in enumerate(self.info.inputs)
             if any(output.operator in inside for output in queue.outputs)
         ]
-        self._puts = [
-            (position, tap)
+        puts = {
+            position: tap
             for position, tap in enumerate(recorder.taps)
             if isinstance(tap, Tap) and tap.behind.info.operator in inside
-        ]
+        }
+        self._puts, self._taps = list(puts), list(puts.values())
         self.segment = ""
         """The name of the segment, if work that is not divided counts for this operator."""
         self._place = -1
@@ -188,22 +189,20 @@ class _Member:
         if sample is not None:
             place = self._place if self._place in sample.spans else _WHOLE
             if place != _WHOLE or self.segment:
-                timed, timer = self._timers.get(place) or self._add_timer(place)
-                timer.segments.append((sample, sample))
-        for _, tap in self._puts:
+                timed, timer = self._timers.get(place) or self._add_timer(place, sample.time)
+                timer.segments.append(sample)
+        for tap in self._taps:
             tap.replayed += 1
-        self._recorder.note_replay(
-            started, ended, thread, self._takes, [position for position, _ in self._puts], timed
-        )
+        self._recorder.note_replay(started, ended, thread, self._takes, self._puts, timed)
 
-    def _add_timer(self, place: int) -> tuple[int, ReplayTimer]:
-        info, timers, managed = self.info, self._recorder.timers, self._managed
+    def _add_timer(self, place: int, time: DeviceTime) -> tuple[int, ReplayTimer]:
+        info, timers, managed = self.info, self._recorder.timer.streams, self._managed
         name = self.segment if place == _WHOLE else ""
         # That of its ordinary frames, if there is one, so that all its work is shown together.
         stream = next((each for each in info.streams if not name and each.device == managed.device_id), None)
         if stream is None:
             stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams), name)
-        found = self._timers[place] = len(timers), ReplayTimer(stream, place)
+        found = self._timers[place] = len(timers), ReplayTimer(stream, place, time)
         info.streams.append(stream)
         timers.append(found[1])
         return found
@@ -215,38 +214,45 @@ class ReplayTimer:
     Attributes
     ----------
     segments
-        The samples that were not read yet, oldest first; twice each, in place of two events.
+        The samples that were not read yet, oldest first.
+    times
+        When each earlier piece of work began and ended; None if the device has failed.
     place
         The place of the operator in its segment; `_WHOLE` for all of them.
     """
 
-    __slots__ = ("place", "segments", "stream")
+    __slots__ = ("place", "segments", "stream", "time", "times")
 
-    is_timing = False
-
-    def __init__(self, stream: StreamInfo, place: int) -> None:
+    def __init__(self, stream: StreamInfo, place: int, time: DeviceTime) -> None:
         self.stream = stream
         self.place = place
-        self.segments: deque[tuple[Any, Any]] = deque()
+        self.time = time
+        self.segments: deque[_Sample] = deque()
+        self.times: deque[tuple[int, int] | None] = deque()
 
-    def begin_compute(self, now: int) -> None:
+    def begin(self, receives: bool = False) -> None:
         """Do nothing: an ordinary compute begins."""
 
     def receive(self, item: Any, port: Any) -> None:
         """Do nothing."""
 
-    def end_compute(self) -> int:
+    def end(self) -> int:
         """Do nothing."""
         return 0
 
-    def take(self) -> tuple[int, int]:
-        """Return when the oldest piece of work began and ended."""
-        sample, _ = self.segments.popleft()
-        found: tuple[int, int] = sample.times(self.place)
-        return found
-
-    def close(self) -> None:
-        """Do nothing: the stream is as it was."""
+    def read(self, is_last: bool) -> None:
+        """Read the times of work that the device has completed; `is_last` if it is idle or has failed."""
+        segments = self.segments
+        while segments and (is_last or segments[0].is_done):
+            times: tuple[int, int] | None = None
+            try:
+                times = segments[0].times(self.place)
+            except Exception as error:
+                if not is_last:
+                    raise
+                _log.debug("no GPU times for a replay of %r: %s", self.stream.operator.name, error)
+            segments.popleft()
+            self.times.append(times)
 
 
 class _Launches:
@@ -403,7 +409,7 @@ class _Sample:
     """
 
     def __init__(self, time: DeviceTime, spans: dict[int, tuple[Any, Any]], done: Any) -> None:
-        self._time = time
+        self.time = time
         self.spans = spans
         self._done = done
         self._lock = threading.Lock()
@@ -423,7 +429,7 @@ class _Sample:
         """Return when the work of each operator began and ended."""
         with self._lock:
             if self._times is None:
-                self._times = {place: self._time.times(*events) for place, events in self.spans.items()}
+                self._times = {place: self.time.times(*events) for place, events in self.spans.items()}
             return self._times
 
     def times(self, place: int) -> tuple[int, int]:

@@ -2,9 +2,13 @@
 
 In each round it takes what the logs hold by now, and finds for every received message when it was emitted. A
 compute is shown to the watchers when the device has completed its work, which is asked for and never waited for,
-and when the computes whose messages it received were shown. A round costs about as much for thousands of computes
-as for one, so there are only a few rounds a second, and they take a small part of the time: in a run that computes
-without a pause, most is resolved at the end, unless too much would wait.
+and when the computes whose messages it received were shown.
+
+A round costs half a millisecond and 0.3 µs for each compute. What it costs the run can be more: NumPy gives up the
+interpreter for every array of more than 500 elements, and a thread that launches kernels gives it up at every
+launch, so both may wait for each other many times in a round. So there are as few rounds as the watchers allow
+(`Watcher.period`), and they take a small part of the time: in a run that computes without a pause, most is resolved
+at the end, unless too much would wait.
 """
 
 from __future__ import annotations
@@ -29,10 +33,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Resolver"]
 
-_PERIOD = 0.1  # seconds between two rounds, or more,
-_PART = 0.02  # so that they take at most this part of the time
-_AT_ONCE = 6_000  # ints of a log that are read in a round: some 700 computes
-_MOST = 4_000_000  # ints in a log from which on all are read
+_PART = 0.02  # of the time that rounds take at most, where their pauses are shorter than
+_LONGEST = 1.0  # seconds
+_AT_ONCE = 25_000  # computes that are read in a round, of all operators: some 10 ms
+_MOST = 250_000  # computes in a log from which on all are read: some 40 MB
 _log = logging.getLogger("penstock.observe")
 
 
@@ -60,6 +64,7 @@ class Resolver:
     ) -> None:
         self.failed: list[Watcher] = []
         self._watchers = list(watchers)
+        self._period = min((watcher.period for watcher in watchers), default=_LONGEST)
         self._run = run
         self._times = times
         emissions = any(watcher.wants_emissions for watcher in watchers)
@@ -94,13 +99,13 @@ class Resolver:
                 self._round(sys.maxsize)
 
     def _work(self) -> None:
-        pause = _PERIOD
+        pause = self._period
         while not self._is_over.wait(pause):
             began = time.perf_counter()
             try:
                 with self._lock:
                     is_long = any(log.length > _MOST for log in self._logs)
-                    self._round(sys.maxsize if is_long else _AT_ONCE)
+                    self._round(sys.maxsize if is_long else _AT_ONCE // max(len(self._logs), 1) + 1)
                     for device_time in tuple(self._times.values()):
                         device_time.refresh()
             except (
@@ -108,8 +113,8 @@ class Resolver:
             ):  # the device has failed, which the run itself raises; the rest is resolved at its end
                 _log.debug("resolving was interrupted", exc_info=True)
                 return
-            pause = max(_PERIOD, (time.perf_counter() - began) / _PART)
-            pause = min(pause, 1.0)
+            took = time.perf_counter() - began
+            pause = max(self._period, min(took / _PART, _LONGEST))
 
     def _round(self, most: int, is_last: bool = False) -> bool:
         """Resolve what can be resolved, and return whether there was anything."""
@@ -125,7 +130,7 @@ class Resolver:
     def _resolve(self, most: int, is_last: bool) -> bool:
         # Consumers first: whatever they have received is then found in the logs of the producers.
         for log in reversed(self._logs):
-            log.read(most // 3 * 3)
+            log.read(most)
         found = False
         for log in self._logs:
             log.resolve_gpu(is_last)
@@ -141,9 +146,9 @@ class Resolver:
         if flows:
             found = True
             self._tell("flowed", flows)
-        for log in self._logs:
-            self._tables.forget(log.info, *log.forget())
         if found:
+            for log in reversed(self._logs):  # what consumers were shown, their producers forget
+                self._tables.forget(log.info, *log.forget())
             self._tell("resolved")
         return found
 

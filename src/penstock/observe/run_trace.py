@@ -133,7 +133,9 @@ class RunTrace:
                 f'{{"ph":"s","name":"launch","cat":"gpu",{place},"id":{launch},"ts":{ts}}}'
                 for launch in launches.get(position, ())
             ]
-            for kind, id_, time in after.get(position, ()):
+            for kind, id_, at in after.get(position, ()):
+                # A segment takes its messages just before it is replayed; an arrow binds to the slice around it.
+                time = min(max(at, started), ended)
                 end = ',"bp":"e"' if kind == "f" else ""
                 lines.append(
                     f'{{"ph":"{kind}","name":"message","cat":"message",{place},"id":{id_},'
@@ -274,6 +276,9 @@ class RunTrace:
                 history = self._histories[arrivals.queue]
                 history.received(arrivals)
                 history.computed(batch.operator, ended)
+        for discards in batch.discards:
+            if discards.queue in self._histories:
+                self._histories[discards.queue].discarded(discards)
         self._note_in_use(batch, ended)
 
     def _note_in_use(self, batch: Computes, ended: int) -> None:
@@ -337,7 +342,11 @@ class RunTrace:
                 if part
             )
             begins = max(origin, self._zero)
-            place = f'"name":{name},"cat":"path","pid":{PATHS},"tid":{PATHS},"id":{self._flow_count}'
+            # A local id, or Perfetto would show the path among the events of no process.
+            place = (
+                f'"name":{name},"cat":"path","pid":{PATHS},"tid":{PATHS},'
+                f'"id2":{{"local":"{self._flow_count:x}"}}'
+            )
             self._file.add(
                 f'{{"ph":"b",{place},"ts":{micros(begins - self._zero)},"args":{{"frame":{frame},"source":{source},'
                 f'"latency_us":{micros(done - origin)},"parts_us":{{{parts}}},'

@@ -60,6 +60,9 @@ class QueueStatistics:
     most: int
     """The largest number of messages that waited at once."""
     dropped: int
+    """The number of messages that the full queue dropped."""
+    discarded: int
+    """The number of messages that were discarded, because the compute that they waited for had failed."""
     wait: Summary
 
 
@@ -153,6 +156,8 @@ class StatisticsWatcher(Watcher):
 
     The resolver's thread adds to them under a lock; `snapshot` may be called from any thread.
     """
+
+    period = 1.0  # `snapshot` catches up with the run
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -270,7 +275,15 @@ class _QueueCounts:
         same = [other for other in queue.operator.inputs if other.port == queue.port]
         name = queue.name if len(same) == 1 else f"{queue.name}:{same.index(queue)}"
         depth = queue.queue.undelivered or queue.depth
-        return QueueStatistics(name, self.wait.count, depth, queue.most, queue.dropped, self.wait.summary())
+        return QueueStatistics(
+            name,
+            self.wait.count,
+            depth,
+            queue.most,
+            queue.dropped,
+            queue.discarded,
+            self.wait.summary(),
+        )
 
 
 class _PathCounts:

@@ -41,7 +41,9 @@ def table_text(statistics: Statistics) -> str:
     ]
     parts = [*rate, *table(header, rows)]
     if statistics.queues:
-        header = ["queue", "received", "waits", "most", "dropped", *_times("wait")]
+        has_discards = any(each.discarded for each in statistics.queues)
+        header = ["queue", "received", "waits", "most", "dropped"]
+        header += ["discarded"] * has_discards + _times("wait")
         rows = [
             [
                 each.name,
@@ -49,6 +51,7 @@ def table_text(statistics: Statistics) -> str:
                 str(each.depth),
                 str(each.most),
                 str(each.dropped),
+                *[str(each.discarded)] * has_discards,
                 *_figures(each.wait),
             ]
             for each in statistics.queues
@@ -160,6 +163,12 @@ def prometheus_text(statistics: Statistics) -> str:
     )
     family(
         "queue_dropped_total", "counter", "Dropped messages.", (("", at, each.dropped) for at, each in queues)
+    )
+    family(
+        "queue_discarded_total",
+        "counter",
+        "Messages discarded after an error.",
+        (("", at, each.discarded) for at, each in queues),
     )
     family("queue_depth", "gauge", "Waiting messages.", (("", at, each.depth) for at, each in queues))
     family(

@@ -28,6 +28,9 @@ class Watcher:
     An exception raised by a watcher ends the watching, not the run; it is logged.
     """
 
+    period = 0.25
+    """The seconds after which it is shown what has happened, if the run does not compute without a pause; the
+    least of all watchers counts. Every time costs the run about a millisecond."""
     wants_threads = False
     """Whether the thread of each compute is noted."""
     wants_emissions = False

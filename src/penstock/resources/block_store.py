@@ -83,6 +83,9 @@ class BlockStore:
         self._idle_bytes = 0
         # How many idle blocks there are of each `Block.user`.
         self._idle_users: dict[Key | None, int] = {}
+        # The blocks in use. The garbage collector finalizes everything in a cycle of garbage, also what comes back:
+        # the buffer of a block that is only referred to by its allocation would be closed.
+        self._in_use: set[Block] = set()
         self._bytes_in_use = 0
         self._blocks_in_use = 0
         self._peak = 0
@@ -189,6 +192,7 @@ class BlockStore:
                 if block is not None:
                     self._add_idle(block)
             raise
+        self._in_use.add(block)
         return Allocation(self, block, wanted, [] if user is None else [user])
 
     def give_back(self, block: Block, users: list[StreamUser]) -> None:
@@ -306,6 +310,7 @@ class BlockStore:
             block, users = self._returned.popleft()
             self._bytes_in_use -= block.size
             self._blocks_in_use -= 1
+            self._in_use.discard(block)
             block.record(users)
             self._add_idle(block)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock._runtime import run_workers
+from penstock.core.run_options import MOST_WORKERS
 from penstock.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -44,8 +45,10 @@ class MultiThreadScheduler(Scheduler):
         super().__init__(fragment, **kwargs)
         if isinstance(worker_thread_number, bool) or not isinstance(worker_thread_number, int):
             raise TypeError(f"worker_thread_number must be an int, not {worker_thread_number!r}")
-        if worker_thread_number < 1:
-            raise ValueError(f"worker_thread_number must be at least 1, not {worker_thread_number}")
+        if not 1 <= worker_thread_number <= MOST_WORKERS:
+            raise ValueError(
+                f"worker_thread_number must be from 1 to {MOST_WORKERS}, not {worker_thread_number}"
+            )
         self.worker_thread_number = worker_thread_number
         self.pin_cores = tuple(pin_cores or ())
         # Accepted for compatibility: a thread that an operator is pinned to never runs another operator.

@@ -12,6 +12,7 @@ import pytest
 
 from penstock import gpu
 from penstock.gpu import sim
+from penstock.gpu.sim.machine import current_machine
 from tests.gpu.sim.in_time import run_in_time
 from tests.gpu.sim.launches import ONE_BLOCK
 
@@ -216,6 +217,7 @@ def test_a_node_has_the_priority_of_the_launching_stream_or_of_its_own(
     graph = builder.end_building().complete(options)
     blocking, middle = device.create_stream(), device.create_stream(options={"priority": -1})
     sim.launch(blocking, FILL, kernel("blocking"))  # the others wait for room until it ends
+    current_machine().sleep(50e-6)
     graph.launch(high)
     sim.launch(middle, FILL, kernel("load"))
     device.sync()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
@@ -23,6 +24,8 @@ from penstock.core.ports import IOSpec
 from penstock.core.segment import CaptureError, CaptureRefused, Segment, capture_mode, why_not_captured
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock._runtime.scheduling.engine import Engine
     from penstock._runtime.streams.run_streams import RunStreams
     from penstock.core.fragment import Fragment
@@ -66,7 +69,8 @@ def _why_not(segment: Segment) -> str:
             if inner and len(flows) > 1:
                 return f"operator {operator.name!r}: several flows lead to input {name!r}"
             for flow in flows:
-                policy = flow.policy or operator.spec.inputs[name].policy
+                sent = flow.source.spec.outputs[flow.output].policy
+                policy = flow.policy or operator.spec.inputs[name].policy or sent
                 if flow in inner and ((flow.size or 1) > 1 or policy not in (None, _FAULT)):
                     return (
                         f"{flow} has a size or a policy of its own, and messages do not wait inside a segment"
@@ -145,17 +149,14 @@ class SegmentAssembly:
         node.input.ports.clear()  # the part takes the messages
         order = {operator: number for number, operator in enumerate(self.operators)}
         self.members.sort(key=lambda member: order[member.operator])
-        inputs: list[Border] = []
         for member in self.members:
             outer = member.input_queues
-            handed: dict[str, tuple[Queue, ...]] = {}
-            for name, queues in outer.items():
-                if f"{member.name}.{name}" in node.input_queues:
-                    queue = Queue(member, name, 1, _FAULT)
-                    inputs.append(Border(member, name, queue))
-                    handed[name] = (queue,)
-                else:
-                    handed[name] = queues
+            handed = {
+                name: (Queue(member, name, 1, _FAULT),)
+                if f"{member.name}.{name}" in node.input_queues
+                else queues
+                for name, queues in outer.items()
+            }
             # What it receives from; its accounts are about the queues that others send to.
             member.input_queues = handed
             member.input = InputContext(member)
@@ -163,20 +164,16 @@ class SegmentAssembly:
             member.output = OutputContext(member)
             member.context = MemberContext(member)
             member.streams = NodeStreams(streams, member)
-        segment = CapturedSegment(self.segment, node, self.members, self._is_strict)
-        segment.part = self._make_part(streams, inputs, segment)
-        return segment
+        return CapturedSegment(
+            self.segment, node, self.members, self._is_strict, partial(self._make_part, streams)
+        )
 
-    def _make_part(self, streams: RunStreams, inputs: list[Border], segment: CapturedSegment) -> Part:
-        inside = set(self.members)
-        outputs = [
-            Border(member, name)
-            for member in self.members
-            for name in member.output_queues
-            if f"{member.name}.{name}" in self.node.output_queues
-        ]
+    def _make_part(self, streams: RunStreams, members: list[Any], segment: CapturedSegment) -> Part:
+        """Create a part of some of its operators."""
+        inside = set(members)
+        inputs, outputs = self._borders(members)
         inner: dict[tuple[Node, str], list[tuple[Node, str]]] = {}
-        for member in self.members:
+        for member in members:
             for flow in member.operator._outgoing:
                 target: Any = flow.target._node
                 if target in inside:
@@ -188,27 +185,49 @@ class SegmentAssembly:
             [border.name for border in outputs],
         )
         operator.enable_metadata(True)  # each of its operators says for itself what it does with metadata
-        limits = [one.max_in_flight for one in self.segment.operators if one.max_in_flight is not None]
+        limits = [one for member in members if (one := member.operator.max_in_flight) is not None]
         operator.max_in_flight = min(limits, default=None)
         node = Node(self.engine, operator)
         operator.metadata.node = node
-        node.input_queues = {border.name: self.node.input_queues[border.name] for border in inputs}
-        node.output_queues = {border.name: self.node.output_queues[border.name] for border in outputs}
+        node.input_queues = {border.name: queues for border, queues in inputs.items()}
+        node.output_queues = {border.name: queues for border, queues in outputs.items()}
         _complete(node, streams)
         part = Part(
             node,
-            self.members,
-            inputs,
-            outputs,
+            members,
+            list(inputs),
+            list(outputs),
             inner,
             self.segment.options,
             self._verifies,
             segment.refused,
             self._slot_available,
         )
-        for member in self.members:
-            member.replayed = lambda: part.replayed
+        for member in members:
+            member.replayed = partial(_sum_of_replayed, member.replayed, part)
         return part
+
+    def _borders(
+        self, members: list[Any]
+    ) -> tuple[dict[Border, tuple[Queue, ...]], dict[Border, tuple[Queue, ...]]]:
+        """Return where messages enter and leave some of the operators, and the queues there."""
+        inside = set(members)
+        inputs: dict[Border, tuple[Queue, ...]] = {}
+        outputs: dict[Border, tuple[Queue, ...]] = {}
+        for member in members:
+            for port in member.input.ports:
+                flows = [flow for flow in member.operator._incoming if flow.input == port.name]
+                if any(flow.source._node not in inside for flow in flows):
+                    border = Border(member, port.name, port.queues[0])
+                    # From another part of the segment, or from outside.
+                    inputs[border] = self.node.input_queues.get(border.name, port.queues)
+            for name, queues in member.output_queues.items():
+                behind = tuple(
+                    queue for queue in queues if _is_connected(queue) and queue.consumer not in inside
+                )
+                if behind:
+                    outputs[Border(member, name)] = behind
+        return inputs, outputs
 
     def _border_names(self) -> tuple[list[str], list[str]]:
         members = set(self.segment.operators)
@@ -222,6 +241,10 @@ class SegmentAssembly:
                 if flow.target not in members:
                     outputs[f"{operator.name}.{flow.output}"] = None
         return list(inputs), list(outputs)
+
+
+def _sum_of_replayed(earlier: Callable[[], int], part: Part) -> int:
+    return earlier() + part.replayed
 
 
 def _complete(node: Node, streams: RunStreams) -> None:

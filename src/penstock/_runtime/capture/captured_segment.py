@@ -1,4 +1,10 @@
-"""CapturedSegment: a segment in a run; to the scheduler it is one operator."""
+"""CapturedSegment: a segment in a run; to the scheduler it is one operator.
+
+A segment is recorded as a whole, in one part. One that `capture_chains` found is divided where an operator cannot
+be recorded: the operators before and behind it are recorded by themselves, and one frame passes all parts one after
+the other. The queue between two parts is that between their operators. A part that is not recorded, such as the
+single operator in between, runs as without capture.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.segment import CaptureError, CaptureRefused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock._runtime.capture.part import Part
     from penstock._runtime.capture.refusal import Refusal
     from penstock._runtime.scheduling.node import Node
@@ -16,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.core.segment import Segment
 
 __all__ = ["CapturedSegment"]
+
+_STATES = ("warming up", "verifying", "captured", "eager")
 
 
 class CapturedSegment:
@@ -31,26 +41,69 @@ class CapturedSegment:
         The nodes of its operators.
     is_strict
         Whether a refusal is an error.
+    make_part
+        Makes a part of some of the nodes.
+
+    Attributes
+    ----------
+    parts
+        Its parts, in the order in which a frame passes them.
     """
 
-    def __init__(self, segment: Segment, node: Node, members: list[Node], is_strict: bool) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        node: Node,
+        members: list[Node],
+        is_strict: bool,
+        make_part: Callable[[list[Node], CapturedSegment], Part],
+    ) -> None:
         self.segment = segment
         self.node = node
         self.members = members
-        self.part: Part
         self._is_strict = is_strict
+        self._make_part = make_part
+        # The parts of before it was divided, and what has been refused but not divided yet.
+        self._former: list[Part] = []
+        self._refused: list[tuple[Part, list[list[Node]]]] = []
+        self._reasons: list[str] = []
         segment.state, segment.reason = "warming up", ""
         segment.frames = segment.replayed = segment.recordings = 0
         segment.eager_ns = segment.replay_ns = None
+        self.parts = [make_part(members, self)]
+
+    @property
+    def part_nodes(self) -> list[Node]:
+        """The nodes of its parts, also of those of before it was divided."""
+        return [part.node for part in (*self._former, *self.parts)]
+
+    @property
+    def frames(self) -> int:
+        """The number of frames so far."""
+        return sum(part.frames for part in self._former_of(self.members[0])) + self.parts[0].frames
+
+    @property
+    def replayed(self) -> int:
+        """The number of frames that were replayed so far, as a whole or in parts."""
+        return max(
+            sum(part.replayed for part in self._former_of(part.members[0])) + part.replayed
+            for part in self.parts
+        )
+
+    @property
+    def state(self) -> str:
+        """Its state: that of its parts which is furthest from the end."""
+        return min((part.state for part in self.parts), key=_STATES.index)
 
     def prime(self) -> None:
         """Prepare for the first frame."""
-        self.part.prime()
+        for part in self.parts:
+            part.prime()
         self.node.compute = self.compute
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Let one frame pass; the compute of the segment's node."""
-        part = self.part
+        (part,) = self.parts
         replayed = part.replayed
         try:
             part.run()
@@ -62,10 +115,21 @@ class CapturedSegment:
             else:
                 self._end_frame()
 
+    def _compute_parts(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Let one frame pass the parts of a divided segment."""
+        try:
+            for part in self.parts:
+                if part.is_ready:
+                    part.run()
+        finally:
+            self._end_frame()
+
     def _end_frame(self) -> None:
-        """Take note of a frame that was not replayed."""
-        self.segment.state = self.part.state
-        for inner in (self.part.node, *self.members):
+        """Take note of a frame that was not replayed, and divide the segment if a part was refused."""
+        while self._refused:
+            self._divide(*self._refused.pop())
+        self.segment.state = self.state
+        for inner in (*[part.node for part in self.parts], *self.members):
             lifetimes = inner.lifetimes
             if lifetimes is not None and lifetimes.full is not None:
                 self._wait_for(lifetimes)
@@ -76,26 +140,77 @@ class CapturedSegment:
         self.node.lifetimes = lifetimes
         self.node.has_extra_work = True
 
-    def refused(self, refusal: Refusal) -> None:
+    # What cannot be recorded.
+
+    def refused(self, part: Part, refusal: Refusal) -> None:
         """Warn, or raise where the segment has to be recorded."""
         segment = self.segment
-        segment.state, segment.reason = "eager", str(refusal)
-        text = f"segment {segment.name!r} is not recorded and runs as without capture: {refusal}"
+        groups = _divided(part.members, refusal.operator)
+        is_divided = segment.is_found and any(len(group) > 1 for group in groups)
+        self._reasons.append(str(refusal))
+        segment.reason = "; ".join(self._reasons)
+        if is_divided:
+            self._refused.append((part, groups))
+        else:
+            segment.state = self.state
+        if not self._is_strict and len(self._reasons) > 1:
+            return
+        how = "is recorded in parts" if is_divided else "is not recorded and runs as without capture"
+        text = f"segment {segment.name!r} {how}: {refusal}"
         if self._is_strict:
             raise CaptureError(text) from refusal
         warnings.warn(CaptureRefused(text), stacklevel=2)
 
+    def _divide(self, part: Part, groups: list[list[Node]]) -> None:
+        """Replace a part by others, which are recorded by themselves; one operator alone is not recorded."""
+        made = [self._make_part(group, self) for group in groups]
+        place = self.parts.index(part)
+        self.parts[place : place + 1] = made
+        self._former.append(part)
+        for new in made:
+            new.prime()
+            if len(new.members) == 1:
+                new.state = "eager"
+        self.node.compute = self._compute_parts
+
+    def _former_of(self, member: Node) -> list[Part]:
+        return [part for part in self._former if member in part.members]
+
+    # At the end.
+
     def count_replayed(self) -> None:
         """Count the messages that replays did not send, as if the operators had computed."""
-        self.part.count_replayed()
+        for part in (*self._former, *self.parts):
+            part.count_replayed()
 
     def finish(self) -> None:
         """Take stock, and release the recordings; the device has finished."""
-        segment, part = self.segment, self.part
-        segment.frames, segment.state = part.frames, part.state
-        segment.replayed, segment.recordings = part.replayed, part.recordings
-        if part.eager_times:
-            segment.eager_ns = statistics.median(part.eager_times)
-        if part.replay_times:
-            segment.replay_ns = statistics.median(part.replay_times)
-        part.close()
+        segment = self.segment
+        every = [*self._former, *self.parts]
+        segment.frames, segment.state, segment.replayed = self.frames, self.state, self.replayed
+        segment.recordings = sum(part.recordings for part in every)
+        timed = [part for part in self.parts if part.replay_times and part.eager_times]
+        if timed:
+            segment.replay_ns = sum(statistics.median(part.replay_times) for part in timed)
+        if timed or self.parts[0].eager_times:
+            segment.eager_ns = sum(statistics.median(part.eager_times) for part in timed or self.parts[:1])
+        errors: list[BaseException] = []
+        for part in every:
+            try:
+                part.close()
+            except BaseException as error:  # of a device that failed: the others are closed all the same
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def _divided(members: list[Node], refused: str) -> list[list[Node]]:
+    """Return the operators in groups: those before and behind the refused one; without a name, two halves."""
+    names = [member.name for member in members]
+    if refused not in names:
+        middle = len(members) // 2
+        groups = [members[:middle], members[middle:]]
+    else:
+        place = names.index(refused)
+        groups = [members[:place], [members[place]], members[place + 1 :]]
+    return [group for group in groups if group]

@@ -98,6 +98,11 @@ class DeviceState:
         for saved in self._saved:
             copy(self._stream, saved.address, saved.memory.address, saved.size)
 
+    def synchronize(self) -> None:
+        """Wait until it is done, whatever works on the arrays next, on whatever stream."""
+        if self._saved:
+            self._stream.stream.sync()
+
     def close(self) -> None:
         """Free the copies, in the order of the stream."""
         while self._saved:

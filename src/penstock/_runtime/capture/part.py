@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock._runtime.capture.attribute_use import names_in_compute
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.device_state import DeviceState
-from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of
+from penstock._runtime.capture.few_buffers import addresses_of
+from penstock._runtime.capture.known_frames import Known, Quick
+from penstock._runtime.capture.member_node import MemberNode
 from penstock._runtime.capture.nodes import Collector
 from penstock._runtime.capture.recording import Recording, record
 from penstock._runtime.capture.refusal import Refusal
@@ -63,48 +65,6 @@ class Border(NamedTuple):
         return f"{self.node.name}.{self.port}"
 
 
-class _Known:
-    """What is known about the frames of one signature.
-
-    Attributes
-    ----------
-    frames
-        The number of frames that ran as without capture.
-    recording
-        The recording that copies what enters and leaves.
-    slots
-        The recordings that send their own memory, with ``outputs="ring"``.
-    buffers
-        What enters, while it may turn out that it comes in few buffers.
-    at
-        The recordings that read the buffers where they are, by address.
-    """
-
-    __slots__ = ("at", "buffers", "frames", "recording", "slots")
-
-    def __init__(self, slots: Slots | None) -> None:
-        self.frames = 0
-        self.recording: Recording | None = None
-        self.slots = slots
-        self.buffers: FewBuffers | None = FewBuffers()
-        self.at: dict[tuple[int, ...], Recording | None] = {}
-
-
-class _Quick(NamedTuple):
-    """The recording of nearly every frame, where frames are single arrays; and those of single buffers, if any."""
-
-    matches: Callable[[Any], bool]
-    recording: Recording
-    address_of: Callable[[Any], int]
-    at: dict[tuple[int, ...], Recording | None]
-
-    def choose(self, data: Any) -> Recording | None:
-        """Return the recording for an array; None if it has to be looked at."""
-        if not self.matches(data):
-            return None
-        return self.at.get((self.address_of(data),), self.recording) if self.at else self.recording
-
-
 class Part:
     """Operators that are recorded together.
 
@@ -140,7 +100,7 @@ class Part:
         inner: dict[tuple[Node, str], list[tuple[Node, str]]],
         options: SegmentOptions,
         verifies: bool,
-        on_refusal: Callable[[Refusal], None],
+        on_refusal: Callable[[Part, Refusal], None],
         slot_available: SlotAvailable | None = None,
     ) -> None:
         self._slot_available = slot_available
@@ -156,18 +116,38 @@ class Part:
         self.replayed = 0
         self.recordings = 0
         self._takes: list[Callable[[], Any]] = []
-        self._quick: _Quick | None = None
+        self._quick: Quick | None = None
         self.eager_times: deque[int] = deque(maxlen=32)
         self.replay_times: deque[int] = deque(maxlen=256)
         self._options = options
         self._verifies = verifies
         self._on_refusal = on_refusal
         self._keeps_state = any(member.operator.keeps_state for member in members)
-        self._known: dict[Signature, _Known] = {}
+        self._known: dict[Signature, Known] = {}
         self._made: list[Recording] = []
         self._rerecordings = 0
         self._strangers = 0
         self._was_replayed = False
+        # The queues that its operators receive from, and those that each sends to inside the segment.
+        self._queues = {
+            node: [queue for port in node.input.ports for queue in port.queues] for node in members
+        }
+        self._behind = {
+            node: [
+                queue
+                for queues in node.output_queues.values()
+                for queue in queues
+                if isinstance(queue.consumer, MemberNode)
+            ]
+            for node in members
+        }
+        self._to_other_parts = [
+            queue for queues in self._behind.values() for queue in queues if queue.consumer not in members
+        ]
+        # Whether messages are left inside, because an operator did not receive at all of its inputs.
+        self._has_left = False
+        # Whether every operator computed in the last frame that ran as without capture.
+        self._are_regular = True
         self._emitted: list[Any] = []
         self._first_place: dict[str, int] = {}
         self._own: ManagedStream | None = None
@@ -239,6 +219,9 @@ class Part:
     def run(self) -> None:
         """Take the messages of a frame, and replay it or let the operators compute."""
         self.frames += 1
+        if self._has_left:
+            self._go_on()
+            return
         leaves: Leaves
         items = [take() for take in self._takes]
         if self._live and self.state != "eager":
@@ -281,11 +264,11 @@ class Part:
         else:
             self._replay_frame(recording, items, leaves)
 
-    def _meet(self, signature: Signature) -> _Known | None:
+    def _meet(self, signature: Signature) -> Known | None:
         """Begin to know a signature, unless too many are known."""
         if len(self._known) < self._options.shapes:
             slots = Slots(self._slot_available) if self._options.outputs == "ring" else None
-            known = self._known[signature] = _Known(slots)
+            known = self._known[signature] = Known(slots)
             return known
         others = [other for other in self._known if differing_values(signature, other)]
         if others and not self.recordings:
@@ -302,7 +285,7 @@ class Part:
             )
         return None
 
-    def _choose(self, known: _Known, leaves: Leaves) -> Recording | None:
+    def _choose(self, known: Known, leaves: Leaves) -> Recording | None:
         """Return the recording for a frame; None if one is to be made, or it is too soon for that."""
         slots = known.slots
         if slots is not None:
@@ -316,12 +299,13 @@ class Part:
                 return known.at[key]
         return recording
 
-    def _run_unrecorded(self, known: _Known, signature: Signature, items: list[Any], leaves: Leaves) -> None:
+    def _run_unrecorded(self, known: Known, signature: Signature, items: list[Any], leaves: Leaves) -> None:
         known.frames += 1
         if known.buffers is not None:
             known.buffers.note(leaves)
         if known.frames <= self._options.warmup:
-            self._compute(items)
+            leaves.clear()
+            known.note_emits(self._compute_and_collect(items, is_compared=False), self._are_regular)
             return
         names = [border.name for border in self.inputs]
         assert isinstance(signature, tuple)
@@ -330,6 +314,7 @@ class Part:
         self._order_after(items)
         try:
             recording = record(self, dict(zip(names, signature, strict=True)), leaves, known.slots, is_copied)
+            self._check_emits(known, recording)
         except Refusal as refusal:
             # First of all the frame: if the operators fail at it as well, that is the error.
             self._compute(items)
@@ -369,17 +354,71 @@ class Part:
             assert border.queue is not None
             border.queue.append(item)
         del items
-        for node in self.members:
-            if all(len(queue) >= queue.min_size for port in node.input.ports for queue in port.queues):
-                try:
-                    node.compute(node.input, node.output, node.context)
-                except BaseException as error:
-                    note(error, "compute", node.operator)
-                    raise
-                node.remaining -= 1
-                if node.has_details:
-                    node.clear_details()
+        self._are_regular = self._compute_members() == len(self.members)
         self.eager_times.append(time.perf_counter_ns() - began)
+
+    def _compute_members(self) -> int:
+        """Let every operator compute that has its messages and room for its own; return how many did."""
+        count = 0
+        for node in self.members:
+            if (
+                node.stop_requested
+                or any(len(queue) < queue.min_size for queue in self._queues[node])
+                or any(len(queue) >= queue.limit for queue in self._behind[node])
+            ):
+                continue
+            count += 1
+            try:
+                node.compute(node.input, node.output, node.context)
+            except BaseException as error:
+                note(error, "compute", node.operator)
+                raise
+            node.remaining -= 1
+            if node.has_details:
+                node.clear_details()
+        self._has_left = any(map(any, self._queues.values()))
+        return count
+
+    def _go_on(self) -> None:
+        """Go on with messages that were left inside, and take only what there is room for."""
+        if self._was_replayed:
+            self._was_replayed = False
+            self._order_members()
+        waiting = self._half_supplied()
+        has_taken = False
+        for border, take in zip(self.inputs, self._takes, strict=True):
+            if not border.queue:
+                try:
+                    item = take()
+                except IndexError:
+                    continue
+                assert border.queue is not None
+                border.queue.append(item)
+                has_taken = True
+                del item
+        if not self._compute_members() and not has_taken:
+            # Nothing can run here any more, as without capture; there it would not be asked again.
+            self.members[0].request_stop()
+        if self.state != "eager":
+            self._refuse(
+                Refusal(
+                    f"operator {waiting!r} had messages at one input and none at another; operators that are "
+                    "recorded together emit one message for each frame",
+                    waiting,
+                )
+            )
+
+    def _half_supplied(self) -> str:
+        """Return the operator at which messages were left."""
+        return next((node.name for node in self.members if any(self._queues[node])), "")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has its messages, and room for what it sends to other parts; the engine sees to the rest."""
+        return self._has_left or (
+            all(queue for port in self.node.input.ports for queue in port.queues)
+            and all(len(queue) < queue.limit for queue in self._to_other_parts)
+        )
 
     # With capture.
 
@@ -486,7 +525,7 @@ class Part:
         emitted, self._emitted = self._emitted, []
         left = contents_of_states(saved, own)
         saved.restore()
-        own.stream.sync()
+        own.stream.sync()  # of the recording, too: an operator may work on streams that are not known
         leaves.clear()
         collected = self._compute_and_collect(items)
         difference = compare(recording.outputs, emitted, collected, own)
@@ -515,7 +554,28 @@ class Part:
                 recording.seen_inputs.clear()
                 self._is_verified(recording)
 
-    def _compute_and_collect(self, items: list[Any]) -> dict[str, list[Any]]:
+    def _check_emits(self, known: Known, recording: Recording) -> None:
+        """Raise Refusal if the frames before emitted more or less than the recorded one, which all replays do."""
+        names = {output.name for output in recording.outputs}
+        for border in self.outputs:
+            count = int(border.name in names)
+            others = known.emits.get(border.name, {count})
+            if others != {count}:
+                recording.close()
+                counts = " and ".join(map(str, sorted(others | {count})))
+                raise Refusal(
+                    f"operator {border.node.name!r} emitted {counts} messages at {border.port!r} in different "
+                    "frames; a recorded operator emits the same number in each: leave it out of the segment",
+                    border.node.name,
+                )
+        if not known.are_regular:
+            recording.close()
+            raise Refusal(
+                "in some frames one of its operators emitted nothing to the next; operators that are recorded "
+                "together emit one message for each frame"
+            )
+
+    def _compute_and_collect(self, items: list[Any], is_compared: bool = True) -> dict[str, list[Any]]:
         """Let the operators compute, and return what they emitted at each output."""
         collected: dict[str, list[Any]] = {}
         before: list[tuple[Any, tuple[Queue, ...]]] = []
@@ -526,7 +586,7 @@ class Part:
             collector = Collector(port.queues[place])
             collected[border.name] = collector.seen
             port.queues = (*port.queues[:place], collector, *port.queues[place + 1 :])
-        held: list[Any] = [*self._knobs_of_members(), *self._live]
+        held: list[Any] = [*self._knobs_of_members(), *self._live] if is_compared else []
         for values in held:  # the operators see what the replay saw
             values.is_held = True
         try:
@@ -542,7 +602,7 @@ class Part:
         """Replay from now on."""
         self.state = "captured"
 
-    def _look_for_buffers(self, known: _Known, recording: Recording, leaves: Leaves) -> None:
+    def _look_for_buffers(self, known: Known, recording: Recording, leaves: Leaves) -> None:
         """Find out in the first replays whether frames come in few buffers; then look at frames only quickly."""
         assert known.buffers is not None
         known.buffers.note(leaves)
@@ -554,7 +614,7 @@ class Part:
             (layout,) = signature if isinstance(signature, tuple) and len(signature) == 1 else (None,)
             if other is known and type(layout) is Layout and not self._verifies:
                 kind = layout.kind
-                self._quick = _Quick(kind.matching(layout), recording, kind.address, known.at)
+                self._quick = Quick(kind.matching(layout), recording, kind.address, known.at)
 
     def _forget_buffers(self, recording: Recording) -> bool:
         """Drop a recording that reads a buffer where it is; return whether it was one.
@@ -592,14 +652,18 @@ class Part:
             known.at.clear()
             known.buffers = None
             if known.slots is not None:
+                known.slots.forget()
                 known.slots = Slots(self._slot_available)
         self.state = "warming up"
 
     def _refuse(self, refusal: Refusal) -> None:
         self._quick = None
+        for known in self._known.values():
+            if known.slots is not None:
+                known.slots.forget()  # it need not wait for one any more
         self.state = "eager"
         self.reason = str(refusal)
-        self._on_refusal(refusal)
+        self._on_refusal(self, refusal)
 
     def count_replayed(self) -> None:
         """Count the messages of replays that were not sent: those inside, and those of unconnected outputs."""
@@ -618,11 +682,13 @@ class Part:
             recording.replays = 0
 
     def close(self) -> None:
-        """Release the recordings; the device has finished."""
-        for recording in self._made:
-            recording.close()
-        self._made.clear()
+        """Release the recordings, and messages that were left inside; the device has finished."""
+        for queues in self._queues.values():
+            for queue in queues:
+                queue.clear()
         self._known.clear()
+        while self._made:
+            self._made.pop().close()
 
     # The order between replays and ordinary runs: both may use what the operators keep on the device.
 

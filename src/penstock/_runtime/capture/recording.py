@@ -273,6 +273,13 @@ def record(
                 "is not called in a replay, so leave the operator out, or send the values from one before it",
                 node.name,
             )
+        setting = sorted(_SETTING & state.names)
+        if setting:
+            raise Refusal(
+                f"operator {node.name!r} calls {setting[0]} in compute, and compute is not called in a replay; set "
+                "values in an operator outside of the segment",
+                node.name,
+            )
     inputs: dict[str, list[Input]] = {}
     received: dict[str, Any] = {}
     device_id = own.device_id
@@ -295,6 +302,7 @@ def record(
             arrays += [KeptArray(members[0].name, "what it received", leaf) for leaf in leaves]
         # Work that is not recorded, because it is on a stream of its own, is done at once: it is undone below.
         saved = DeviceState(arrays, own.handle)
+        saved.synchronize()
         streams = CapturedStreams(part.streams_of_run, members[0].operator)
         try:
             return _capture(part, own, streams, memory, received, all_inputs, kept, states, arrays, slots)
@@ -309,6 +317,7 @@ def record(
         finally:
             streams.close()
             saved.restore()
+            saved.synchronize()
             saved.close()
 
 
@@ -364,7 +373,7 @@ def _capture(
             builder.close()
         if isinstance(error, Refusal) or not isinstance(error, Exception):
             raise
-        raise refusal_of(error, "", None) from error
+        raise refusal_of(error, "") from error
     builder.close()
     attributes = Attributes([node.operator for node in part.members], knobs)
     return Recording(own, inputs, outputs, executables, attributes, flow, arrays, kept, slots, marks)
@@ -452,7 +461,7 @@ def _compute(node: Node, compute: RecordedCompute, handle: gpu.StreamHandle) -> 
     except Refusal:
         raise
     except Exception as error:
-        raise refusal_of(error, node.name, operator.compute) from error
+        raise refusal_of(error, node.name) from error
     finally:
         operator.metadata = metadata
         context.record(None)
@@ -466,6 +475,9 @@ def _check_nodes(part: Part, kinds: list[str]) -> None:
         if kind in kinds:
             raise Refusal(f"{names}: {why}")
 
+
+# Methods of operators that change values for later frames.
+_SETTING = {"set_knob", "set_live"}
 
 _REFUSED_NODES = {
     "AllocNode": (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import linecache
-from typing import Any
+
+from penstock._runtime.capture.reachable import is_foreign
 
 __all__ = ["Refusal", "call_in", "refusal_of"]
 
@@ -64,29 +65,27 @@ _REMEDIES = (
 )
 
 
-def refusal_of(error: BaseException, operator: str, compute: Any) -> Refusal:
+def refusal_of(error: BaseException, operator: str) -> Refusal:
     """Return the reason for an error that was raised while an operator was being recorded."""
     text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     why = next((why for marks, why in _REMEDIES if any(mark in text for mark in marks)), "")
-    call = call_in(error, compute)
+    call = call_in(error)
     where = f" at {call}" if call else ""
     reason = f"operator {operator!r}{where}: {why or 'it raised an error while it was recorded'} ({text})"
     return Refusal(reason, operator)
 
 
-def call_in(error: BaseException, compute: Any) -> str:
-    """Return the line of an operator's own code that raised: the last one in the file of its compute."""
-    function = getattr(compute, "__func__", compute)
-    code = getattr(function, "__code__", None)
-    file = "" if code is None else code.co_filename
+def call_in(error: BaseException) -> str:
+    """Return the line of the program that raised: the last one that is not in a library."""
     found = None
     step = error.__traceback__
     while step is not None:
-        if step.tb_frame.f_code.co_filename == file:
+        if not is_foreign(step.tb_frame.f_globals.get("__name__")):
             found = step
         step = step.tb_next
     if found is None:
         return ""
+    file = found.tb_frame.f_code.co_filename
     line = linecache.getline(file, found.tb_lineno).strip()
     place = f"{file.rpartition('/')[2]}, line {found.tb_lineno}"
     return f"{line!r} ({place})" if line else place

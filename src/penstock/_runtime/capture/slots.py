@@ -121,6 +121,11 @@ class Slots:
         if condition is not None:
             condition.slots.append(self)
 
+    def forget(self) -> None:
+        """Be waited for no more: its recordings are not replayed again."""
+        if self._condition is not None and self in self._condition.slots:
+            self._condition.slots.remove(self)
+
     def give_back(self, slot: Slot) -> None:
         """Take back a slot; called from a finalizer."""
         self.free.append(slot)

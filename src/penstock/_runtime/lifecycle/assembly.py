@@ -22,6 +22,8 @@ from penstock.core.registry import registry
 from penstock.core.run_options import read_run_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock._runtime.capture.assembling import SegmentAssembly
     from penstock.core.fragment import Fragment
     from penstock.core.graph import Flow
@@ -36,7 +38,7 @@ _NONE = ConditionType.NONE
 _GIVING = threading.Lock()
 
 
-def assemble(fragment: Fragment, queue_type: type[Queue] = Queue) -> Engine:
+def assemble(fragment: Fragment, make_queue: Callable[..., Queue] = Queue) -> Engine:
     """Create the engine that runs the composed graph of `fragment`."""
     options = read_run_options()
     scheduler = fragment.scheduler()
@@ -47,7 +49,7 @@ def assemble(fragment: Fragment, queue_type: type[Queue] = Queue) -> Engine:
     segments = _make_nodes(fragment, engine)
     queues: dict[Flow, Queue] = {}
     for node in engine.operator_nodes:
-        _make_input_queues(node, queues, queue_type)
+        _make_input_queues(node, queues, make_queue)
     for node in engine.operator_nodes:
         _find_output_queues(node, queues)
     for segment in segments:
@@ -110,11 +112,11 @@ def _complete(fragment: Fragment, engine: Engine, segments: list[SegmentAssembly
     engine.segments = [assembly.complete(engine.streams) for assembly in segments]
 
 
-def _make_input_queues(node: Node, queues: dict[Flow, Queue], queue_type: type[Queue]) -> None:
+def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callable[..., Queue]) -> None:
     for name, port in node.operator.spec.inputs.items():
         made = []
         for declared in queues_of(node.operator, port):
-            queue = queue_type(node, name, declared.size, declared.policy)
+            queue = make_queue(node, name, declared.size, declared.policy)
             queue.min_size = declared.least
             queues.update(dict.fromkeys(declared.flows, queue))
             made.append(queue)

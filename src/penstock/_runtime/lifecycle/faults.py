@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock._runtime.lifecycle.notes import message_of, note, traceback_of
-from penstock._runtime.messages.input import taking
 from penstock.core.condition import ConditionType
 from penstock.core.error_policy import ErrorPolicy
 from penstock.core.function_operator import FunctionOperator
@@ -136,7 +135,7 @@ class Faults:
             for queue in port.queues:
                 for _ in range(len(queue) if spec.gives_tuple and not spec.is_receivers else 1):
                     try:
-                        taking(queue)()
+                        queue.discard()
                     except IndexError:
                         break
                     self.discarded[port.name] = self.discarded.get(port.name, 0) + 1

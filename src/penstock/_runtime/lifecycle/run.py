@@ -157,7 +157,7 @@ class _Life:
             if fragment.count_messages:
                 count_messages(engine)
             return engine
-        engine = assemble(fragment, observer.queue_type)
+        engine = assemble(fragment, observer.make_queue)
         self._observer = engine.observer = engine.streams.observer = observer
         observer.attach(engine)
         return engine

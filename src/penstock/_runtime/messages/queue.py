@@ -224,6 +224,13 @@ class Queue(deque[Any]):
         with self.lock:
             return [self.popleft() for _ in range(len(self))]
 
+    def discard(self) -> None:
+        """Take the oldest message, which nobody receives; raise IndexError if there is none."""
+        if self.policy is _POP:
+            self.take()
+        else:
+            self.popleft()
+
     def snapshot(self) -> tuple[Any, ...]:
         """Return all waiting messages without taking them, while other threads may add messages."""
         while True:

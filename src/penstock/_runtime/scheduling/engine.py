@@ -174,7 +174,7 @@ class Engine:
         """All nodes that have streams: those of operators, of segments and of recorded parts."""
         if not self.segments:
             return self.nodes
-        inner = [node for segment in self.segments for node in (segment.node, segment.part.node)]
+        inner = [node for segment in self.segments for node in (segment.node, *segment.part_nodes)]
         return [*self.operator_nodes, *inner]
 
     def computing(self) -> list[Node]:

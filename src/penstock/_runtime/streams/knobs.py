@@ -25,6 +25,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
+from penstock._runtime.capture.device_arrays import Unsupported, span_of
 from penstock._runtime.capture.graphs import AddressedMemory
 from penstock.core.errors import ParameterError, StreamError
 from penstock.core.knob_types import KnobType
@@ -52,16 +53,32 @@ class Knob:
         The dtype and the initial value as the operator last asked for them.
     initial
         The value until another is set.
+    is_of_class
+        Whether the operator's class has an attribute of that name, such as a property.
     tensor, memory
         What the operator gets, and the memory.
     value, data
         The value that was written last, and its bytes.
     """
 
-    __slots__ = ("asked", "data", "initial", "memory", "name", "tensor", "type", "value", "words")
+    __slots__ = (
+        "asked",
+        "data",
+        "initial",
+        "is_of_class",
+        "memory",
+        "name",
+        "tensor",
+        "type",
+        "value",
+        "words",
+    )
 
-    def __init__(self, name: str, kind: KnobType, asked: tuple[Any, Any], stream: ManagedStream) -> None:
+    def __init__(
+        self, name: str, kind: KnobType, asked: tuple[Any, Any], is_of_class: bool, stream: ManagedStream
+    ) -> None:
         self.name = name
+        self.is_of_class = is_of_class
         self.type = kind
         self.asked = asked
         self.initial: Any = 0 if asked[1] is None else asked[1]
@@ -98,14 +115,12 @@ class Knobs:
 
     __slots__ = (
         "_all",
+        "_attributes",
         "_event",
         "_given",
-        "_is_checked",
         "_known",
         "_operator",
-        "_ordered",
         "_streams",
-        "_uses_default",
         "_values",
         "is_held",
     )
@@ -113,18 +128,14 @@ class Knobs:
     def __init__(self, streams: NodeStreams) -> None:
         self._streams = streams
         self._operator = streams.node.operator
+        self._attributes: dict[str, Any] = vars(self._operator)
         self._values = self._operator._knobs
         self._given = self._values.given
         self._known: dict[str, Knob] = {}
         self._all: tuple[Knob, ...] = ()
         self.is_held = False
-        # Whether the names that were set have been compared with those of the knobs.
-        self._is_checked = False
-        # The event after the last write, and the streams that are ordered after it.
+        # The event after the last write, for streams that the operator uses later.
         self._event: Any = None
-        self._ordered: list[ManagedStream] = []
-        # Whether computes ended without a stream of penstock's, so that they work on the default stream.
-        self._uses_default = False
 
     @property
     def names(self) -> set[str]:
@@ -132,8 +143,12 @@ class Knobs:
         return set(self._known)
 
     def has(self, array: Any) -> bool:
-        """Return whether an array is one of the knobs."""
-        return any(array is knob.tensor for knob in self._all)
+        """Return whether an array is one of the knobs, as the tensor or as a library made it of the tensor."""
+        try:
+            begin, end = span_of(array)
+        except Unsupported:  # an array of the host
+            return False
+        return any(begin <= knob.memory.address < end for knob in self._all)
 
     # In compute.
 
@@ -160,8 +175,9 @@ class Knobs:
             self._encode(name, kind, value, "value=")
         writer = self._writer()
         self._make_current()
-        knob = Knob(name, kind, (dtype, value), writer)
-        now = self._value_of(knob)
+        is_of_class = hasattr(type(self._operator), name)
+        knob = Knob(name, kind, (dtype, value), is_of_class, writer)
+        now = self._first_value_of(knob)
         data = self._encode(name, kind, now, self._origin(knob))
         self._write(writer, [(knob, now, data)])
         if not self._known:
@@ -180,11 +196,8 @@ class Knobs:
 
     def begin(self) -> None:
         """Begin a compute: write what was set since the last one."""
-        if not self._is_checked:
-            self._is_checked = True
-            self._values.check_names()
-        if not self._uses_default and not self._streams.order.streams():
-            self._uses_default = True
+        if not self._values.are_known:
+            self._values.know_names()
         if not self.is_held:
             changes = self._changes()
             if changes:
@@ -192,21 +205,21 @@ class Knobs:
                 self._write(self._writer(), changes)
 
     def order(self, stream: ManagedStream) -> None:
-        """Order a stream of the operator after the last write."""
-        if self._event is not None and stream not in self._ordered:
+        """Order a stream that the operator uses for the first time after the last write."""
+        if self._event is not None:
             stream.wait(self._event)
-            self._ordered.append(stream)
 
     # In a segment. Its stream and those of its operators are ordered by the segment itself.
 
     def begin_replays(self, stream: ManagedStream) -> None:
         """Order a stream, on which recordings are replayed from now on, after ordinary runs."""
-        self.order(stream)
-        if self._uses_default or not self._streams.order.streams():
+        if not self._streams.order.streams():
             stream.wait(self._default().now())
 
     def replay(self, stream: ManagedStream) -> None:
         """Begin to replay a frame on a stream: write what was set since the last one."""
+        if not self._values.are_known:
+            self._values.know_names()
         changes = self._changes()
         if changes:
             self._make_current()
@@ -216,9 +229,7 @@ class Knobs:
     def end_replays(self, stream: ManagedStream) -> None:
         """Order ordinary runs after the replays on a stream."""
         self._record(stream)
-        used = self._streams.order.streams()
-        self._ordered += used
-        if self._uses_default or not used:
+        if not self._streams.order.streams():
             self.order(self._default())
 
     def close(self) -> None:
@@ -234,11 +245,14 @@ class Knobs:
 
     def _changes(self) -> list[tuple[Knob, Any, bytes]]:
         """Return the knobs whose values have changed, with the new values; this is all that most frames run."""
-        operator, given = self._operator, self._given
+        # A copy of `_value_of`, without the calls. A look into the dict of the operator is faster than `getattr` of
+        # what is not there, which raises an error behind the scenes.
+        operator, attributes, given = self._operator, self._attributes, self._given
         for knob in self._all:
-            value = getattr(operator, knob.name, None)
+            name = knob.name
+            value = getattr(operator, name) if knob.is_of_class else attributes.get(name)
             if value is None:
-                value = given.get(knob.name, knob.initial)
+                value = given.get(name, knob.initial)
             if value is not knob.value:
                 break
         else:
@@ -256,12 +270,24 @@ class Knobs:
                 changes.append((knob, value, data))
         return changes
 
+    def _attribute(self, knob: Knob) -> Any:
+        return getattr(self._operator, knob.name) if knob.is_of_class else self._attributes.get(knob.name)
+
     def _value_of(self, knob: Knob) -> Any:
-        value = getattr(self._operator, knob.name, None)
+        value = self._attribute(knob)
         return self._given.get(knob.name, knob.initial) if value is None else value
 
+    def _first_value_of(self, knob: Knob) -> Any:
+        """Return the value of a knob when this compute began, though others may have changed it since."""
+        first = self._streams.first_values
+        if first is None or knob.is_of_class or knob.name in self._operator.live_parameters:
+            return self._value_of(knob)
+        attributes, given = first
+        value = attributes.get(knob.name)
+        return given.get(knob.name, knob.initial) if value is None else value
+
     def _origin(self, knob: Knob) -> str:
-        if getattr(self._operator, knob.name, None) is not None:
+        if self._attribute(knob) is not None:
             return f"its attribute {knob.name!r}"
         return "set_knob" if knob.name in self._given else "value="
 
@@ -301,10 +327,10 @@ class Knobs:
 
     def _write(self, writer: ManagedStream, changes: list[tuple[Knob, Any, bytes]]) -> None:
         """Write values on a stream, between the work of all streams before and after."""
-        readers = [stream for stream in self._readers() if stream is not writer]
+        # The writer itself is one of them, or the default stream if there are none.
+        readers = [stream for stream in self._streams.order.streams() if stream is not writer]
         for stream in readers:
             writer.wait(stream.now())
-        self.order(writer)
         for knob, value, data in changes:
             knob.write(value, data, writer.stream)
         self._record(writer)
@@ -315,11 +341,6 @@ class Knobs:
         if self._event is None:
             self._event = writer.create_event()
         writer.record(self._event)
-        self._ordered = [writer]
-
-    def _readers(self) -> list[ManagedStream]:
-        used = self._streams.order.streams()
-        return [*used, self._default()] if self._uses_default else used
 
     def _writer(self) -> ManagedStream:
         """Return the operator's own stream, or else the first that it used, or else the default stream."""

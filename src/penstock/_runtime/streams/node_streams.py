@@ -72,6 +72,7 @@ class NodeStreams:
         "allocation",
         "ambient",
         "checker",
+        "first_values",
         "knobs",
         "lifetimes",
         "node",
@@ -92,6 +93,8 @@ class NodeStreams:
         self.knobs: Knobs | None = None
         self._ports = node.input.ports
         self._compute: Callable[..., None] = node.operator.compute
+        # The attributes of the operator and what its knobs were set to when its first compute began.
+        self.first_values: tuple[dict[str, Any], dict[str, Any]] | None = None
         # Whether the operator has called any method about streams.
         self._asked = False
         # Whether this is the operator's first compute and it has used no stream yet.
@@ -135,6 +138,10 @@ class NodeStreams:
         if self._is_late:
             self._is_late = False
             self._end_compute()
+        if self._is_undecided:
+            # For knobs that this first compute asks for: their values are those from its beginning.
+            operator = self.node.operator
+            self.first_values = (dict(vars(operator)), dict(operator._knobs.given))
         try:
             self._compute(op_input, op_output, context)
             if self.checker is not None:
@@ -150,6 +157,7 @@ class NodeStreams:
             for reader in lifetimes.readers:
                 if reader.add(released) >= reader.release_at:
                     lifetimes.release_completed(reader)
+            self.first_values = None
             if self._is_undecided:
                 self._decide()
 
