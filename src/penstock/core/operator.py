@@ -68,8 +68,9 @@ class Operator:
     """Whether it may be recorded as a part of a segment (`Fragment.capture`); a text says why not."""
 
     keeps_state: bool = False
-    """Whether it keeps arrays on the device that every compute changes in place, such as a running mean. Replays of
-    a segment that it is part of are then not compared with ordinary runs, which would change them twice."""
+    """Whether it keeps state on the device that every compute changes and that cannot be put back, such as that of
+    a library. Replays of a segment that it is part of are then not compared with ordinary runs, which would change
+    the state twice. Arrays that attributes refer to are put back and need no mark."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -47,8 +47,7 @@ class DetailsFlow:
 
     @property
     def is_chain(self) -> bool:
-        """Whether every operator receives one message before it emits one, and all pass metadata on: nothing "
-        "changes."""
+        """Whether every operator receives one message before it emits one, and all pass metadata on unchanged."""
         return all(
             [step.is_received for step in steps] in ([True, False], [True])
             and node.operator.is_metadata_enabled
