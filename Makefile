@@ -70,9 +70,11 @@ docs: $(READY_DOCS)  ## the site, in build/site; a warning is an error
 gpu-test:  ## the tests of tests/gpu on a real GPU, from the source tree, with the interpreter given in PYTHON
 	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} PENSTOCK_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider
 
-gpu-sanitize:  ## tensors on a real GPU under compute-sanitizer; PLANT=leak or use-after-free gives it something to find
+gpu-sanitize:  ## tensors and segments on a real GPU under compute-sanitizer; PLANT=leak or use-after-free gives it something to find
 	PYTHONPATH=src compute-sanitizer --tool memcheck --leak-check full --report-api-errors no --error-exitcode 1 \
 		$(PYTHON) -m tests.gpu.sanitize $(if $(PLANT),--plant $(PLANT))
+	PYTHONPATH=src compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 \
+		$(PYTHON) -m tests.gpu.sanitize_segments $(if $(PLANT),--plant)
 
 soak: $(READY)  ## minutes of random graphs with faults injected; not part of the checks
 	$(BIN)/python -m tests.random_programs --minutes $(or $(MINUTES),5)

@@ -38,6 +38,12 @@ def test_each_operator_of_the_chain_gets_every_message(workers: int, streams: bo
     assert chain.ended > chain.began > 0
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_steps_are_measured_without_capture(monkeypatch: pytest.MonkeyPatch, streams: bool) -> None:
+    monkeypatch.setenv("PENSTOCK_CAPTURE", "auto")
+    assert _Chain(20, 0, streams).run().segments == ()
+
+
 def test_bench_refuses_numbers_that_measure_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "--messages", "0"])

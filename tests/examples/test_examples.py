@@ -68,6 +68,16 @@ def test_two_sources_are_combined(flags: list[str], kind: str, sms: list[int]) -
     ]
 
 
+def test_a_chain_is_captured_and_nothing_else_changes() -> None:
+    device, without, captured, report = lines_of("captured_chain.py", "--count", "40")
+    assert device == "NVIDIA H200 (simulated)"
+    assert without == "without capture: 40 of 40 results right"
+    assert captured == "captured: 40 of 40 results right"
+    assert report.startswith(
+        "segment 'enhance' (dark, flat, balance, contrast, tone): captured; 35 of 40 frames replayed in "
+    )
+
+
 def test_the_noisy_neighbour_makes_its_point_and_says_that_it_is_simulated(tmp_path: Path) -> None:
     picture = tmp_path / "plots" / "demo.png"
     out = output_of("-W", "error", EXAMPLES / "noisy_neighbour.py", "--frames", "100", "--out", str(picture))

@@ -36,11 +36,15 @@ def test_streams_are_grouped_by_slice(bench: Bench, trace: Trace) -> None:
 
 
 def test_intervals_are_as_long_as_the_kernels(bench: Bench, trace: Trace) -> None:
-    """The kernels of the critical flow take 100 and 50 µs; the host's time to launch them is added."""
+    """The kernels of the critical flow take 100 and 50 µs.
+
+    On an idle stream the interval begins before the launch, so the host's time to launch the kernel, beside the
+    threads of the noisy flow, is added.
+    """
     for name, length in (("critical_transmitter", 100), ("critical_receiver", 50)):
         shown = [event["dur"] for event in trace.of("X", cat="gpu", name=name)][10:]
-        assert length * 0.95 <= min(shown) <= length * 1.05 + 20
-        assert statistics.median(shown) <= length + 100
+        assert length * 0.95 <= min(shown) <= length * 1.05 + 60
+        assert statistics.median(shown) <= length + 150
 
 
 def test_every_message_has_an_arrow_and_every_compute_one_to_the_device(bench: Bench, trace: Trace) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from penstock.observe import Dashboard
 from tests._web.browser import chromium, wait_until
+from tests.harness import App
+from tests.harness.segments import chain
 from tests.observe.dashboards import HOSTILE, HOSTILE_LINE, Watched, watched
 
 pytest.importorskip("aiohttp", reason="needs aiohttp to serve the page")
@@ -26,7 +30,7 @@ def one() -> Iterator[Watched]:
         yield one
 
 
-def open_page(browser: Any, one: Watched, **context: Any) -> Any:
+def open_page(browser: Any, one: Any, **context: Any) -> Any:
     page = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **context}).new_page()
     page.errors = []
     page.on("pageerror", lambda error: page.errors.append(str(error)))
@@ -194,3 +198,28 @@ def test_the_page_fits_every_screen(
     assert (sum(map(int, sizes["ground"][4:-1].split(","))) > 380) == (scheme == "light")
     page.screenshot(path=str(tmp_path / "page.png"), full_page=True)
     assert not page.errors
+
+
+def test_operators_of_a_captured_segment_are_marked_and_its_state_is_shown(browser: Any) -> None:
+    app = App(lambda app: chain(app, 1_000_000, 10_000_000), clock=None)
+    dashboard = Dashboard(app, announce=lambda url: None, interval="50ms")
+    future = app.run_async()
+    try:
+        while not dashboard.url and not future.done():
+            pass
+        page = open_page(browser, SimpleNamespace(dashboard=dashboard))
+        row = page.locator("#segments tr")
+        wait_until(lambda: row.locator("td").nth(1).inner_text() == "captured", "the state", page)
+        assert row.locator("td").first.inner_text() == "middle: one, two, three"
+        marked = page.locator("#graph .box.captured")
+        wait_until(lambda: marked.count() == 3, "marks", page)
+        replayed = row.locator("td").nth(3)
+        count = int(replayed.inner_text())
+        wait_until(lambda: int(replayed.inner_text()) > count, "more replays", page)
+        label = page.locator('[data-operator="2"]').get_attribute("aria-label")
+        assert label.startswith("two: ")
+        assert label.endswith(", captured in middle")
+        assert not page.errors
+    finally:
+        app.stop_execution()
+        future.result(30)

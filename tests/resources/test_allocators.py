@@ -326,6 +326,20 @@ def test_a_block_dropped_by_the_collector_comes_back() -> None:
     assert memory.free_blocks == 1
 
 
+def test_a_block_of_the_device_dropped_by_the_collector_can_be_used_again() -> None:
+    """The collector finalizes a whole cycle, but the memory of the block is not part of it."""
+    memory = pool(1, "device")
+    for _ in range(3):
+        cycle: list[Any] = [
+            memory.allocate_tensor(8, "u1", stream=gpu.StreamHandle(sim.Device(0).create_stream()))
+        ]
+        assert sim.host_view(cycle[0].owner).size == 8
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+    assert memory.free_blocks == 1
+
+
 def test_a_block_may_be_dropped_while_the_simulation_is_locked(machine: sim.Machine) -> None:
     """A finalizer runs at any line. The event is recorded later then."""
     memory = pool(1, "device")

@@ -115,6 +115,8 @@ class _Source(Operator):
 
 
 class _Through(Operator):
+    capturable = "the cost of its steps is measured"  # whatever PENSTOCK_CAPTURE says
+
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
         spec.output("out")
@@ -124,6 +126,7 @@ class _Through(Operator):
 
 
 class _Sink(Operator):
+    capturable = "the cost of its steps is measured"
     fragment: _Chain
 
     def setup(self, spec: OperatorSpec) -> None:

@@ -18,9 +18,11 @@ from typing import Any
 from penstock.cli.errors import print_error
 from penstock.cli.program import Program, ProgramError
 from penstock.cli.runs import Runs
+from penstock.core.booleans import flag
 from penstock.core.log_output import LEVELS, configure_log, level_of
-from penstock.core.outcome import EndedBy
+from penstock.core.outcome import EndedBy, Outcome
 from penstock.core.run_options import parse_count, parse_duration, parse_scheduler, parse_workers
+from penstock.core.segment import MODES
 
 __all__ = [
     "add_arguments",
@@ -51,6 +53,7 @@ examples:
   penstock run app.py --scheduler event:4 --duration 10s
   penstock run app.py --set camera.fps=60 --config fast.yaml
   penstock run app.py --track --trace out.json
+  penstock run app.py --capture auto
   penstock run app.py:Live --log 'camera.*' --log-level info
   penstock run package.module --dashboard -- --input video.mp4
 
@@ -88,6 +91,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_checked(parse_count),
         metavar="N",
         help="end each source after N computes (PENSTOCK_COUNT)",
+    )
+    how.add_argument(
+        "--capture",
+        choices=MODES,
+        help="record chains of operators as CUDA graphs (auto), or do with the program's own segments what is "
+        "asked for: off, verify, strict; what became of them is printed at the end (PENSTOCK_CAPTURE)",
     )
     seen = parser.add_argument_group("what is shown and recorded")
     seen.add_argument(
@@ -220,6 +229,7 @@ def variables_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 _PLAIN = {
+    "capture": "PENSTOCK_CAPTURE",
     "scheduler": "PENSTOCK_SCHEDULER",
     "duration": "PENSTOCK_DURATION",
     "count": "PENSTOCK_COUNT",
@@ -293,6 +303,8 @@ def _run(program: Program, options: argparse.Namespace) -> int:
         print(f"penstock {command}: {options.program} ended without running an application", file=sys.stderr)
     _report_unused_settings(options, runs)
     outcome = runs.last_outcome
+    if outcome is not None and getattr(options, "capture", None) is not None:
+        _report_segments(options, outcome)
     return STARVED if outcome is not None and outcome.ended_by is EndedBy.STARVED else 0
 
 
@@ -323,6 +335,22 @@ def _report_unused_settings(options: argparse.Namespace, runs: Runs) -> None:
             "configuration (app.config, app.from_config)",
             file=sys.stderr,
         )
+
+
+def _report_segments(options: argparse.Namespace, outcome: Outcome) -> None:
+    """Print what became of the segments of the last run, unless the progress line or the log has shown it."""
+    if not outcome.segments:
+        print(
+            f"penstock {options.command}: --capture {options.capture}: the program has no segments to capture",
+            file=sys.stderr,
+        )
+    elif not _shows_progress() and not logging.getLogger("penstock.capture").isEnabledFor(logging.INFO):
+        for segment in outcome.segments:
+            print(segment, file=sys.stderr)
+
+
+def _shows_progress() -> bool:
+    return flag(os.environ.get("PENSTOCK_PROGRESS", "0")) and sys.stderr.isatty()
 
 
 class _Shorten(logging.Filter):

@@ -26,18 +26,21 @@ from penstock.core.port_declarations import Input, Output
 from penstock.core.ports import IOSpec
 from penstock.core.resource import Resource
 from penstock.core.scheduler import Scheduler
+from penstock.core.segment import CaptureError, CaptureRefused, Segment
 from penstock.core.spec import ComponentSpec, OperatorSpec
 from penstock.lazy import lazy_names
 
 if TYPE_CHECKING:
     from penstock.core.contexts import ExecutionContext, InputContext, OutputContext
-    from penstock.core.outcome import EndedBy, OperatorOutcome, Outcome
+    from penstock.core.outcome import EndedBy, OperatorOutcome, Outcome, SegmentOutcome
     from penstock.core.progress import Progress
 
 __all__ = [
     "Application",
     "Arg",
     "ArgList",
+    "CaptureError",
+    "CaptureRefused",
     "Clock",
     "ComponentSpec",
     "Condition",
@@ -68,6 +71,8 @@ __all__ = [
     "Resource",
     "Scheduler",
     "SchedulingStatusType",
+    "Segment",
+    "SegmentOutcome",
     "UnreceivedMessageWarning",
     "op",
 ]
@@ -81,6 +86,7 @@ _MODULES = {
     "Outcome": "outcome",
     "OutputContext": "contexts",
     "Progress": "progress",
+    "SegmentOutcome": "outcome",
 }
 
 # The outcome alone would take a tenth of the time of importing penstock.

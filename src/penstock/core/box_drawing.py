@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.layout import Layout, lay_out, place
@@ -10,6 +11,7 @@ from penstock.core.svg_drawing import slices_of
 
 if TYPE_CHECKING:
     from penstock.core.graph import Graph
+    from penstock.core.segment import Segment
 
 __all__ = ["draw_boxes"]
 
@@ -55,41 +57,153 @@ class _Canvas:
         return "\n".join(rows)
 
 
-def draw_boxes(graph: Graph) -> str:
-    """Return `graph` drawn with boxes and lines; flows that lead back are listed below."""
+def draw_boxes(graph: Graph, segments: Sequence[Segment] = ()) -> str:
+    """Return `graph` drawn with boxes and lines; flows that lead back are listed below.
+
+    A captured segment has a frame. If the frame would be around other boxes, too, the boxes of the segment have its
+    name in them instead.
+    """
+    framed = dict(enumerate(segments))
+    while True:
+        text, wrong = _draw(graph, segments, framed)
+        if not wrong:
+            return text
+        for number in wrong:
+            del framed[number]
+
+
+def _draw(graph: Graph, segments: Sequence[Segment], framed: dict[int, Segment]) -> tuple[str, list[int]]:
+    """Return the drawing with some of the frames, and those of them that are around other boxes."""
     operators = list(graph)
     slices = slices_of(graph)
+    named = {
+        operator.name: segment.label
+        for number, segment in enumerate(segments)
+        if number not in framed
+        for operator in segment.operators
+    }
     contents = [
-        [operator.name, *([slices[operator.name]] if operator.name in slices else [])]
+        [operator.name, *(texts[operator.name] for texts in (slices, named) if operator.name in texts)]
         for operator in operators
     ]
     number = {operator.name: position for position, operator in enumerate(operators)}
     # Several flows between two operators are one line; the ports are listed by the text style.
     pairs = list(dict.fromkeys((number[flow.source.name], number[flow.target.name]) for flow in graph.flows))
-    layout = lay_out(len(operators), pairs)
+    groups = {number[op.name]: group for group, segment in framed.items() for op in segment.operators}
+    layout = lay_out(len(operators), pairs, groups)
     widths = _widths(contents, pairs, layout)
-    centres = place(layout, [float(width) for width in widths], 3.0)
+    centres = place(layout, _sizes(layout, widths, framed), 3.0)
     left = [round(centre - width / 2) for centre, width in zip(centres, widths, strict=True)]
+    frames = {group: _Frame(layout, group, segment.label, left, widths) for group, segment in framed.items()}
+    wrong = [group for group, frame in frames.items() if frame.encloses_others(layout, left, widths)]
+    if wrong:
+        return "", wrong
+    # So many rows are needed for frames that begin above a layer, or end below it.
+    above = [
+        2 * any(frame.first == layer for frame in frames.values()) for layer in range(len(layout.layers))
+    ]
+    below = [
+        int(any(frame.last == layer for frame in frames.values())) for layer in range(len(layout.layers))
+    ]
     canvas = _Canvas()
-    y = 0
+    y = above[0] if above else 0
     for position, layer in enumerate(layout.layers):
         height = max((len(contents[v]) + 2 for v in layer if v < len(operators)), default=0)
         for vertex in layer:
             if vertex < len(operators):
                 _draw_box(canvas, left[vertex], y, widths[vertex], contents[vertex])
+        lower = y + height - 1
+        for frame in frames.values():
+            frame.note(position, y, lower)
         # Down to the lower edge of the layer, from boxes that are not as high as others, and through bends.
         bottoms = {v: y + len(contents[v]) + 1 if v < len(operators) else y for v in layer}
         if position + 1 < len(layout.layers):
-            y = _draw_edges(
-                canvas, layout, position, left, widths, range(len(operators)), bottoms, y + height - 1
-            )
+            boxes = range(len(operators))
+            lower += below[position]
+            room = above[position + 1] // 2
+            y = _draw_edges(canvas, layout, position, left, widths, boxes, bottoms, lower, room)
+    for frame in frames.values():
+        frame.draw(canvas)
     text = canvas.text()
     back = [
         f"{operators[source].name} leads back to {operators[target].name}"
         for (source, target), path in zip(pairs, layout.paths, strict=True)
         if not path
     ]
-    return "\n".join([text, *back])
+    return "\n".join([text, *back]), []
+
+
+class _Frame:
+    """The frame of a segment: a rectangle of lines with the name of the segment in the upper one.
+
+    Attributes
+    ----------
+    first, last
+        The first and the last layer of its boxes.
+    """
+
+    def __init__(self, layout: Layout, group: int, label: str, left: list[int], widths: list[int]) -> None:
+        self._group = group
+        self._label = label
+        layers = layout.layers_of(group)
+        vertices = [vertex for _, each in layers for vertex in each]
+        self.first, self.last = layers[0][0], layers[-1][0]
+        self._left = min(left[vertex] for vertex in vertices) - 2
+        self._right = max(left[vertex] + widths[vertex] for vertex in vertices) + 1
+        missing = _frame_width(label) - (self._right - self._left + 1)
+        if missing > 0:
+            self._left -= (missing + 1) // 2
+            self._right += (missing + 1) // 2
+        self._top = self._bottom = 0
+
+    def encloses_others(self, layout: Layout, left: list[int], widths: list[int]) -> bool:
+        """Return whether a box or a line of others is inside, or is touched."""
+        return any(
+            layout.groups.get(vertex) != self._group
+            and left[vertex] <= self._right + 1
+            and left[vertex] + widths[vertex] >= self._left
+            for layer in layout.layers[self.first : self.last + 1]
+            for vertex in layer
+        )
+
+    def note(self, layer: int, upper: int, lower: int) -> None:
+        """Note the rows of a layer."""
+        if layer == self.first:
+            self._top = upper - 2
+        if layer == self.last:
+            self._bottom = lower + 1
+
+    def draw(self, canvas: _Canvas) -> None:
+        """Draw the frame around everything else that is drawn."""
+        crossed = [
+            x
+            for x in range(self._left, self._right + 1)
+            if canvas.lines.get((x, self._top), 0) & (_UP | _DOWN)
+        ]
+        canvas.horizontal(self._top, self._left, self._right)
+        canvas.horizontal(self._bottom, self._left, self._right)
+        canvas.vertical(self._left, self._top, self._bottom)
+        canvas.vertical(self._right, self._top, self._bottom)
+        label = f" {self._label} "
+        room = range(self._left + 2, self._right - _length(label))
+        free = [x for x in room if not any(x <= line < x + _length(label) for line in crossed)]
+        canvas.write((free or list(room))[0], self._top, label)
+
+
+def _frame_width(label: str) -> int:
+    """Return the least width of a frame, so that its label has room beside a line in the middle."""
+    return 2 * (_length(label) + 5) + 1
+
+
+def _sizes(layout: Layout, widths: list[int], framed: dict[int, Segment]) -> list[float]:
+    """Return the extent of each vertex across its layer, with the room for frames."""
+    sizes = [float(width) for width in widths]
+    for group, segment in framed.items():
+        for _, vertices in layout.layers_of(group):
+            least = _frame_width(segment.label) / len(vertices)
+            for vertex in vertices:
+                sizes[vertex] = max(sizes[vertex] + 6, least + 4)
+    return sizes
 
 
 def _widths(contents: list[list[str]], pairs: list[tuple[int, int]], layout: Layout) -> list[int]:
@@ -121,8 +235,12 @@ def _draw_edges(
     boxes: range,
     bottoms: dict[int, int],
     lower: int,
+    room: int,
 ) -> int:
-    """Draw the lines from one layer to the next, and return the upper edge of the next layer."""
+    """Draw the lines from one layer to the next, and return the upper edge of the next layer.
+
+    `room` is the number of rows to leave for frames.
+    """
     layer, following = layout.layers[position], layout.layers[position + 1]
     order = {vertex: place for place, vertex in enumerate((*layer, *following))}
     leaves: dict[tuple[int, int], int] = {}
@@ -137,7 +255,7 @@ def _draw_edges(
             enters[source, vertex] = place_
     tracks = _tracks({edge: (leaves[edge], enters[edge]) for edge in leaves})
     first = lower + 2
-    top = first + max(tracks.values(), default=-2) + 2
+    top = first + max(tracks.values(), default=-2) + 2 + room
     for edge, begin in leaves.items():
         end = enters[edge]
         is_bend = edge[1] not in boxes

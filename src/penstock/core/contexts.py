@@ -126,6 +126,34 @@ class ExecutionContext(Protocol):
     def device_from_stream(self, stream: StreamHandle | int) -> int:
         """Return the number of the device of a stream that penstock manages."""
 
+    def knob(self, name: str, dtype: Any, value: Any = None) -> Any:
+        """Return a scalar in device memory, whose value may change from frame to frame.
+
+        It is for values that kernels use, such as a gain. Work on the device reads it, so a segment that was
+        recorded (`Fragment.capture`) sees a new value, while a number that `compute` passes to a kernel stays what
+        it was. It may be used in any operator, on the streams that the operator has from this context.
+
+        The value is that of the operator's attribute of this name, such as a parameter, whose changes it follows.
+        If there is none, it is what :meth:`Operator.set_knob` set last, else `value`, else 0. It is read when a
+        compute begins, or a frame of a segment, and never changes in the middle of one. Work that is still to be
+        done for earlier frames sees the earlier value.
+
+        Parameters
+        ----------
+        name
+            The name of the knob.
+        dtype
+            Its type, always the same: bool, integers, floats and complex numbers of 1 to 16 bytes.
+        value
+            The value until somebody sets another; always the same.
+
+        Returns
+        -------
+        Tensor
+            A tensor of shape (), always the same, which every library takes; ``tensor.owner.buffer`` is for
+            `gpu.launch`. Its memory lasts as long as the run. Send a copy of it, not the tensor itself.
+        """
+
     @property
     def is_gpu_available(self) -> bool:
         """Whether there is a device, real or simulated."""

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import choices
 
 if TYPE_CHECKING:
     from penstock.core.graph import Graph
+    from penstock.core.segment import Segment
 
 __all__ = ["draw"]
 
 
-def draw(graph: Graph, style: str = "text") -> str:
-    """Return `graph` drawn in a style: ``"text"``, ``"boxes"``, ``"svg"``, ``"mermaid"`` or ``"dot"``."""
+def draw(graph: Graph, style: str = "text", segments: Sequence[Segment] = ()) -> str:
+    """Return `graph` drawn in a style: ``"text"``, ``"boxes"``, ``"svg"``, ``"mermaid"`` or ``"dot"``.
+
+    Each of the captured segments is a group, with its name and, after a run, its state.
+    """
     try:
         drawer = _DRAWERS[style]
     except KeyError:
         raise ValueError(f"there is no drawing style {style!r}; there are {choices(_DRAWERS)}") from None
-    return drawer(graph)
+    return drawer(graph, segments)
 
 
-def _text(graph: Graph) -> str:
+def _text(graph: Graph, segments: Sequence[Segment]) -> str:
     lines = []
     for operator in graph:
         lines.append(f"{operator.name} ({type(operator).__name__})")
@@ -30,13 +35,20 @@ def _text(graph: Graph) -> str:
             if not targets and not operator.never_emits:
                 lines.append(f"  {name} -> (nothing)")
             lines.extend(f"  {name} -> {flow.target.name}.{flow.input}" for flow in targets)
+    for segment in segments:
+        names = ", ".join(operator.name for operator in segment.operators)
+        lines.append(f"segment {segment.label}: {names}" + (f" ({segment.reason})" if segment.reason else ""))
     return "\n".join(lines)
 
 
-def _mermaid(graph: Graph) -> str:
+def _mermaid(graph: Graph, segments: Sequence[Segment]) -> str:
     keys = {operator.name: f"n{number}" for number, operator in enumerate(graph)}
     lines = ["flowchart LR"]
     lines += [f'  {key}["{_escaped(name)}"]' for name, key in keys.items()]
+    for number, segment in enumerate(segments):
+        lines.append(f'  subgraph s{number}["{_escaped(segment.label)}"]')
+        lines += [f"    {keys[operator.name]}" for operator in segment.operators]
+        lines.append("  end")
     lines += [
         f'  {keys[flow.source.name]} -- "{_escaped(flow.output)} → {_escaped(flow.input)}" --> '
         f"{keys[flow.target.name]}"
@@ -45,9 +57,16 @@ def _mermaid(graph: Graph) -> str:
     return "\n".join(lines)
 
 
-def _dot(graph: Graph) -> str:
+def _dot(graph: Graph, segments: Sequence[Segment]) -> str:
     lines = ["digraph pipeline {", "  rankdir=LR;", "  node [shape=box];"]
     lines += [f'  "{_quoted(operator.name)}";' for operator in graph]
+    for number, segment in enumerate(segments):
+        lines += [
+            f"  subgraph cluster_{number} {{",
+            f'    label="{_quoted(segment.label)}"; style=dashed;',
+            *(f'    "{_quoted(operator.name)}";' for operator in segment.operators),
+            "  }",
+        ]
     lines += [
         f'  "{_quoted(flow.source.name)}" -> "{_quoted(flow.target.name)}" '
         f'[taillabel="{_quoted(flow.output)}", headlabel="{_quoted(flow.input)}"];'
@@ -64,16 +83,16 @@ def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _boxes(graph: Graph) -> str:
+def _boxes(graph: Graph, segments: Sequence[Segment]) -> str:
     from penstock.core.box_drawing import draw_boxes
 
-    return draw_boxes(graph)
+    return draw_boxes(graph, segments)
 
 
-def _svg(graph: Graph) -> str:
+def _svg(graph: Graph, segments: Sequence[Segment]) -> str:
     from penstock.core.svg_drawing import draw_svg
 
-    return draw_svg(graph, next((operator.fragment.name for operator in graph), "pipeline"))
+    return draw_svg(graph, next((operator.fragment.name for operator in graph), "pipeline"), segments)
 
 
 _DRAWERS = {"text": _text, "boxes": _boxes, "svg": _svg, "mermaid": _mermaid, "dot": _dot}

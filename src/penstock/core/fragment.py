@@ -15,6 +15,14 @@ from penstock.core.graph import Graph, PortPairs
 from penstock.core.metadata import MetadataPolicy
 from penstock.core.port_counts import count_by_port
 from penstock.core.registry import registry
+from penstock.core.segment import (
+    Segment,
+    SegmentOptions,
+    capture_mode,
+    check_operators,
+    check_segments,
+    find_chains,
+)
 from penstock.core.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
@@ -51,6 +59,8 @@ class Fragment:
         self._metadata_policy = MetadataPolicy.DEFAULT
         self._thread_pools: list[ThreadPool] = []
         self._green_contexts: GreenContextPool | None = None
+        self._segments: list[Segment] = []
+        self._chain_options: SegmentOptions | None = None
         self.max_in_flight = 8
         """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
         self._names: dict[str, int] = {}
@@ -68,6 +78,8 @@ class Fragment:
         self._replay: Any = None
         # Live parameters that were changed outside of a run, by operator and parameter.
         self._live_values: dict[tuple[str, str], Any] = {}
+        # The same for knobs.
+        self._knob_values: dict[tuple[str, str], Any] = {}
 
     # Methods that a subclass overrides.
 
@@ -110,6 +122,62 @@ class Fragment:
         check_member(self, upstream_op)
         check_member(self, downstream_op)
         self._graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
+
+    def capture(
+        self,
+        *operators: Operator,
+        name: str = "",
+        warmup: int = 3,
+        verify: int = 2,
+        shapes: int = 4,
+        outputs: str = "copy",
+        slots: int = 4,
+        strict: bool = False,
+    ) -> Segment:
+        """Record operators as one CUDA graph, and replay it for every later frame.
+
+        The operators are ordinary ones, connected with each other; nothing changes in them. To the scheduler they
+        are one operator, which waits for a message at each input from outside. If they cannot be recorded they run
+        as without capture, with one :class:`CaptureRefused` warning that says why. ``PENSTOCK_CAPTURE`` changes
+        this without changing the program: ``off`` records nothing, ``verify`` compares every frame, ``strict``
+        makes a refusal an error, ``auto`` records every chain, as `capture_chains` does.
+
+        Parameters
+        ----------
+        *operators
+            The operators.
+        name
+            The name of the segment.
+        warmup
+            The number of frames that run as without capture before one is recorded.
+        verify
+            The number of replays that are compared with ordinary runs of the same frames.
+        shapes
+            The number of recordings that are kept, one for each shape and type of what enters.
+        outputs
+            ``"copy"`` to copy what leaves to new memory of its library. ``"ring"`` to send the memory of the
+            recording itself: there are several, and the segment waits while all are in use.
+        slots
+            The number of recordings in the ring.
+        strict
+            Whether a refusal is an error.
+        """
+        options = SegmentOptions(warmup, verify, shapes, outputs, slots, strict)
+        check_operators(self, operators, self._segments)
+        segment = Segment(name or self._unused_name("segment"), operators, options)
+        if any(segment.name == other.name for other in self._segments):
+            raise GraphError(f"two segments are named {segment.name!r}; give one another name=...")
+        self._segments.append(segment)
+        return segment
+
+    def capture_chains(self, **options: Any) -> None:
+        """Record every chain of operators that can be recorded; it takes the options of `capture`."""
+        self._chain_options = SegmentOptions(**options)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments of the last `compose`."""
+        return self._segments
 
     def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
         """Create a pool of worker threads that operators can be assigned to."""
@@ -253,6 +321,8 @@ class Fragment:
         self._names = {}
         self._thread_pools = []
         self._green_contexts = None
+        self._segments = []
+        self._chain_options = None
         self._composed_data_loggers = []
         made: list[Operator] = []
         self._made = made
@@ -264,19 +334,40 @@ class Fragment:
             for operator in made:
                 if operator._live is not None:
                     operator._live.recall()
+        if self._knob_values:
+            for operator in made:
+                operator._knobs.recall()
         check(self._graph, made)
         check_resources(self)
+        self._find_segments()
         return self._graph
+
+    def _find_segments(self) -> None:
+        """Check the segments that compose declared, and find those that are wanted besides."""
+        wanted = self._chain_options
+        if wanted is None and capture_mode() == "auto":
+            wanted = SegmentOptions()
+        if self._segments:
+            for segment in self._segments:
+                for operator in segment.operators:
+                    if operator not in self._graph:
+                        raise GraphError(
+                            f"segment {segment.name!r}: operator {operator.name!r} is not in the graph"
+                        )
+            check_segments(self._segments)
+        if wanted is not None:
+            self._segments += find_chains(self, self._segments, wanted)
 
     def draw(self, style: str = "text") -> str:
         """Return the graph drawn in a style, composed first if necessary.
 
         The styles are ``"text"``, a list; ``"boxes"``, boxes and lines for a terminal; ``"svg"``, a picture with
-        ports, queue sizes and slices of the GPU; ``"mermaid"`` and ``"dot"``.
+        ports, queue sizes and slices of the GPU; ``"mermaid"`` and ``"dot"``. Captured segments are groups in it,
+        with their names and, after a run, their states.
         """
         if not len(self._graph):
             self.compose_graph()
-        return draw(self._graph, style)
+        return draw(self._graph, style, self._segments)
 
     def run(self) -> Outcome:
         """Compose the graph, run it to its end, stop every operator, and return how the run ended.
@@ -405,7 +496,9 @@ class Fragment:
         self.pause()
         engine = self._engine
         if engine is not None:
-            engine.pausing.step(n, None if operator is None else operator._node)
+            engine.pausing.step(
+                n, None if operator is None or operator._node is None else operator._node.scheduled
+            )
 
     @property
     def is_paused(self) -> bool:

@@ -10,7 +10,7 @@ them around.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 __all__ = ["Layout", "lay_out", "place"]
@@ -30,17 +30,27 @@ class Layout:
     """The neighbours of each vertex in the layer before."""
     after: dict[int, list[int]] = field(default_factory=dict)
     """The neighbours of each vertex in the next layer."""
+    groups: dict[int, int] = field(default_factory=dict)
+    """The group of each vertex that is in one; the vertices of a group are side by side in each layer."""
+
+    def layers_of(self, group: int) -> list[tuple[int, list[int]]]:
+        """Return the numbers of the layers that have vertices of a group, each with these vertices."""
+        found = [[vertex for vertex in layer if self.groups.get(vertex) == group] for layer in self.layers]
+        return [(number, vertices) for number, vertices in enumerate(found) if vertices]
 
 
-def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
-    """Return a layout of `count` operators with edges between their numbers."""
+def lay_out(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, int] | None = None) -> Layout:
+    """Return a layout of `count` operators with edges between their numbers.
+
+    `groups` has the groups of operators that are drawn together. Bends of an edge inside a group belong to it.
+    """
     backward = _backward(count, edges)
     forward = [edge for number, edge in enumerate(edges) if number not in backward]
     rank = _ranks(count, forward)
     layers: list[list[int]] = [[] for _ in range(max(rank, default=0) + 1)]
     for vertex in range(count):
         layers[rank[vertex]].append(vertex)
-    layout = Layout(layers, [])
+    layout = Layout(layers, [], groups=dict(groups or {}))
     bends = count
     for number, (source, target) in enumerate(edges):
         if number in backward:
@@ -50,6 +60,8 @@ def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
         for layer in range(rank[source] + 1, rank[target]):
             layers[layer].append(bends)
             path.append(bends)
+            if source in layout.groups and layout.groups[source] == layout.groups.get(target):
+                layout.groups[bends] = layout.groups[source]
             bends += 1
         path.append(target)
         layout.paths.append(path)
@@ -159,6 +171,8 @@ def _ranks(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 def _order(layout: Layout) -> None:
     """Reorder the layers so that few edges cross."""
+    for layer in layout.layers:
+        _sort(layer, {vertex: float(place) for place, vertex in enumerate(layer)}, layout.groups)
     best, fewest = [list(layer) for layer in layout.layers], _crossings(layout)
     for turn in range(_ROUNDS):
         down = turn % 2 == 0
@@ -170,14 +184,30 @@ def _order(layout: Layout) -> None:
             key = {
                 vertex: sum(map(place_of.__getitem__, near)) / len(near)
                 if (near := neighbours.get(vertex))
-                else own[vertex]
+                else float(own[vertex])
                 for vertex in layer
             }
-            layer.sort(key=key.__getitem__)
+            _sort(layer, key, layout.groups)
         crossings = _crossings(layout)
         if crossings < fewest:
             best, fewest = [list(layer) for layer in layout.layers], crossings
     layout.layers[:] = best
+
+
+def _sort(layer: list[int], key: dict[int, float], groups: dict[int, int]) -> None:
+    """Sort the vertices of a layer by their keys, but keep those of a group together, at their mean."""
+    keys: dict[int, list[float]] = {}
+    for vertex in layer:
+        if vertex in groups:
+            keys.setdefault(groups[vertex], []).append(key[vertex])
+
+    def place(vertex: int) -> tuple[float, int, float]:
+        group = groups.get(vertex)
+        if group is None:
+            return key[vertex], -1, 0.0
+        return sum(keys[group]) / len(keys[group]), group, key[vertex]
+
+    layer.sort(key=place)
 
 
 def _crossings(layout: Layout) -> int:

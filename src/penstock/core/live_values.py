@@ -32,9 +32,13 @@ class LiveValues:
     ----------
     parameters
         The live parameters, by name.
+    begin
+        Called when a compute begins, after the changes; None if there is nothing to do.
+    is_held
+        Whether changes wait, because the next compute is for a frame that another one has begun.
     """
 
-    __slots__ = ("_is_in_run", "_lock", "_operator", "_waiting", "parameters")
+    __slots__ = ("_is_in_run", "_lock", "_operator", "_waiting", "begin", "is_held", "parameters")
 
     def __init__(self, operator: Operator, parameters: dict[str, Parameter]) -> None:
         self.parameters = parameters
@@ -43,6 +47,8 @@ class LiveValues:
         # Changed under the lock; the operator's compute looks at it without.
         self._waiting: dict[str, Any] = {}
         self._is_in_run = False
+        self.begin: Callable[[], None] | None = None
+        self.is_held = False
 
     # From any thread.
 
@@ -61,6 +67,8 @@ class LiveValues:
                 f"{owner} has no live parameter {name!r}; it has {choices(self.parameters, name)}"
             )
         checked = parameter.check(value, owner)
+        if name in operator._knobs.types:
+            operator._knobs.check(name, checked)
         fragment = operator.fragment
         with self._lock:
             if self._is_in_run:
@@ -88,16 +96,24 @@ class LiveValues:
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that begins with the changes made since the last one; changes now wait for it."""
-        waiting, apply = self._waiting, self._apply
+        waiting, apply = self._waiting, self.apply
+        self.begin, self.is_held = None, False
         with self._lock:
             self._is_in_run = True
 
         def compute_with_changes(op_input: Any, op_output: Any, context: Any) -> None:
             if waiting:
                 apply()
+            if self.begin is not None:
+                self.begin()
             compute(op_input, op_output, context)
 
         return compute_with_changes
+
+    def apply(self) -> None:
+        """Apply the changes that wait, unless they are held."""
+        if self._waiting and not self.is_held:
+            self._apply()
 
     def end_run(self) -> None:
         """Apply the changes that are left: there will be no more computes."""

@@ -11,6 +11,7 @@ from penstock.core.booleans import boolean
 from penstock.core.condition import Condition
 from penstock.core.construction import named_values, needs_fragment
 from penstock.core.errors import GraphError, ParameterError, PortError, choices
+from penstock.core.knob_values import KnobValues
 from penstock.core.live_values import LiveValues
 from penstock.core.metadata import MetadataDictionary, MetadataPolicy
 from penstock.core.resource import Resource
@@ -63,6 +64,14 @@ class Operator:
     """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips the messages of that compute,
     ``{"skip": 100}`` at most 100 times; ``{"restart": 3}`` also calls `stop` and `start`, at most 3 times."""
 
+    capturable: bool | str = True
+    """Whether it may be recorded as a part of a segment (`Fragment.capture`); a text says why not."""
+
+    keeps_state: bool = False
+    """Whether it keeps state on the device that every compute changes and that cannot be put back, such as that of
+    a library. Replays of a segment that it is part of are then not compared with ordinary runs, which would change
+    the state twice. Arrays that attributes refer to are put back and need no mark."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for method, form in _METHODS.items():
@@ -96,6 +105,7 @@ class Operator:
             raise
         live = {name: parameter for name, parameter in self.spec.params.items() if parameter.is_live}
         self._live = LiveValues(self, live) if live else None
+        self._knobs = KnobValues(self)
         if "on_error" in kwargs and "on_error" not in self.spec.params:
             self.on_error = kwargs.pop("on_error")
         parts = {key: value for key, value in kwargs.items() if self._is_part(key, value)}
@@ -229,6 +239,26 @@ class Operator:
         for the operator of this name in later runs of the fragment.
         """
         (self._live or LiveValues(self, {})).set(name, value)
+
+    def set_knob(self, name: str, value: Any) -> None:
+        """Set a knob, a scalar on the device that `compute` asks for; may be called from any thread.
+
+        It takes effect when the next compute of this operator begins, or the next frame of its segment, and never
+        in the middle of one; of several values the last one counts. A wrong name or value raises
+        :class:`ParameterError` and changes nothing. Before the first compute, when it is not known what the knobs
+        are, the error is raised in the operator's compute.
+
+        A knob that has the name of a live parameter follows it, so that this call is that of :meth:`set_live`.
+        Outside of a run the value stays for the operator of this name in later runs of the fragment.
+
+        Parameters
+        ----------
+        name
+            The knob: what `compute` calls it in :meth:`ExecutionContext.knob`.
+        value
+            A number on the host: of Python or NumPy.
+        """
+        self._knobs.set(name, value)
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["EndedBy", "ErrorRecord", "OperatorOutcome", "Outcome", "Starved", "Waiting"]
+__all__ = ["EndedBy", "ErrorRecord", "OperatorOutcome", "Outcome", "SegmentOutcome", "Starved", "Waiting"]
 
 
 class EndedBy(StrEnum):
@@ -101,6 +101,48 @@ class OperatorOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentOutcome:
+    """What became of a captured segment in a run."""
+
+    name: str
+    operators: tuple[str, ...]
+    state: str
+    """``"captured"``; ``"warming up"`` or ``"verifying"`` if the run ended too early; ``"eager"`` if its operators
+    ran as without capture, ``"off"`` if that was asked for or there is no device."""
+    reason: str = ""
+    """Why it is eager; empty otherwise."""
+    frames: int = 0
+    """The number of frames; 0 if it was not recorded from the beginning."""
+    replayed: int = 0
+    """The number of frames that were replayed."""
+    recordings: int = 0
+    eager_ns: float | None = None
+    """The host's time for a frame that was not replayed, in nanoseconds: the median of recent ones."""
+    replay_ns: float | None = None
+    """The host's time for a frame that was replayed, in nanoseconds: the median of recent ones."""
+
+    @property
+    def saved(self) -> float:
+        """The host's time that replaying saved, in seconds."""
+        if self.eager_ns is None or self.replay_ns is None:
+            return 0.0
+        return max(self.eager_ns - self.replay_ns, 0.0) * self.replayed / 1e9
+
+    def __str__(self) -> str:
+        text = f"segment {self.name!r} ({', '.join(self.operators)}): {self.state}"
+        if self.reason:
+            text += f", because {self.reason}"
+        if self.replayed:
+            text += f"; {self.replayed} of {self.frames} frames replayed"
+            if self.eager_ns is not None and self.replay_ns is not None:
+                text += (
+                    f" in {self.replay_ns / 1e3:.1f} µs of the host's time each instead of "
+                    f"{self.eager_ns / 1e3:.1f}, which saved {self.saved:.3g} s"
+                )
+        return text
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a run ended.
 
@@ -115,6 +157,8 @@ class Outcome:
     operators: dict[str, OperatorOutcome] = field(default_factory=dict)
     starved: tuple[Starved, ...] = ()
     errors: tuple[ErrorRecord, ...] = ()
+    segments: tuple[SegmentOutcome, ...] = ()
+    """The captured segments: what was recorded, what was not and why, and what that saved."""
 
     @property
     def computes(self) -> int:
@@ -164,10 +208,15 @@ class Outcome:
             ),
             *([f"{_count(self.skipped, 'error')} skipped"] if self.skipped else []),
             *([_count(self.restarts, "restart")] if self.restarts else []),
+            *([self._captured()] if self.segments else []),
         ]
         text = f"{self.application!r} {ended} after {self.seconds:.3f} s: {', '.join(counts)}"
         details = self.starved or self.errors
         return "; ".join([text, *map(str, details)])
+
+    def _captured(self) -> str:
+        captured = [segment for segment in self.segments if segment.state == "captured"]
+        return f"{len(captured)} of {_count(len(self.segments), 'segment')} captured"
 
 
 def _count(number: int, noun: str) -> str:

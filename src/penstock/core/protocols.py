@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Engine",
     "GreenContextPool",
+    "Launches",
     "Node",
     "Observer",
     "Parker",
     "Pausing",
     "Queue",
     "Receiver",
+    "Replays",
     "Resume",
     "Transmitter",
 ]
@@ -100,6 +102,10 @@ class Node(Protocol):
     @property
     def output_queues(self) -> Mapping[str, tuple[Queue, ...]]:
         """The queues behind each output."""
+
+    @property
+    def scheduled(self) -> Node:
+        """The node that is scheduled for this operator: itself, or that of its segment."""
 
     def evaluate(self, condition: Condition) -> None:
         """Evaluate `condition` before each compute."""
@@ -265,6 +271,33 @@ class GreenContextPool(Protocol):
         """Return a partition by position or by name, or the default one; a run must be using the pool."""
 
 
+class Launches(Protocol):
+    """What launches a recorded graph."""
+
+    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
+        """Launch the graph for a frame whose arrays are at these addresses."""
+
+    def close(self) -> None:
+        """Release the graph; the device has finished."""
+
+
+class Replays(Protocol):
+    """What watches the replays of operators that are recorded together."""
+
+    @property
+    def wants_gpu_times(self) -> bool:
+        """Whether the operators' work on the device is timed."""
+
+    def around(self, replay: Callable[..., None]) -> Callable[..., None]:
+        """Return what to call in place of `replay`, with the same arguments."""
+
+    def around_launches(self, launches: Any, marks: Any, managed: Any) -> Launches:
+        """Return what launches a recorded graph in place of `launches`, on a managed stream.
+
+        `marks` tells where the work of each operator begins and ends in the graph; None if nobody wanted to know.
+        """
+
+
 class Observer(Protocol):
     """What watches a run: the only way in which tracking, traces and loggers take part in it."""
 
@@ -279,6 +312,9 @@ class Observer(Protocol):
 
     def uses_stream(self, node: Any, managed: Any) -> None:
         """Note that a node will submit work to a stream; called once for each, in its compute."""
+
+    def watch_replays(self, part: Any) -> Replays:
+        """Return what watches the replays of operators that are recorded together, which do not compute then."""
 
     def finish(self) -> None:
         """Complete what was watched: the device is idle, and the streams still exist."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from penstock.core.registry import registry
 if TYPE_CHECKING:
     from penstock.core.graph import Graph
     from penstock.core.operator import Operator
+    from penstock.core.segment import Segment
 
 __all__ = ["draw_svg", "queue_label", "slices_of"]
 
@@ -28,6 +30,9 @@ _HEAD = 40.0  # the height of the name and the class
 _PAD = 12.0
 _GAP_X, _GAP_Y = 72.0, 24.0
 _MARGIN = 24.0
+# The distance of the frame of a segment from its boxes, and the room that it takes in all.
+_ABOVE, _BELOW, _BESIDE = 21.0, 9.0, 16.0
+_FRAME = _ABOVE + _BELOW
 # Hues that differ in both modes and for colour-blind readers (after Okabe and Ito).
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b3a400", "#7f5fc0")
 _STYLE = """\
@@ -35,9 +40,11 @@ text{font-family:ui-sans-serif,system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu
 .paper{fill:#ffffff}.box{fill:#f6f8fa;stroke:#8c959f}.name{font-size:13px;font-weight:600}
 .small{font-size:11px}.muted{font-size:11px;fill:#59636e}.flow{fill:none;stroke:#59636e;stroke-width:1.5}
 .tip{fill:#59636e}.dot{fill:#ffffff;stroke:#59636e}.rule{stroke:#8c959f;stroke-opacity:.45}
+.frame{fill:#0969da;fill-opacity:.05;stroke:#0969da;stroke-dasharray:5 4;stroke-linejoin:round}
 @media(prefers-color-scheme:dark){
 text{fill:#e6edf3}.paper{fill:#0d1117}.box{fill:#161b22;stroke:#6e7681}.muted{fill:#9198a1}
-.flow{stroke:#9198a1}.tip{fill:#9198a1}.dot{fill:#0d1117;stroke:#9198a1}}
+.flow{stroke:#9198a1}.tip{fill:#9198a1}.dot{fill:#0d1117;stroke:#9198a1}
+.frame{fill:#4493f8;fill-opacity:.08;stroke:#4493f8}}
 """
 
 
@@ -76,8 +83,8 @@ class _Box:
         return (self.x if side == "in" else self.x + self.width), y
 
 
-def draw_svg(graph: Graph, title: str = "pipeline") -> str:
-    """Return `graph` as the text of an SVG file."""
+def draw_svg(graph: Graph, title: str = "pipeline", segments: Sequence[Segment] = ()) -> str:
+    """Return `graph` as the text of an SVG file, with a frame around each captured segment."""
     boxes = [
         _Box(
             operator,
@@ -94,12 +101,16 @@ def draw_svg(graph: Graph, title: str = "pipeline") -> str:
         box.colour = colours.get(box.slice, "")
     number = {box.operator.name: position for position, box in enumerate(boxes)}
     edges = [(number[flow.source.name], number[flow.target.name]) for flow in graph.flows]
-    layout = lay_out(len(boxes), edges)
+    groups = {number[op.name]: group for group, segment in enumerate(segments) for op in segment.operators}
+    layout = lay_out(len(boxes), edges, groups)
 
     # Bends are a little higher than a line, so that a flow keeps away from the boxes that it passes.
     sizes = [box.height for box in boxes] + [_LINE] * (sum(map(len, layout.layers)) - len(boxes))
+    # A frame takes room above and below.
+    sizes = [size + (_FRAME if vertex in layout.groups else 0) for vertex, size in enumerate(sizes)]
     centres = place(layout, sizes, _GAP_Y)
     bends: dict[int, tuple[float, float, float]] = {}
+    columns: list[tuple[float, float]] = []
     x = _MARGIN
     for layer in layout.layers:
         width = max((boxes[v].width for v in layer if v < len(boxes)), default=0.0)
@@ -110,12 +121,20 @@ def draw_svg(graph: Graph, title: str = "pipeline") -> str:
                 box.y = _MARGIN + centres[vertex] - box.height / 2
             else:
                 bends[vertex] = x, x + width, _MARGIN + centres[vertex]
+        columns.append((x, x + width))
         x += width + _GAP_X
     right = x - _GAP_X + _MARGIN if boxes else 2 * _MARGIN
     bottom = max((box.y + box.height for box in boxes), default=0.0)
     bottom = max([bottom, *(y for _, _, y in bends.values())])
 
     parts: list[str] = []
+    for group, segment in enumerate(segments):
+        extents = [
+            (*columns[layer], *_extent([(_top(boxes, bends, v), _bottom(boxes, bends, v)) for v in vertices]))
+            for layer, vertices in layout.layers_of(group)
+        ]
+        parts.append(_frame(segment, extents))
+        bottom = max(bottom, *(extent[3] + _BELOW for extent in extents))
     for flow, (source, target), path in zip(graph.flows, edges, layout.paths, strict=True):
         begin = boxes[source].port("out", flow.output)
         end = boxes[target].port("in", flow.input)
@@ -165,6 +184,42 @@ def draw_svg(graph: Graph, title: str = "pipeline") -> str:
             "</svg>",
             "",
         ]
+    )
+
+
+def _top(boxes: list[_Box], bends: dict[int, tuple[float, float, float]], vertex: int) -> float:
+    return boxes[vertex].y if vertex < len(boxes) else bends[vertex][2] - _LINE / 2
+
+
+def _bottom(boxes: list[_Box], bends: dict[int, tuple[float, float, float]], vertex: int) -> float:
+    if vertex < len(boxes):
+        return boxes[vertex].y + boxes[vertex].height
+    return bends[vertex][2] + _LINE / 2
+
+
+def _extent(spans: list[tuple[float, float]]) -> tuple[float, float]:
+    return min(top for top, _ in spans), max(bottom for _, bottom in spans)
+
+
+def _frame(segment: Segment, extents: list[tuple[float, float, float, float]]) -> str:
+    """Return the frame of a segment, given the left, right, top and bottom of its boxes in each of its columns.
+
+    In each column it is as high as the boxes there, so that it is around no other box.
+    """
+    upper: list[str] = []
+    lower: list[str] = []
+    for number, (left, right, top, bottom) in enumerate(extents):
+        left = left - _BESIDE if not number else (extents[number - 1][1] + left) / 2
+        right = right + _BESIDE if number + 1 == len(extents) else (right + extents[number + 1][0]) / 2
+        upper += [f"{left:.1f} {top - _ABOVE:.1f}", f"{right:.1f} {top - _ABOVE:.1f}"]
+        lower += [f"{left:.1f} {bottom + _BELOW:.1f}", f"{right:.1f} {bottom + _BELOW:.1f}"]
+    x, _, y, _ = extents[0]
+    told = f": {segment.reason}" if segment.reason else ""
+    return (
+        f"<g><title>segment {escape(segment.label)}{escape(told)}</title>"
+        f'<path class="frame" d="M{"L".join([*upper, *reversed(lower)])}z"/>'
+        f'<text class="small" x="{x - _BESIDE + 8:.1f}" y="{y - _ABOVE + 14:.1f}">{escape(segment.label)}</text>'
+        "</g>"
     )
 
 

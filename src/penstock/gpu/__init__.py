@@ -6,7 +6,7 @@ The choice is made when one of these names is first used; ``PENSTOCK_DEVICE`` (`
 ``none``) controls it.
 
 The package adds what cuda.core lacks: :func:`partition`, :func:`when_done`, :func:`launch_host`,
-:class:`kernel` and :class:`StreamHandle`. They work with either kind of device.
+:func:`record_external`, :class:`kernel` and :class:`StreamHandle`. They work with either kind of device.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ from penstock.gpu.backends import Backend as Backend
 from penstock.gpu.backends import DeviceUnavailable as DeviceUnavailable
 from penstock.gpu.backends import backend as backend
 from penstock.gpu.backends import module as _module
+from penstock.gpu.capture import RecordedCopy as RecordedCopy
+from penstock.gpu.capture import captured_frontier as captured_frontier
+from penstock.gpu.capture import captured_nodes as captured_nodes
+from penstock.gpu.capture import instantiate_with_records as instantiate_with_records
+from penstock.gpu.capture import is_capturing as is_capturing
+from penstock.gpu.capture import record_external as record_external
+from penstock.gpu.capture import wait_external as wait_external
 from penstock.gpu.completion import when_done as when_done
 from penstock.gpu.current_device import on_device as on_device
 from penstock.gpu.current_device import remember_current as remember_current
@@ -54,15 +61,22 @@ else:  # type checkers accept only a list of literals, and see the names importe
         *_PARTITION_NAMES,
         "Backend",
         "DeviceUnavailable",
+        "RecordedCopy",
         "StreamHandle",
         "backend",
+        "captured_frontier",
+        "captured_nodes",
         "current_stream",
+        "instantiate_with_records",
+        "is_capturing",
         "kernel",
         "launch_host",
         "library_is_in_use",
         "on_device",
+        "record_external",
         "remember_current",
         "use_stream",
+        "wait_external",
         "when_done",
     ]
 

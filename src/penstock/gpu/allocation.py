@@ -21,11 +21,13 @@ away if that is possible, else by whoever uses the pool next. They come later in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 from weakref import ref
 
-__all__ = ["Allocation", "StreamUser", "allocation_at", "in_use"]
+__all__ = ["Allocation", "StreamUser", "allocation_at", "in_use", "keeping_allocations", "kept_allocations"]
 
 
 class StreamUser(Protocol):
@@ -105,3 +107,31 @@ def allocation_at(address: int) -> Allocation | None:
     """Return the allocation in use whose memory begins at an address, or None."""
     found = in_use.get(address)
     return None if found is None else found()
+
+
+class _Thread(threading.local):
+    """What is so for one thread."""
+
+    kept: list[Allocation] | None = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def keeping_allocations(kept: list[Allocation]) -> Iterator[None]:
+    """Keep everything that this thread allocates from pools meanwhile, in new memory beyond their limits.
+
+    For work that is being recorded: it runs later, again and again, so its memory must not go to anybody else, and
+    no pool should be the smaller for it. And a stream that is captured cannot wait for work outside of the capture.
+    """
+    earlier, _thread.kept = _thread.kept, kept
+    try:
+        yield
+    finally:
+        _thread.kept = earlier
+
+
+def kept_allocations() -> list[Allocation] | None:
+    """Return the list of this thread in which allocations are kept, or None."""
+    return _thread.kept

@@ -136,10 +136,12 @@ _waiter_threads = _WaiterThreads()
 def _when_done_simulated(event: sim.Event, callback: Callback) -> None:
     device = event._context.device
     timeline = device.machine.timeline
+    # An event of a capture cannot be waited for. On a real device the waiting thread gets the error.
+    refused = event._refuse_capture("waited for")
 
     def notify() -> None:
         try:
-            callback(device.machine.failure)
+            callback(refused or device.machine.failure)
         except (
             Exception
         ) as error:  # KeyboardInterrupt is not the callback's: it belongs to the waiting thread

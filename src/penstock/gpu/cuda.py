@@ -10,10 +10,10 @@ else:
     import cuda.core
     from cuda.core._utils.cuda_utils import CUDAError  # cuda.core raises it but does not export it
 
-    from penstock.gpu.device_names import DEVICE_NAMES
+    from penstock.gpu.device_names import DEVICE_NAMES, GRAPH_NAMES
 
     __all__ = list(DEVICE_NAMES)
     for _name in DEVICE_NAMES:
         if _name != CUDAError.__name__:
-            globals()[_name] = getattr(cuda.core, _name)
+            globals()[_name] = getattr(cuda.core.graph if _name in GRAPH_NAMES else cuda.core, _name)
     del _name

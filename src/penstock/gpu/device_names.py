@@ -8,6 +8,24 @@ instead.
 
 from __future__ import annotations
 
+GRAPH_NAMES = (
+    "AllocNode",
+    "EmptyNode",
+    "EventRecordNode",
+    "EventWaitNode",
+    "FreeNode",
+    "Graph",
+    "GraphBuilder",
+    "GraphCompleteOptions",
+    "GraphDefinition",
+    "GraphNode",
+    "HostCallbackNode",
+    "KernelNode",
+    "MemcpyNode",
+    "MemsetNode",
+)
+"""The names of ``cuda.core.graph``."""
+
 DEVICE_NAMES = (
     "LEGACY_DEFAULT_STREAM",
     "Buffer",
@@ -19,6 +37,7 @@ DEVICE_NAMES = (
     "DeviceResources",
     "Event",
     "EventOptions",
+    "GraphMemoryResource",
     "Kernel",
     "LaunchConfig",
     "LegacyPinnedMemoryResource",
@@ -32,4 +51,5 @@ DEVICE_NAMES = (
     "WorkqueueResource",
     "WorkqueueResourceOptions",
     "launch",
+    *GRAPH_NAMES,
 )

@@ -17,6 +17,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+from penstock.gpu.capture import is_capturing
 from penstock.gpu.simulated import is_simulated
 from penstock.gpu.stream_handle import SupportsStream, handle_of
 
@@ -27,6 +28,9 @@ def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
     Work that is submitted later waits until the function has returned. The function runs on a thread of the
     driver and must not call CUDA. Its errors are reported through ``sys.unraisablehook``.
 
+    It cannot be recorded: on a stream that captures it raises a RuntimeError, and the capture goes on. What
+    cuda.bindings hands to the driver is freed after the first call, and a graph would call it again.
+
     Parameters
     ----------
     stream : Stream, StreamHandle, or another library's stream
@@ -35,6 +39,9 @@ def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
         Called without arguments.
     """
     stream = getattr(stream, "stream", stream)  # the stream of a StreamHandle
+    handle = handle_of(stream)
+    if is_capturing(stream):
+        raise RuntimeError(f"{stream!r} is capturing, and a function of the host cannot be recorded")
     if is_simulated(stream):
         from penstock.gpu.sim.launches import launch_host as launch_host_simulated
 
@@ -42,7 +49,7 @@ def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
         return
     from cuda.bindings import driver
 
-    queue = driver.CUstream(handle_of(stream))
+    queue = driver.CUstream(handle)
     token = next(_tokens)
     _pending[token] = function
     (status,) = driver.cuLaunchHostFunc(queue, _entry(), token)

@@ -46,12 +46,19 @@ if TYPE_CHECKING:
         Path,
         QueueInfo,
         RunInfo,
+        SegmentInfo,
         StreamInfo,
     )
     from penstock.observe.replaying import replay
     from penstock.observe.rerun_logger import RerunLogger
     from penstock.observe.snapshots import TensorCopy, TensorMapCopy
-    from penstock.observe.statistics import OperatorStatistics, PathStatistics, QueueStatistics, Statistics
+    from penstock.observe.statistics import (
+        OperatorStatistics,
+        PathStatistics,
+        QueueStatistics,
+        SegmentStatistics,
+        Statistics,
+    )
     from penstock.observe.text_serializer import SimpleTextSerializer
     from penstock.observe.trace_reader import TraceError
     from penstock.observe.trace_summary import PathSummary, TraceSummary, summarize_trace
@@ -100,6 +107,8 @@ __all__ = [
     "RecordingError",
     "RerunLogger",
     "RunInfo",
+    "SegmentInfo",
+    "SegmentStatistics",
     "SimpleTextSerializer",
     "Statistics",
     "StreamInfo",
@@ -158,6 +167,8 @@ _MODULES = {
     "RecordingError": "recordings",
     "RerunLogger": "rerun_logger",
     "RunInfo": "records",
+    "SegmentInfo": "records",
+    "SegmentStatistics": "statistics",
     "SimpleTextSerializer": "text_serializer",
     "Statistics": "statistics",
     "StreamInfo": "records",

@@ -167,6 +167,10 @@ class Dashboard(Watcher):
                     }
                     for operator in run.operators
                 ],
+                "segments": [
+                    {"name": segment.name, "operators": [operator.index for operator in segment.operators]}
+                    for segment in run.segments
+                ],
                 "queues": [{"name": queue.name, "limit": queue.limit} for queue in run.queues],
                 "flows": [
                     {
@@ -196,7 +200,7 @@ class Dashboard(Watcher):
             operators = [
                 {
                     **figures.operator(operator, now),
-                    "held": _frames_kept(operator.node),
+                    "held": operator.frames_kept,
                     **dict(zip(("slice", "slice_index"), self._slices.of(operator), strict=True)),
                 }
                 for operator in run.operators
@@ -222,6 +226,15 @@ class Dashboard(Watcher):
                 "queues": queues,
                 "paths": paths,
                 "gpus": self._slices.devices(),
+                "segments": [
+                    {
+                        "state": segment.state,
+                        "reason": segment.reason,
+                        "frames": segment.frames,
+                        "replayed": segment.replayed,
+                    }
+                    for segment in run.segments
+                ],
                 "goals": self._goals(),
                 "parameters": [_shown(_value_of(*each)) for each in self._parameters],
             }
@@ -384,8 +397,3 @@ def _describe(operator: Operator, parameter: Parameter) -> dict[str, Any]:
         "maximum": bound(parameter.maximum),
         "choices": [_shown(value) for value in parameter.choices],
     }
-
-
-def _frames_kept(node: Any) -> int:
-    """Return the number of received frames that a node keeps for the device."""
-    return 0 if node.lifetimes is None else int(node.lifetimes.frames_in_flight)

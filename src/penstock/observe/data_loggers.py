@@ -489,6 +489,10 @@ class DataLogging(Watcher):
             ]
             self._of[port] = (unique_id, chosen)
 
+    def watches(self, port: OutputInfo | QueueInfo) -> bool:
+        """Return whether a logger logs a port."""
+        return bool(self._of[port][1])
+
     def emitted(self, output: OutputInfo, item: Any, time: int) -> None:
         """Log an emitted message."""
         self._show(output, item, _OUTPUT)

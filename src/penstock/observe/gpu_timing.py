@@ -35,6 +35,7 @@ from penstock._runtime import Message
 if TYPE_CHECKING:
     from penstock._runtime import ManagedStream
     from penstock.observe.records import StreamInfo
+    from penstock.observe.replays import ReplayTimer
 
 __all__ = ["ComputeTimer", "DeviceTime", "SimulatedBesideHost", "SimulatedTime", "StreamTimer"]
 
@@ -57,7 +58,7 @@ class ComputeTimer:
     __slots__ = ("next", "ports", "queues", "streams")
 
     def __init__(self) -> None:
-        self.streams: list[StreamTimer] = []
+        self.streams: list[StreamTimer | ReplayTimer] = []
         self.queues: Sequence[Any] = ()
         self.ports: Sequence[Any] = ()
         self.next = -_NEVER

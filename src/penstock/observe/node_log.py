@@ -18,6 +18,7 @@ from penstock.observe.recorder import (
     FIRST_TAKE,
     GPU,
     KINDS,
+    REPLAY,
     TAPS,
     THREAD,
     ZERO,
@@ -82,7 +83,7 @@ class NodeLog:
         self._base = 0
         # Of the computes that were not shown yet.
         self._started = self._ended = self._threads = _NONE
-        self._is_timed = np.zeros(0, np.bool_)
+        self._is_timed = self._is_replayed = np.zeros(0, np.bool_)
         # Whether the operator uses a stream.
         self._has_stream = False
         # Work on the device that is not complete, as (compute, position of the timer, number of segments), and work
@@ -129,6 +130,9 @@ class NodeLog:
         self._started = np.concatenate((self._started, computes.rows[:, 0]))
         self._ended = np.concatenate((self._ended, computes.rows[:, 1]))
         self._threads = np.concatenate((self._threads, self._read_threads(others, first, count)))
+        is_replayed = np.zeros(count, np.bool_)
+        is_replayed[others.compute[others.rows[:, 0] == REPLAY] - first] = True
+        self._is_replayed = np.concatenate((self._is_replayed, is_replayed))
         for position, takes in enumerate(self._takes):
             takes.add(_messages(computes, 2 if not position else None, others, *_kinds_of_queue(position)))
         bases = self._read_bases(others, compute)
@@ -238,9 +242,11 @@ class NodeLog:
             self._gpu_before(end),
             [emitted.before(end) for emitted in self._emitted.values()],
             [discards for _, discards in taken if discards is not None],
+            self._is_replayed[:count],
         )
         self._started, self._ended = self._started[count:], self._ended[count:]
         self._threads, self._is_timed = self._threads[count:], self._is_timed[count:]
+        self._is_replayed = self._is_replayed[count:]
         self.shown = end
         return batch
 
@@ -251,9 +257,12 @@ class NodeLog:
         work = np.array(self._completed[:count], np.int64).reshape(-1, 4)
         del self._completed[:count]
         found = []
-        for position in np.unique(work[:, 1]):
-            compute, _, started, ended = work[work[:, 1] == position].T
-            found.append(GpuWork(self.info.streams[int(position)], compute, started, ended))
+        streams = self.info.streams
+        # Ordinary computes and replays have different timers, and one stream in the observation.
+        for stream in dict.fromkeys(streams[position] for position in np.unique(work[:, 1])):
+            positions = [position for position, other in enumerate(streams) if other is stream]
+            compute, _, started, ended = work[np.isin(work[:, 1], positions)].T
+            found.append(GpuWork(stream, compute, started, ended))
         return found
 
     def forget(self) -> tuple[int, Times]:

@@ -1,8 +1,9 @@
 """NvtxRanges: names for Nsight Systems, through the package ``nvtx``.
 
-Each compute is a range in the domain ``penstock``, on the thread that computes: its message is the operator's name,
-its payload the number of the compute. The number is no part of the message because NVTX keeps every message that it
-has seen. If no tool is attached, computes run as they are.
+Each compute, and each replay of a captured segment, is a range in the domain ``penstock``, on the thread that
+computes. Its message is the name of the operator or the segment, its payload the number of the compute. The number
+is no part of the message because NVTX keeps every message that it has seen. If no tool is attached, computes run as
+they are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.observe.watchers import Watcher
 
 if TYPE_CHECKING:
-    from penstock.observe.records import OperatorInfo, RunInfo
+    from penstock.observe.records import OperatorInfo, RunInfo, SegmentInfo
 
 __all__ = ["NvtxRanges"]
 
@@ -45,18 +46,26 @@ class NvtxRanges(Watcher):
 
     def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute in a range; the compute itself if there is no tool to see it."""
+        return self._ranged(operator.name, compute)
+
+    def around_replays(self, segment: SegmentInfo, replay: Callable[..., None]) -> Callable[..., None]:
+        """Return a replay in a range with the name of the segment."""
+        return self._ranged(segment.name, replay)
+
+    def _ranged(self, name: str, compute: Callable[..., None]) -> Callable[..., None]:
         domain = self._domain
-        attributes = None if domain is None else domain.get_event_attributes(message=operator.name, payload=0)
+        attributes = None if domain is None else domain.get_event_attributes(message=name, payload=0)
         if attributes is None:
             return compute
         push, pop = domain.push_range, domain.pop_range
         numbers = itertools.count()
 
-        def ranged(op_input: Any, op_output: Any, context: Any) -> None:
+        # A compute and a replay have three arguments each.
+        def ranged(first: Any, second: Any, third: Any) -> None:
             attributes.payload = next(numbers)
             push(attributes)
             try:
-                compute(op_input, op_output, context)
+                compute(first, second, third)
             finally:
                 pop()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock._runtime import UnconnectedQueue, source_of
+from penstock.core.errors import choices
 from penstock.core.function_operator import FunctionOperator
 from penstock.observe.gpu_timing import (
     ComputeTimer,
@@ -19,7 +20,15 @@ from penstock.observe.gpu_timing import (
     StreamTimer,
 )
 from penstock.observe.recorder import NodeRecorder, ObservedQueue, Tap, UnconnectedTap
-from penstock.observe.records import OperatorInfo, OutputInfo, QueueInfo, RunInfo, StreamInfo
+from penstock.observe.records import (
+    OperatorInfo,
+    OutputInfo,
+    QueueInfo,
+    RunInfo,
+    SegmentInfo,
+    StreamInfo,
+)
+from penstock.observe.replays import ReplayWatch
 from penstock.observe.resolver import Resolver
 
 if TYPE_CHECKING:
@@ -89,7 +98,7 @@ class Observation:
 
     def attach(self, engine: Engine) -> None:
         """Put taps and recorders in place, and show the graph to the watchers."""
-        operators = [self._recorder_of(node).info for node in engine.nodes]
+        operators = [self._recorder_of(node).info for node in engine.operator_nodes]
         started = self._now()
         epoch = time.time_ns() - time.perf_counter_ns() if self._now is time.perf_counter_ns else 0
         self.run = RunInfo(
@@ -100,11 +109,12 @@ class Observation:
             is_virtual=self._now is not time.perf_counter_ns,
             clock_offset=engine.clock.timestamp() - started,
         )
-        infos = dict(zip(engine.nodes, operators, strict=True))
+        infos = dict(zip(engine.operator_nodes, operators, strict=True))
+        self.run.segments = self._describe_segments(engine)
         for node, info in infos.items():
             self._describe(node, info)
         _find_cycles(engine, infos)
-        for node in engine.nodes:
+        for node in engine.operator_nodes:
             self._put_taps(node, infos[node])
         for watcher in self.watchers:
             watcher.observation = self
@@ -115,7 +125,7 @@ class Observation:
                 _end(self._begun, None)
                 raise
             self._begun.append(watcher)
-        recorders = [self._recorders[node] for node in engine.nodes]
+        recorders = [self._recorders[node] for node in engine.operator_nodes]
         self._resolver = Resolver(self.watchers, self.run, recorders, self._times)
         self._resolver.start()
 
@@ -135,9 +145,9 @@ class Observation:
 
     def uses_stream(self, node: Node, managed: ManagedStream) -> None:
         """Time a node's work on a stream."""
-        if not self.gpu_times:
+        recorder = self._recorders.get(node)
+        if not self.gpu_times or recorder is None:  # of the node of a segment, whose replays are timed
             return
-        recorder = self._recorders[node]
         info = recorder.info
         stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams))
         info.streams.append(stream)
@@ -148,6 +158,22 @@ class Observation:
         timer = StreamTimer(stream, managed, wait, time)
         recorder.timer.streams.append(timer)
         recorder.begin_timing(timer)
+
+    def watch_replays(self, part: Any) -> ReplayWatch:
+        """Return what records the replays of operators that are recorded together."""
+        segment = next(
+            each
+            for each in self.run.segments
+            if each.captured is not None and part.node in each.captured.part_nodes
+        )
+        self._warn_of_unseen(segment)
+        return ReplayWatch(
+            segment,
+            [self._recorders[node] for node in part.members],
+            self._now,
+            self._device_time if self.gpu_times else None,
+            self.watchers,
+        )
 
     def finish(self) -> None:
         """Resolve every compute; the device is idle."""
@@ -188,21 +214,56 @@ class Observation:
         if self._machine is not None or not clock.passes:
             self._now = clock.timestamp
 
+    def _warn_of_unseen(self, segment: SegmentInfo) -> None:
+        """Warn of messages that somebody wants to see, and that are not there in replays."""
+        ports: list[OutputInfo | QueueInfo] = []
+        for operator in segment.operators:
+            ports += operator.outputs
+            ports += operator.inputs
+        watchers = [watcher for watcher in self.watchers if watcher.wants_data]
+        unseen = [
+            port.name
+            for port in ports
+            if port.is_inner and any(watcher.watches(port) for watcher in watchers)
+        ]
+        if unseen:
+            _log.warning(
+                "segment %r: messages at %s are seen only in frames that are not replayed; to see them all, leave "
+                "one of the operators out of the segment, or set PENSTOCK_CAPTURE=off",
+                segment.name,
+                choices(unseen),
+            )
+
+    def _describe_segments(self, engine: Engine) -> list[SegmentInfo]:
+        """Return the captured segments; also those that are not recorded."""
+        captured = {each.segment: each for each in engine.segments}
+        found = []
+        for segment in self.fragment.segments:
+            members = [info for info in self.run.operators if info.node.operator in segment.operators]
+            described = SegmentInfo(segment.name, members, segment, captured.get(segment))
+            for info in members:
+                info.segment = described
+            found.append(described)
+        return found
+
     def _recorder_of(self, node: Node) -> NodeRecorder:
         """Return the recorder of a node, made when it is first asked for."""
         if not self._recorders:
             self._choose_clock(node.engine)
         recorder = self._recorders.get(node)
         if recorder is None:
-            info = OperatorInfo(node.name, node.engine.nodes.index(node), node=node)
+            info = OperatorInfo(node.name, node.engine.operator_nodes.index(node), node=node)
             recorder = self._recorders[node] = NodeRecorder(info, self._now, ComputeTimer())
         return recorder
 
     def _describe(self, node: Node, info: OperatorInfo) -> None:
         timer, operator = self._recorders[node].timer, node.operator
         ports = {port.name: port for port in node.input.ports}
-        timer.queues = node.inputs
+        timer.queues = [queue for port in node.input.ports for queue in port.queues]
         timer.ports = [ports[queue.port] for queue in node.inputs]
+        for port in node.input.ports:
+            if port.queues != node.input_queues[port.name]:
+                _time_from(self._recorders[node], port)
         source: Any = source_of(operator) or self.fragment.get_default_green_context_pool()
         try:
             share = None if source is None else source.slice
@@ -218,15 +279,18 @@ class Observation:
             info.outputs.append(output)
             taps: list[Any] = []
             show = self._showing("emitted", output)
-            for queue in node.output.ports[name].queues:
+            queues = node.output.ports[name].queues
+            # A message is shown once, however many queues there are; not by one that replays pass by.
+            shown = next((queue for queue in queues if not _is_inside(node, queue)), queues[0])
+            for queue in queues:
+                show_here = show if queue is shown else None
                 if isinstance(queue, UnconnectedQueue):
-                    taps.append(UnconnectedTap(queue, show))
+                    taps.append(UnconnectedTap(queue, show_here))
                     recorder.taps.append(taps[-1])
                 else:
                     assert isinstance(queue, ObservedQueue)
                     output.queues.append(queue.info)
-                    taps.append(Tap(queue, output, recorder, show))
-                show = None  # a message is shown once, however many queues there are
+                    taps.append(Tap(queue, output, recorder, show_here))
             output.taps = taps
             node.output.ports[name].queues = tuple(taps)
 
@@ -280,12 +344,33 @@ def _end(watchers: Sequence[Watcher], outcome: Outcome | None) -> BaseException 
     return first
 
 
+def _time_from(recorder: NodeRecorder, port: Any) -> None:
+    """Begin to time work on the device with what is received at a port of a segment's operator.
+
+    The segment takes the messages from the queues, before the operator computes.
+    """
+    take, begin_with = port.take, recorder.begin_with
+
+    def take_and_begin() -> Any:
+        item = take()
+        begin_with(item, port)
+        return item
+
+    port.take = take_and_begin
+
+
+def _is_inside(node: Node, queue: Any) -> bool:
+    """Return whether a queue behind a node is inside the segment of the node."""
+    consumer = getattr(queue, "consumer", None)
+    return consumer is not None and consumer is not node.scheduled and consumer.scheduled is node.scheduled
+
+
 def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
     """Mark the flows that lead back to an operator that a message has passed, seen from the sources."""
     done: set[Node] = set()
     on_path: dict[Node, Iterator[Any]] = {}
-    sources = [node for node in engine.nodes if not node.inputs]
-    for root in (*sources, *engine.nodes):
+    sources = [node for node in engine.operator_nodes if not node.inputs]
+    for root in (*sources, *engine.operator_nodes):
         if root in done:
             continue
         on_path[root] = iter(root.outputs)
@@ -295,7 +380,7 @@ def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
             if queue is None:
                 done.add(node)
                 del on_path[node]
-            elif queue.consumer in on_path:
+            elif (consumer := queue.info.operator.node) in on_path:
                 queue.info.closing.add(infos[node])
-            elif queue.consumer not in done:
-                on_path[queue.consumer] = iter(queue.consumer.outputs)
+            elif consumer not in done:
+                on_path[consumer] = iter(consumer.outputs)

@@ -41,7 +41,8 @@ class PortRecorder(Watcher):
         The file, which is replaced if it exists.
     ports
         Patterns of ports, such as ``"camera.out"``, ``"camera.*"`` or ``"camera"``; unless given, all connected
-        outputs. An output is recorded when it emits, an input when it receives.
+        outputs, except those inside captured segments. An output is recorded when it emits, an input when it
+        receives.
     pickle
         Whether objects other than numbers, text, bytes, arrays, tensors and tuples, lists and dicts of these are
         recorded by pickle. Otherwise they are an error.
@@ -89,6 +90,10 @@ class PortRecorder(Watcher):
         self._snapshots = Snapshots()
         self._writer = RecordingWriter(path, _header(run, ports), run.started, run.epoch)
         self._delivery = Delivery(self._write, "penstock record")
+
+    def watches(self, port: OutputInfo | QueueInfo) -> bool:
+        """Return whether a port is recorded."""
+        return port in self._positions
 
     def emitted(self, output: OutputInfo, item: Any, time: int) -> None:
         """Record a message of an output."""
@@ -147,7 +152,8 @@ class PortRecorder(Watcher):
     def _find_ports(self, run: RunInfo) -> list[OutputInfo | QueueInfo]:
         patterns = self._patterns
         if patterns is None:
-            return [port for port in ports_of(run) if isinstance(port, OutputInfo) and port.queues]
+            outputs = [port for port in ports_of(run) if isinstance(port, OutputInfo) and port.queues]
+            return [output for output in outputs if not output.is_inner]
         wrong = unmatched(patterns, run)
         if wrong or not patterns:
             names = ", ".join(dict.fromkeys(port.name for port in ports_of(run)))

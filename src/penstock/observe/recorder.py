@@ -18,7 +18,7 @@ label in the queue tells which message it is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -40,6 +40,7 @@ __all__ = [
     "FIRST_TAKE",
     "GPU",
     "KINDS",
+    "REPLAY",
     "TAPS",
     "THREAD",
     "ZERO",
@@ -63,12 +64,14 @@ DROP = -3
 """A full queue rejected a message: the position of the tap, the time."""
 CONTINUE = -4
 """The compute continues with what an earlier one received: 0, 0."""
-FIRST_TAKE = -5
+REPLAY = -5
+"""The compute did not take place: a recording of it was replayed: 0, 0."""
+FIRST_TAKE = -6
 """A message was received: its label (0 without labels), the time. Each queue of the operator has its own kind: this
 one minus a multiple of `KINDS`."""
-FIRST_PUT = -6
+FIRST_PUT = -7
 """A message was emitted: its acquisition timestamp, the time. Each tap has its own kind, as each queue has."""
-FIRST_DISCARD = -7
+FIRST_DISCARD = -8
 """A message was taken because the compute had failed: its label, the time. Each queue has its own kind."""
 KINDS = 3
 """The distance between the kinds of two queues, and of two taps."""
@@ -99,11 +102,25 @@ class NodeRecorder:
     taking, offering
         Return a function that takes a message from a queue of the operator and records it, and one that records a
         message and offers it to the queue behind a tap.
-    begin_timing
-        Begin to time the current compute on a stream, which it is the first to use.
+    begin_timing, begin_with
+        Begin to time the current compute on a stream, which it is the first to use. Begin with a message that was
+        received at a port, if the current compute is timed.
     """
 
-    __slots__ = ("_around", "begin_timing", "info", "log", "now", "offering", "taking", "taps", "timer")
+    __slots__ = (
+        "_around",
+        "_end_replay",
+        "_thread",
+        "begin_timing",
+        "begin_with",
+        "info",
+        "log",
+        "now",
+        "offering",
+        "taking",
+        "taps",
+        "timer",
+    )
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
         self.info = info
@@ -111,7 +128,12 @@ class NodeRecorder:
         self.log: list[int] = []
         self.timer = timer
         self.taps: list[Tap | UnconnectedTap] = []
-        self._around, self.taking, self.offering, self.begin_timing = _functions(self)
+        # The thread that was recorded last.
+        self._thread = 0
+        functions = _functions(self)
+        self._around, self._end_replay = functions.around, functions.end_replay
+        self.taking, self.offering = functions.taking, functions.offering
+        self.begin_timing, self.begin_with = functions.begin_timing, functions.begin_with
 
     def around(
         self, compute: Compute, notes_threads: bool = False, goes_on: Callable[[], bool] | None = None
@@ -130,18 +152,53 @@ class NodeRecorder:
         observed = self._around(compute)
         if not notes_threads and goes_on is None:
             return observed
-        extend, thread = self.log.extend, 0
+        extend = self.log.extend
 
         def noting(op_input: Any, op_output: Any, context: Any) -> None:
-            nonlocal thread
             if goes_on is not None and goes_on():
                 extend((CONTINUE, 0, 0, 0))
-            if notes_threads and thread != get_ident():
-                thread = get_ident()
-                extend((THREAD, thread, 0, 0))
+            if notes_threads and self._thread != get_ident():
+                self._thread = get_ident()
+                extend((THREAD, self._thread, 0, 0))
             observed(op_input, op_output, context)
 
         return noting
+
+    def note_replay(
+        self,
+        started: int,
+        ended: int,
+        thread: int,
+        takes: Sequence[int],
+        puts: Sequence[int],
+        timer: int,
+    ) -> None:
+        """Record a compute that was replayed.
+
+        Messages that came through queues and taps were recorded before.
+
+        Parameters
+        ----------
+        started, ended
+            The times of the compute.
+        thread
+            The thread; 0 if threads are not recorded.
+        takes, puts
+            The positions of the queues and taps whose messages did not come through them: one of each.
+        timer
+            The position of the timer that takes the times on the device; -1 without one.
+        """
+        rows = [REPLAY, 0, 0, 0]
+        if thread and thread != self._thread:
+            self._thread = thread
+            rows += (THREAD, thread, 0, 0)
+        for position in takes:
+            rows += (FIRST_TAKE - KINDS * position, 0, started, 0)
+        for position in puts:
+            rows += (FIRST_PUT - KINDS * position, NO_TIMESTAMP, ended, 0)
+        if timer >= 0:
+            rows += (GPU, timer, 1, 0)
+        self._end_replay(started, ended, rows)
 
 
 class _Functions(NamedTuple):
@@ -149,6 +206,8 @@ class _Functions(NamedTuple):
     taking: Callable[[ObservedQueue, int], Callable[[], Any]]
     offering: Callable[[Tap, int], _Offering]
     begin_timing: Callable[[StreamTimer], None]
+    begin_with: Callable[[Any, Any], None]
+    end_replay: Callable[[int, int, list[int]], None]
 
 
 class _Offering(NamedTuple):
@@ -199,6 +258,17 @@ def _functions(recorder: NodeRecorder) -> _Functions:
         is_timing = False
         for position, segments in enumerate(timer.end()):
             extend((GPU, position, segments, 0))
+
+    def begin_with(item: Any, port: Any) -> None:
+        if is_timing:
+            for stream in timer.streams:
+                stream.receive(item, port)
+
+    def end_replay(started: int, ended: int, rows: list[int]) -> None:
+        nonlocal received, emitted
+        rows += (started, ended, received, emitted)
+        extend(rows)
+        received = emitted = 0
 
     def taking(queue: ObservedQueue, position: int) -> Callable[[], Any]:
         take, labels = super(ObservedQueue, queue).popleft, queue.labels
@@ -295,7 +365,7 @@ def _functions(recorder: NodeRecorder) -> _Functions:
 
         return _Offering(offer_labelled, lambda: count, lambda: most)
 
-    return _Functions(around, taking, offering, begin_timing)
+    return _Functions(around, taking, offering, begin_timing, begin_with, end_replay)
 
 
 class ObservedQueue(Queue):
@@ -395,9 +465,11 @@ class Tap(Tally):
     ----------
     offer
         Passes on a message; made for the kind of queue behind.
+    replayed
+        The number of messages that a captured segment passed on in replays, and that came through no queue.
     """
 
-    __slots__ = ("_count", "_most", "offer", "output")
+    __slots__ = ("_count", "_most", "offer", "output", "replayed")
 
     behind: ObservedQueue
     offer: Callable[[Any], None]  # type: ignore[assignment]
@@ -407,6 +479,7 @@ class Tap(Tally):
     ) -> None:
         self._count: Callable[[], int] = int
         self._most: Callable[[], int]
+        self.replayed = 0
         super().__init__(behind)
         self.output = output
         position = len(recorder.taps)
@@ -419,7 +492,7 @@ class Tap(Tally):
     @property
     def passed_on(self) -> int:
         """The number of messages so far."""
-        return self._count()
+        return self._count() + self.replayed
 
     @passed_on.setter
     def passed_on(self, count: int) -> None:
@@ -428,7 +501,7 @@ class Tap(Tally):
     @property
     def most(self) -> int:
         """The largest number of messages that waited once one of these had been added."""
-        return self._most()
+        return self._most() or int(self.replayed > 0)
 
 
 class UnconnectedTap(Tally):

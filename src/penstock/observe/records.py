@@ -27,6 +27,7 @@ __all__ = [
     "Path",
     "QueueInfo",
     "RunInfo",
+    "SegmentInfo",
     "StreamInfo",
     "Times",
 ]
@@ -50,10 +51,21 @@ class OperatorInfo:
     """The name of its slice of the device; empty if it may use all SMs."""
     sm_count: int = 0
     """The number of SMs of its slice; 0 without one."""
+    segment: SegmentInfo | None = field(default=None, repr=False)
+    """The captured segment that it belongs to."""
     is_probe: bool = False
     """Whether paths also end here; a watcher may set it in `begin`."""
     node: Any = field(default=None, repr=False)
     """The operator in the run, for its counts."""
+
+    @property
+    def frames_kept(self) -> int:
+        """The number of received frames that are kept for the device now; of a segment, at its first operator."""
+        nodes = [self.node]
+        segment = self.segment
+        if segment is not None and segment.captured is not None and segment.operators[0] is self:
+            nodes += segment.captured.part_nodes
+        return sum(int(node.lifetimes.frames_in_flight) for node in nodes if node.lifetimes is not None)
 
     @property
     def is_source(self) -> bool:
@@ -75,6 +87,11 @@ class OutputInfo:
     queues: list[QueueInfo] = field(default_factory=list)
     taps: list[Any] = field(default_factory=list, repr=False)
     """What counts its messages, one for each queue."""
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether it leads only to operators of the same captured segment, so that its messages may be replayed."""
+        return bool(self.queues) and all(queue.is_inner for queue in self.queues)
 
     @property
     def count(self) -> int:
@@ -111,6 +128,14 @@ class QueueInfo:
         return f"{self.operator.name}.{self.port}"
 
     @property
+    def is_inner(self) -> bool:
+        """Whether an operator of the same captured segment emits into it, so that its messages may be replayed."""
+        segment = self.operator.segment
+        if segment is None or segment.captured is None:
+            return False
+        return any(output.operator.segment is segment for output in self.outputs)
+
+    @property
     def depth(self) -> int:
         """The number of messages that wait now."""
         return len(self.queue)
@@ -140,10 +165,14 @@ class StreamInfo:
     handle: int
     number: int
     """The position among the streams of the operator."""
+    segment: str = ""
+    """The name of the captured segment whose work is shown as a whole, since the driver does not divide it."""
 
     @property
     def name(self) -> str:
-        """The operator, with a number if it has several streams."""
+        """The operator, with a number if it has several streams; or the segment."""
+        if self.segment:
+            return self.segment
         return self.operator.name if not self.number else f"{self.operator.name} {self.number + 1}"
 
 
@@ -245,6 +274,8 @@ class Computes:
     """What they emitted, if a watcher wants to know (`Watcher.wants_emissions`)."""
     discards: list[Discards] = field(default_factory=list)
     """What was discarded because they had failed."""
+    is_replayed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """Whether each did not take place, because a captured segment replayed a recording of it."""
 
     @property
     def gpu_time(self) -> Times:
@@ -324,6 +355,39 @@ class Flows:
 
 
 @dataclass(eq=False, slots=True)
+class SegmentInfo:
+    """A captured segment of an observed run."""
+
+    name: str
+    operators: list[OperatorInfo]
+    segment: Any = field(repr=False)
+    """The `penstock.core.Segment`."""
+    captured: Any = field(default=None, repr=False)
+    """The segment in the run; None if it is not recorded in this run."""
+
+    @property
+    def state(self) -> str:
+        """The state of the segment, as that of `penstock.core.Segment`."""
+        return str(self.segment.state)
+
+    @property
+    def reason(self) -> str:
+        """Why it is eager; empty otherwise."""
+        return str(self.segment.reason)
+
+    @property
+    def frames(self) -> int:
+        """The number of frames so far."""
+        # Until the end of the run, its parts count.
+        return int(self.segment.frames or (0 if self.captured is None else self.captured.frames))
+
+    @property
+    def replayed(self) -> int:
+        """The number of frames that were replayed so far."""
+        return int(self.segment.replayed or (0 if self.captured is None else self.captured.replayed))
+
+
+@dataclass(eq=False, slots=True)
 class RunInfo:
     """An observed run."""
 
@@ -340,6 +404,8 @@ class RunInfo:
     """The number of SMs of each device in use."""
     clock_errors: dict[int, int] = field(default_factory=dict)
     """The largest possible error of each device's clock, in nanoseconds."""
+    segments: list[SegmentInfo] = field(default_factory=list)
+    """The captured segments."""
 
     def operator(self, name: str) -> OperatorInfo:
         """Return the operator of a name; raise KeyError if there is none."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import GraphError, choices
 from penstock.core.graph import Flow, Graph
+from penstock.core.segment import check_segments
 from penstock.observe.player import Playback, Player, Step
 from penstock.observe.port_patterns import matches
 from penstock.observe.recordings import RecordedPort, Recording
@@ -15,6 +16,7 @@ from penstock.observe.recordings import RecordedPort, Recording
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
     from penstock.core.operator import Operator
+    from penstock.core.segment import Segment
 
 __all__ = ["Replay", "replay"]
 
@@ -208,3 +210,21 @@ def _rewire(fragment: Fragment, players: dict[Operator, Operator]) -> None:
         for assignment in pool.assignments:
             assignment.operator = players.get(assignment.operator, assignment.operator)
         pool.assignments = [one for one in pool.assignments if one.operator in rewired]
+    fragment._segments = [segment for segment in fragment._segments if _is_left(segment, rewired)]
+
+
+def _is_left(segment: Segment, graph: Graph) -> bool:
+    """Leave operators that are not in the graph any more out of a segment; return whether it can be captured."""
+    left = tuple(operator for operator in segment.operators if operator in graph)
+    if left == segment.operators:
+        return True
+    segment.state, segment.reason = "off", "a recording is played in place of its operators"
+    if not left:
+        return False
+    operators, segment.operators = segment.operators, left
+    try:
+        check_segments([segment])
+    except GraphError:  # what is left is in two pieces
+        segment.operators = operators
+        return False
+    return True

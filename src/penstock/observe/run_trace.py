@@ -93,6 +93,9 @@ class RunTrace:
                 }
                 for operator in run.operators
             ],
+            "segments": {
+                segment.name: [operator.name for operator in segment.operators] for segment in run.segments
+            },
         }
         self._file.add(
             json_text({"ph": "M", "name": "penstock", "pid": HOST, "tid": HOST, "ts": 0, "args": arguments})
@@ -104,8 +107,10 @@ class RunTrace:
         """Write computes with their arrows, and their work on the device."""
         self._critical.add(batch)
         frames = self._find_frames(batch)
+        replayed = set(np.flatnonzero(batch.is_replayed).tolist())
         arguments = [
             f'"frame":{frame},"source":{source},"compute":{batch.first + position}'
+            + (',"replayed":true' if position in replayed else "")
             for position, (frame, source) in enumerate(self._frame_names(frames))
         ]
         after = self._arrows(batch)
@@ -128,7 +133,9 @@ class RunTrace:
                 f'{{"ph":"s","name":"launch","cat":"gpu",{place},"id":{launch},"ts":{ts}}}'
                 for launch in launches.get(position, ())
             ]
-            for kind, id_, time in after.get(position, ()):
+            for kind, id_, at in after.get(position, ()):
+                # A segment takes its messages just before it is replayed; an arrow binds to the slice around it.
+                time = min(max(at, started), ended)
                 end = ',"bp":"e"' if kind == "f" else ""
                 lines.append(
                     f'{{"ph":"{kind}","name":"message","cat":"message",{place},"id":{id_},'
@@ -249,6 +256,8 @@ class RunTrace:
             if waiting is None:
                 continue
             for compute in (arrivals.compute - batch.first).tolist():
+                if arrivals.queue.is_inner and batch.is_replayed[compute]:
+                    continue  # the message did not come through the queue
                 text = waiting.popleft() if waiting else ""
                 if text and compute not in found:
                     found[compute] = f',"metadata":{text}'
@@ -308,9 +317,8 @@ class RunTrace:
         if self._run.is_virtual:
             return  # the run is over before it is looked at
         for operator in self._run.operators:
-            streams = getattr(operator.node, "streams", None)
-            if operator.streams and streams is not None:
-                held = streams.lifetimes.frames_in_flight
+            if operator.streams:
+                held = operator.frames_kept
                 self._add_counter(IN_FLIGHT, f"{operator.name}: frames kept", [(self._newest, held)])
 
     # Paths.
@@ -403,6 +411,15 @@ class RunTrace:
                 "clock_errors_ns": {str(device): error for device, error in self._run.clock_errors.items()},
                 "kernels": "not shown" if self.activity is None else self.activity.state,
                 "dropped": {queue.name: queue.dropped for queue in self._histories if queue.dropped},
+                "segments": {
+                    segment.name: {
+                        "state": segment.state,
+                        "reason": segment.reason,
+                        "frames": segment.frames,
+                        "replayed": segment.replayed,
+                    }
+                    for segment in self._run.segments
+                },
             }
             self._file.add(
                 json_text({"ph": "M", "name": "end", "pid": HOST, "tid": HOST, "ts": 0, "args": arguments})

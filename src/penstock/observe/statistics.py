@@ -21,7 +21,14 @@ if TYPE_CHECKING:
         RunInfo,
     )
 
-__all__ = ["OperatorStatistics", "PathStatistics", "QueueStatistics", "Statistics", "StatisticsWatcher"]
+__all__ = [
+    "OperatorStatistics",
+    "PathStatistics",
+    "QueueStatistics",
+    "SegmentStatistics",
+    "Statistics",
+    "StatisticsWatcher",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,21 @@ class PathStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentStatistics:
+    """What became of one captured segment."""
+
+    name: str
+    operators: tuple[str, ...]
+    state: str
+    """As in :class:`penstock.core.SegmentOutcome`."""
+    reason: str
+    """Why it is eager; empty otherwise."""
+    frames: int
+    replayed: int
+    """The number of frames that were replayed; they count as computes of its operators."""
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """What happened in a run, so far or in all."""
 
@@ -85,6 +107,7 @@ class Statistics:
     """The number of messages that each output of a source emitted, by ``"operator.port"``."""
     sinks: dict[str, int]
     """The number of messages that each input of a sink received, by ``"operator.port"``."""
+    segments: tuple[SegmentStatistics, ...] = ()
 
     def operator(self, name: str) -> OperatorStatistics:
         """Return the statistics of an operator; raise KeyError if there is none of this name."""
@@ -97,6 +120,10 @@ class Statistics:
     def path(self, name: str) -> PathStatistics:
         """Return the statistics of a path, as in ``"camera,blur,display"``."""
         return _by_name(self.paths, name, "path")
+
+    def segment(self, name: str) -> SegmentStatistics:
+        """Return the statistics of a captured segment."""
+        return _by_name(self.segments, name, "segment")
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return all figures as JSON; durations are in nanoseconds."""
@@ -114,7 +141,7 @@ class Statistics:
         return table_text(self)
 
 
-_Named = TypeVar("_Named", OperatorStatistics, QueueStatistics, PathStatistics)
+_Named = TypeVar("_Named", OperatorStatistics, QueueStatistics, PathStatistics, SegmentStatistics)
 
 
 def _by_name(found: tuple[_Named, ...], name: str, kind: str) -> _Named:
@@ -179,6 +206,17 @@ class StatisticsWatcher(Watcher):
                     for output in operator.outputs
                 },
                 self._sinks(),
+                tuple(
+                    SegmentStatistics(
+                        segment.name,
+                        tuple(operator.name for operator in segment.operators),
+                        segment.state,
+                        segment.reason,
+                        segment.frames,
+                        segment.replayed,
+                    )
+                    for segment in run.segments
+                ),
             )
 
     def _sinks(self) -> dict[str, int]:

@@ -69,6 +69,19 @@ def table_text(statistics: Statistics) -> str:
             for each in statistics.paths
         ]
         parts += ["", *table(header, rows)]
+    if statistics.segments:
+        header = ["segment", "state", "frames", "replayed"]
+        rows = [
+            [
+                f"{each.name} ({', '.join(each.operators)})",
+                each.state,
+                str(each.frames),
+                str(each.replayed),
+            ]
+            for each in statistics.segments
+        ]
+        parts += ["", *table(header, rows)]
+        parts += [f"{each.name} is eager: {each.reason}" for each in statistics.segments if each.reason]
     return "\n".join(parts)
 
 
@@ -126,6 +139,7 @@ def prometheus_text(statistics: Statistics) -> str:
     operators = [(labelled("operator", each.name), each) for each in statistics.operators]
     queues = [(labelled("queue", each.name), each) for each in statistics.queues]
     paths = [(labelled("path", each.name), each) for each in statistics.paths]
+    segments = [(labelled("segment", each.name), each) for each in statistics.segments]
     family(
         "computes_total", "counter", "Finished computes.", (("", at, each.count) for at, each in operators)
     )
@@ -168,6 +182,24 @@ def prometheus_text(statistics: Statistics) -> str:
         "summary",
         "Time from the source to the end of the last operator's work.",
         summaries((at, each.latency) for at, each in paths),
+    )
+    family(
+        "segment_frames_total",
+        "counter",
+        "Frames of captured segments.",
+        (("", at, each.frames) for at, each in segments),
+    )
+    family(
+        "segment_replayed_total",
+        "counter",
+        "Frames of captured segments that were replayed.",
+        (("", at, each.replayed) for at, each in segments),
+    )
+    family(
+        "segment_state",
+        "gauge",
+        "1 for the state of each captured segment.",
+        (("", f"{at},{_label('state', each.state)}", 1) for at, each in segments),
     )
     return "\n".join(lines) + "\n"
 

@@ -55,10 +55,13 @@ class Tracks:
         """Return the group and the track of a stream."""
         found = self._streams.get(stream)
         if found is None:
-            group = self.slice(stream.device, stream.operator.slice, stream.operator.sm_count)
+            slice_name, sm_count = stream.operator.slice, stream.operator.sm_count
+            if stream.segment:  # its operators may be on several slices
+                slice_name, sm_count = "", 0
+            group = self.slice(stream.device, slice_name, sm_count)
             # The tracks of a stream's kernels come directly after it.
             place = 2 * len(self._streams) + 1
-            found = self._streams[stream] = group, self._track(group, f"stream of {stream.name}", place)
+            found = self._streams[stream] = group, self._track(group, _title(stream), place)
         return found
 
     def kernels(self, group: int, name: str, place: int) -> int:
@@ -97,3 +100,7 @@ class Tracks:
         self._file.add(
             json_text({"ph": "M", "name": what, "pid": group, "tid": track, "ts": 0, "args": arguments})
         )
+
+
+def _title(stream: StreamInfo) -> str:
+    return f"segment {stream.name}" if stream.segment else f"stream of {stream.name}"

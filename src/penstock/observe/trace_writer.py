@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._runtime import Message
 from penstock.observe.cupti_activity import CuptiActivity
+from penstock.observe.records import QueueInfo
 from penstock.observe.run_trace import RunTrace
 from penstock.observe.trace_file import TraceFile, json_text
 from penstock.observe.watchers import Watcher
 
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
-    from penstock.observe.records import Computes, Flows, OperatorInfo, QueueInfo, RunInfo
+    from penstock.observe.records import Computes, Flows, OperatorInfo, OutputInfo, RunInfo
 
 __all__ = ["TraceWriter", "numbered"]
 
@@ -87,6 +88,10 @@ class TraceWriter(Watcher):
         if self._trace is not None:
             self._trace.close(outcome)
             self._trace = None
+
+    def watches(self, port: OutputInfo | QueueInfo) -> bool:
+        """Return whether the metadata of a port is shown: that of received messages is."""
+        return isinstance(port, QueueInfo)
 
     def received(self, queue: QueueInfo, item: Any, time: int) -> None:
         """Keep the metadata of a message until the compute that received it is written."""

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
     from penstock.observe.observation import Observation
-    from penstock.observe.records import Computes, Flows, OperatorInfo, OutputInfo, QueueInfo, RunInfo
+    from penstock.observe.records import (
+        Computes,
+        Flows,
+        OperatorInfo,
+        OutputInfo,
+        QueueInfo,
+        RunInfo,
+        SegmentInfo,
+    )
 
 __all__ = ["Watcher"]
 
@@ -54,6 +62,10 @@ class Watcher:
         """
         return compute
 
+    def around_replays(self, segment: SegmentInfo, replay: Callable[..., None]) -> Callable[..., None]:
+        """Return what is called in place of a captured segment's replays, in which no operator computes."""
+        return replay
+
     def computed(self, computes: Computes) -> None:
         """Note finished computes of one operator, in their order; their work on the device is complete.
 
@@ -68,6 +80,10 @@ class Watcher:
 
     def end(self, outcome: Outcome | None) -> None:
         """End: the run is over, and every compute was noted."""
+
+    def watches(self, port: OutputInfo | QueueInfo) -> bool:
+        """Return whether it wants to see the messages of a port, given that it `wants_data`."""
+        return True
 
     def emitted(self, output: OutputInfo, item: Any, time: int) -> None:
         """Note a message at the moment it is emitted, on the thread that computes.

@@ -83,6 +83,13 @@ class BlockStore:
         self._idle_bytes = 0
         # How many idle blocks there are of each `Block.user`.
         self._idle_users: dict[Key | None, int] = {}
+        # The blocks in use. The garbage collector finalizes everything in a cycle of garbage, also what comes back:
+        # the buffer of a block that is only referred to by its allocation would be closed.
+        self._in_use: set[Block] = set()
+        # Those that do not count, because work that is recorded keeps them as long as the recording; and those of
+        # them that have come back and are to be freed.
+        self._extra: set[Block] = set()
+        self._extra_back: list[Block] = []
         self._bytes_in_use = 0
         self._blocks_in_use = 0
         self._peak = 0
@@ -120,7 +127,7 @@ class BlockStore:
     def open(self) -> MemorySource:
         """Return the source of the memory, made where this is the first use of it."""
         source = self._source
-        if source is not None and self._blocks_in_use:
+        if source is not None and (self._blocks_in_use or self._extra):
             return source  # which stays as long as a block is in use
         with self._lock:
             return self._open()
@@ -189,7 +196,22 @@ class BlockStore:
                 if block is not None:
                     self._add_idle(block)
             raise
+        self._in_use.add(block)
         return Allocation(self, block, wanted, [] if user is None else [user])
+
+    def take_extra(self, size: int, wanted: int) -> Allocation:
+        """Take a new block beyond the limit, for the host; it is freed when it comes back."""
+        with self._lock:
+            self._is_released = False
+            self._open()
+            self._collect()
+            victims, self._extra_back = self._extra_back, []
+            block = self._make(size)
+            self._extra.add(block)
+        for victim in victims:
+            self._free(victim)
+        block.order(None)
+        return Allocation(self, block, wanted, [])
 
     def give_back(self, block: Block, users: list[StreamUser]) -> None:
         """Take back a block; called from a finalizer."""
@@ -213,7 +235,8 @@ class BlockStore:
         with self._lock:
             self._is_released = True
             self._collect()
-            idle = [block for blocks in self._idle.values() for block in blocks]
+            idle = [block for blocks in self._idle.values() for block in blocks] + self._extra_back
+            self._extra_back = []
             self._idle.clear()
             self._idle_users.clear()
             self._idle_bytes = 0
@@ -224,7 +247,7 @@ class BlockStore:
             except Exception as error:  # of a device that failed: the others are freed all the same
                 errors.append(error)
         with self._lock:
-            if not self._blocks_in_use and self._is_released:
+            if not self._blocks_in_use and not self._extra and self._is_released:
                 self._close()
         if errors:
             raise errors[0]
@@ -266,7 +289,7 @@ class BlockStore:
         """Return the bytes that nobody uses and nobody reserved; what came back need not be collected for it."""
         unreserved = self.limit - self._bytes_in_use - self._reserved
         if self._returned:
-            unreserved += sum(block.size for block, _ in tuple(self._returned))
+            unreserved += sum(block.size for block, _ in tuple(self._returned) if block not in self._extra)
         return unreserved
 
     def _left(self, thread: int) -> int:
@@ -304,9 +327,14 @@ class BlockStore:
     def _collect(self) -> None:
         while self._returned:
             block, users = self._returned.popleft()
+            block.record(users)
+            if block in self._extra:
+                self._extra.discard(block)
+                self._extra_back.append(block)
+                continue
             self._bytes_in_use -= block.size
             self._blocks_in_use -= 1
-            block.record(users)
+            self._in_use.discard(block)
             self._add_idle(block)
 
     def _add_idle(self, block: Block) -> None:
@@ -392,6 +420,8 @@ class BlockStore:
             for block in taken:
                 idle = self._idle[block.size]
                 self._remove_idle(idle, idle.index(block))
+            taken += self._extra_back
+            self._extra_back = []
         finally:
             self._lock.release()
         for block in taken:

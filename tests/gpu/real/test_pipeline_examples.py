@@ -39,6 +39,18 @@ def test_two_sources_are_combined(flags: list[str]) -> None:
     assert ("source1: a stream of its own, 16 SMs" in lines) == (flags == ["--green-context"])
 
 
+def test_a_chain_is_captured() -> None:
+    pytest.importorskip("cupy")
+    lines = run("captured_chain.py", "--count", "500").splitlines()
+    assert lines[1:3] == [
+        "without capture: 500 of 500 results right",
+        "captured: 500 of 500 results right",
+    ]
+    found = re.search(r"captured; (\d+) of 500 frames replayed", lines[3])
+    assert found is not None, lines
+    assert int(found[1]) > 400
+
+
 def test_the_noisy_neighbour_is_measured_and_makes_its_point(tmp_path: Path) -> None:
     pytest.importorskip("rich")
     pytest.importorskip("matplotlib")

@@ -32,6 +32,8 @@ def test_a_profile_of_ones_own() -> None:
         {"clusters": (0,)},
         {"min_partition_size": 0},
         {"launch_overhead": -1.0},
+        {"graph_launch_overhead": -1e-9},
+        {"graph_node_overhead": -1e-9},
         {"copy_bandwidth": 0.0},
         {"memory_bandwidth": -1.0},
         {"memory_bandwidth": float("nan")},

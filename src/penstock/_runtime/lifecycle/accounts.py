@@ -24,14 +24,16 @@ __all__ = ["Tally", "count_messages", "operators_of"]
 def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
     """Return what each operator did; called when the run is over, while the queues still hold their messages."""
     arrived: dict[Queue, int] | None = None
-    for node in engine.nodes:
+    for segment in engine.segments:
+        segment.count_replayed()
+    for node in engine.operator_nodes:
         for port in node.output.ports.values():
             for queue in dict.fromkeys(port.queues):
                 if isinstance(queue, Tally) and not queue.is_summed:
                     queue.is_summed = True  # a single output is listed twice, by its name and by ""
                     arrived = {} if arrived is None else arrived
                     arrived[queue.behind] = arrived.get(queue.behind, 0) + queue.passed_on
-    return {node.name: _account(node, arrived) for node in engine.nodes}
+    return {node.name: _account(node, arrived) for node in engine.operator_nodes}
 
 
 def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
@@ -76,7 +78,7 @@ def _first(node: Node, port: str) -> Tally:
 
 def count_messages(engine: Engine) -> None:
     """Count every message of a run."""
-    for node in engine.nodes:
+    for node in engine.operator_nodes:
         for name in node.output_queues:
             port = node.output.ports[name]
             port.queues = tuple(Tally(queue) for queue in port.queues)

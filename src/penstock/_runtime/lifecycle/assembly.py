@@ -24,6 +24,7 @@ from penstock.core.run_options import read_run_options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock._runtime.capture.assembling import SegmentAssembly
     from penstock.core.fragment import Fragment
     from penstock.core.graph import Flow
     from penstock.core.operator import Operator
@@ -45,34 +46,53 @@ def assemble(fragment: Fragment, make_queue: Callable[..., Queue] = Queue) -> En
     if options.changes_scheduler:
         scheduler = registry.chosen_scheduler(scheduler, options)
     engine = Engine(scheduler)
-    for operator in fragment.graph:
-        node = Node(engine, operator)
-        node.ready_queue = engine.ready_queues[0]
-        operator._node = node
-        operator.metadata.node = node
-        operator.metadata.clear()
-        node.has_extra_work = False
-        engine.nodes.append(node)
+    segments = _make_nodes(fragment, engine)
     queues: dict[Flow, Queue] = {}
-    for node in engine.nodes:
+    for node in engine.operator_nodes:
         _make_input_queues(node, queues, make_queue)
-    for node in engine.nodes:
+    for node in engine.operator_nodes:
         _find_output_queues(node, queues)
+    for segment in segments:
+        segment.connect()
     try:
         for node in engine.nodes:
             _take_conditions(node)
         for node in engine.nodes:
             _attach_conditions(node)
-            if options.count is not None and not node.operator._incoming:
+            if options.count is not None and not node.inputs:
                 node.limit_count(options.count)
-        _complete(fragment, engine)
+        _complete(fragment, engine, segments)
     except BaseException:
         _give_conditions_back(engine)
         raise
     return engine
 
 
-def _complete(fragment: Fragment, engine: Engine) -> None:
+def _make_nodes(fragment: Fragment, engine: Engine) -> list[SegmentAssembly]:
+    """Create a node for every operator, and one that is scheduled for every segment."""
+    made: list[SegmentAssembly] = []
+    of: dict[Operator, SegmentAssembly] = {}
+    if fragment.segments:
+        from penstock._runtime.capture.assembling import SegmentAssembly, plan_segments
+
+        made = [SegmentAssembly(engine, segment) for segment in plan_segments(fragment)]
+        of = {operator: assembly for assembly in made for operator in assembly.operators}
+    for operator in fragment.graph:
+        assembly = of.get(operator)
+        node = Node(engine, operator) if assembly is None else assembly.make_member(operator)
+        scheduled = node if assembly is None else assembly.node
+        node.ready_queue = scheduled.ready_queue = engine.ready_queues[0]
+        operator._node = node
+        operator.metadata.node = node
+        operator.metadata.clear()
+        node.has_extra_work = False
+        engine.operator_nodes.append(node)
+        if scheduled not in engine.nodes:
+            engine.nodes.append(scheduled)
+    return made
+
+
+def _complete(fragment: Fragment, engine: Engine, segments: list[SegmentAssembly]) -> None:
     """Create the contexts and the streams of every node, now that the queues exist."""
     for node in engine.nodes:
         for queue in node.inputs:
@@ -80,12 +100,16 @@ def _complete(fragment: Fragment, engine: Engine) -> None:
                 queue.share()
             if len(queue.claims) > 1:
                 _share(queue)
+    engine.streams = RunStreams(fragment)
+    scheduled = {assembly.node for assembly in segments}
+    for node in engine.nodes:
+        if node in scheduled:
+            continue
         node.input = InputContext(node)
         node.output = OutputContext(node)
         node.context = ExecutionContext(node)
-    engine.streams = RunStreams(fragment)
-    for node in engine.nodes:
         node.streams = NodeStreams(engine.streams, node)
+    engine.segments = [assembly.complete(engine.streams) for assembly in segments]
 
 
 def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callable[..., Queue]) -> None:

@@ -188,7 +188,7 @@ def _write_summary(fragment: Fragment, stream: Any) -> None:
     if outcome is None or outcome.starved or outcome.errors:
         return
     if not logging.getLogger("penstock.run").isEnabledFor(logging.INFO):
-        stream.write(f"{outcome}\n")
+        stream.write("".join(f"{line}\n" for line in (outcome, *outcome.segments)))
         stream.flush()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock._runtime.lifecycle.accounts import count_messages, operators_of
@@ -234,19 +235,25 @@ class _Life:
             self._add(error, "and in the same run")
         engine.errors.clear()
         # Wait for the device first: an operator that stops may release memory that its kernels still use.
-        self._attempt("the device", lambda: engine.streams.finish(engine.nodes))
+        self._attempt("the device", lambda: engine.streams.finish(engine.all_nodes))
         for operator in reversed(self._started):
             self._attempt(f"stop() of operator {operator.name!r}", operator.stop, operator)
         # Wait again: work that stop() launched is part of the run.
-        self._attempt("the device", lambda: engine.streams.finish(engine.nodes))
+        self._attempt("the device", lambda: engine.streams.finish(engine.all_nodes))
         if self._observer is not None:
             self._attempt("its observer", self._observer.finish)
-        for node in engine.nodes:
+        for node in engine.operator_nodes:
             for queue in node.inputs:
                 queue.undelivered = len(queue)
         self._attempt("its outcome", lambda: self._operators.update(operators_of(engine)))
+        # The graphs before the memory and the streams that they use.
+        for segment in engine.segments:
+            self._attempt(f"the recordings of segment {segment.segment.name!r}", segment.finish)
+        for node in engine.operator_nodes:
+            if node.streams.knobs is not None:
+                self._attempt(f"the knobs of {node.name!r}", node.streams.knobs.close)
         # Release undelivered messages before the streams: their memory may be freed on one of them.
-        for node in engine.nodes:
+        for node in engine.all_nodes:
             for queue in node.inputs:
                 self._attempt(f"the messages at {node.name!r}", queue.clear)
             self._attempt(f"the metadata of {node.name!r}", node.clear_details)
@@ -255,13 +262,15 @@ class _Life:
         for resource in reversed(self._resources):
             self._attempt(f"release() of resource {resource.name!r}", resource.release, resource)
         self._attempt("its clock", lambda: engine.clock.watch(None))
-        for node in engine.nodes:
+        for node in engine.all_nodes:
             node.operator._stop_wanted = False
             if node.operator._live is not None:
                 node.operator._live.end_run()
             conditions = (*node.conditions, *node.operator.conditions.values())
             for condition in {id(condition): condition for condition in conditions}.values():
                 self._attempt(f"condition {condition.name!r}", condition.detach)
+        for node in engine.operator_nodes:
+            self._attempt(f"the knobs of {node.name!r}", partial(node.operator._knobs.end_run, node.computes))
         engine.inbox.clear()
         self._attempt("its log", lambda: self._report(engine))
         observer = self._observer
@@ -296,9 +305,12 @@ class _Life:
             operators=self._operators,
             starved=self._starved,
             errors=tuple(map(_record, self.errors)),
+            segments=tuple(segment.outcome() for segment in self.fragment.segments),
         )
         logger = logging.getLogger("penstock.run")
         logger.log(getattr(logging, _LEVELS.get(outcome.ended_by, "INFO")), "%s", outcome)
+        for segment in outcome.segments:
+            logging.getLogger("penstock.capture").info("%s", segment)
         for error in self.errors[1:]:
             logger.error(
                 "%r: an error in addition to the one that run() raises\n%s",

@@ -25,8 +25,9 @@ class ExecutionContext:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.input = node.input
-        self.output = node.output
+        # Of any type: while an operator is recorded, others stand in their place.
+        self.input: Any = node.input
+        self.output: Any = node.output
 
     def find_operator(self, op_name: str = "") -> Operator:
         """Return an operator of this fragment by name; without a name, this operator."""
@@ -53,6 +54,10 @@ class ExecutionContext:
     def device_from_stream(self, stream: StreamHandle | int) -> int:
         """Return the number of the device of a stream that penstock manages."""
         return self._node.streams.device_of(stream)
+
+    def knob(self, name: str, dtype: Any, value: Any = None) -> Any:
+        """Return a scalar in device memory, whose value may change from frame to frame."""
+        return self._node.streams.knob(name, dtype, value)
 
     @property
     def is_gpu_available(self) -> bool:

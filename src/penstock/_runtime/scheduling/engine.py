@@ -33,6 +33,7 @@ from penstock._runtime.scheduling.waiting import Waiting
 from penstock.core.condition import SchedulingStatusType
 
 if TYPE_CHECKING:
+    from penstock._runtime.capture.captured_segment import CapturedSegment
     from penstock._runtime.messages.queue import Queue
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.run_streams import RunStreams
@@ -78,6 +79,7 @@ class Engine:
         "lock",
         "nodes",
         "observer",
+        "operator_nodes",
         "outstanding",
         "pausing",
         "polling",
@@ -85,6 +87,7 @@ class Engine:
         "ready_queues",
         "running",
         "scheduler",
+        "segments",
         "stopping",
         "streams",
         "timed",
@@ -96,7 +99,10 @@ class Engine:
         # Set before the run begins.
         self.scheduler = scheduler
         self.clock: Clock = scheduler.clock
+        # The nodes that are scheduled; a segment is one of them. And the nodes of all operators.
         self.nodes: list[Node] = []
+        self.operator_nodes: list[Node] = []
+        self.segments: list[CapturedSegment] = []
         self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
         self.streams: RunStreams
         # What watches the run, if anything was asked for.
@@ -163,6 +169,14 @@ class Engine:
         self.held = True
         self.waiting.wake_all()
 
+    @property
+    def all_nodes(self) -> list[Node]:
+        """All nodes that have streams: those of operators, of segments and of recorded parts."""
+        if not self.segments:
+            return self.nodes
+        inner = [node for segment in self.segments for node in (segment.node, *segment.part_nodes)]
+        return [*self.operator_nodes, *inner]
+
     def computing(self) -> list[Node]:
         """Return the nodes that compute now; only for display, because it takes no lock."""
         ready = {node for ready_queue in self.ready_queues for node in (*ready_queue.now, *ready_queue.later)}
@@ -176,15 +190,19 @@ class Engine:
         if self.scheduler.max_duration_ms >= 0:
             self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
             self.timed = True
-        for node in self.nodes:
+        for node in self.operator_nodes:
             # Read only now: an operator may choose its compute in start().
             compute = compute_of(node)
             live = node.operator._live
+            node.operator._knobs.is_in_run = True
             if live is not None:
                 compute = live.around(compute)
             if self.observer is not None:
                 compute = self.observer.around(node, compute)
             node.compute = node.streams.around(compute)
+        for segment in self.segments:
+            segment.prime()
+        for node in self.nodes:
             for queue in node.inputs:
                 queue.available = len(queue) >= queue.min_size
                 node.blockers += not queue.available

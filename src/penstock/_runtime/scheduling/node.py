@@ -132,6 +132,11 @@ class Node:
         """The name of the operator."""
         return self.operator.name
 
+    @property
+    def scheduled(self) -> Node:
+        """The node that is scheduled for this operator: itself, or that of its segment."""
+        return self
+
     # Methods for conditions.
 
     def evaluate(self, condition: Condition) -> None:

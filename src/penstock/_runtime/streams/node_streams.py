@@ -12,6 +12,7 @@ The parts, each in its own file:
 - `outputs`: which stream the messages of each output carry.
 - `lifetimes`: received frames stay alive until the streams have completed their work on them.
 - `ambient`: the operator's stream as the current stream of every library, if the operator declares it.
+- `knobs`: the scalars on the device that the operator asked for, and when they change.
 - `checker`: reports computes that used a stream without ordering it (`PENSTOCK_CHECK=streams`).
 
 **Which operators are watched.** The first compute of every operator is watched. If it neither requested a stream
@@ -46,6 +47,7 @@ from penstock.core.errors import PortError, StreamError, choices
 
 if TYPE_CHECKING:
     from penstock._runtime.scheduling.node import Node
+    from penstock._runtime.streams.knobs import Knobs
     from penstock._runtime.streams.run_streams import RunStreams
     from penstock.core.operator import Operator
 
@@ -70,6 +72,8 @@ class NodeStreams:
         "allocation",
         "ambient",
         "checker",
+        "first_values",
+        "knobs",
         "lifetimes",
         "node",
         "order",
@@ -86,8 +90,11 @@ class NodeStreams:
         self.outputs = OutputStreams(node, self.allocation, self.order, self.lifetimes)
         self.checker = StreamChecker(node.name) if run.checks else None
         self.ambient: AmbientStream | None = None
+        self.knobs: Knobs | None = None
         self._ports = node.input.ports
         self._compute: Callable[..., None] = node.operator.compute
+        # The attributes of the operator and what its knobs were set to when its first compute began.
+        self.first_values: tuple[dict[str, Any], dict[str, Any]] | None = None
         # Whether the operator has called any method about streams.
         self._asked = False
         # Whether this is the operator's first compute and it has used no stream yet.
@@ -131,6 +138,10 @@ class NodeStreams:
         if self._is_late:
             self._is_late = False
             self._end_compute()
+        if self._is_undecided:
+            # For knobs that this first compute asks for: their values are those from its beginning.
+            operator = self.node.operator
+            self.first_values = (dict(vars(operator)), dict(operator._knobs.given))
         try:
             self._compute(op_input, op_output, context)
             if self.checker is not None:
@@ -146,6 +157,7 @@ class NodeStreams:
             for reader in lifetimes.readers:
                 if reader.add(released) >= reader.release_at:
                     lifetimes.release_completed(reader)
+            self.first_values = None
             if self._is_undecided:
                 self._decide()
 
@@ -155,6 +167,18 @@ class NodeStreams:
         for port in self._ports:
             port.item = NOTHING
         self.lifetimes.end_compute()
+
+    def begin_with(self, begin: Callable[[], None]) -> None:
+        """From the next compute on, call a function when a compute begins."""
+        compute = self._compute
+
+        def compute_after(op_input: Any, op_output: Any, context: Any) -> None:
+            begin()
+            compute(op_input, op_output, context)
+
+        self._compute = compute_after
+        if not self._watching:
+            self.node.compute = compute_after
 
     def items_received(self) -> list[Any]:
         """Return the items that this compute received at each input, for `receive_again`."""
@@ -403,6 +427,14 @@ class NodeStreams:
         """Return the number of the device of a managed stream."""
         return self._managed(stream, "device_from_stream").device_id
 
+    def knob(self, name: str, dtype: Any, value: Any) -> Any:
+        """Return the operator's knob of this name."""
+        if self.knobs is None:
+            from penstock._runtime.streams.knobs import Knobs  # most programs have none
+
+            self.knobs = Knobs(self)
+        return self.knobs.get(name, dtype, value)
+
     def set_output(self, stream: Any, port: str) -> None:
         """Attach a stream to the messages emitted at a port."""
         current = self.outputs.chosen(port)
@@ -444,6 +476,8 @@ class NodeStreams:
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, managed)
         self.node.lifetimes = lifetimes
+        if self.knobs is not None:
+            self.knobs.order(managed)
         self._update_outputs()
 
     def _order_each(self, port: InputPort, own: ManagedStream) -> None:

@@ -71,6 +71,10 @@ class Order:
             found = self._fences[stream] = Fences(stream)
         return found
 
+    def streams(self) -> list[ManagedStream]:
+        """Return the streams that the operator has used."""
+        return list(self._fences)
+
     def synchronize(self) -> None:
         """Wait until the operator's streams have finished all submitted work."""
         for managed in list(self._fences):

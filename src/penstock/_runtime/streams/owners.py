@@ -125,6 +125,8 @@ def _find_kind(kind: type) -> _Walk:
         return _mapping
     if any(_is_of_the_run(base) for base in kind.__mro__):
         return _nothing
+    if kind.__name__ == "Buffer" and kind.__module__.startswith(("penstock.gpu", "cuda.core")):
+        return _buffer
     if kind.__module__.startswith("penstock.gpu"):
         return _leaf
     if hasattr(kind, "__cuda_array_interface__"):
@@ -215,6 +217,11 @@ def _opaque(data: Any, owners: list[Any]) -> list[Any]:
 
 def _leaf(data: Any, owners: list[Any]) -> tuple[Any, ...]:
     owners.append(data)
+    return ()
+
+
+def _buffer(data: Any, owners: list[Any]) -> tuple[Any, ...]:
+    owners.append((allocation_at(int(data.handle)) or data) if in_use else data)
     return ()
 
 

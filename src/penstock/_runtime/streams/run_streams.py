@@ -45,6 +45,8 @@ class RunStreams:
         self._default: StreamSource | None = None
         self._defaults: dict[int, ManagedStream] = {}
         self._lock = threading.RLock()
+        # Streams that belong to no source, closed at the end.
+        self.own_streams: list[Any] = []
         self._several_devices: bool | None = None
         self._has_device: bool | None = None
         # Restores the context that was current on the caller's thread when the run first used a device.
@@ -90,6 +92,28 @@ class RunStreams:
                 self._remember_caller()
                 self._defaults[device_id] = default_stream_of(device_id)
             return self._defaults[device_id]
+
+    def make_stream(self, operator: Operator, is_captured: bool = False) -> Any:
+        """Create a stream like those of an operator, on its slice, in addition to those of its pool.
+
+        A stream to be captured is always non-blocking. The caller closes the stream.
+        """
+        source = source_of(operator) or cast(
+            "StreamSource | None", self.fragment.get_default_green_context_pool()
+        )
+        priority = flags = 0
+        while source is not None:
+            priority = getattr(source, "stream_priority", priority)
+            flags = getattr(source, "stream_flags", flags)
+            create = getattr(source, "create_stream", None)
+            if create is not None:
+                return create(priority).stream
+            source = source.stands_on
+        device_id = self.device_of(operator)
+        with gpu.on_device(device_id):
+            return gpu.Device(device_id).create_stream(
+                options=gpu.StreamOptions(nonblocking=is_captured or bool(flags), priority=priority)
+            )
 
     def device_of(self, operator: Operator) -> int:
         """Return the number of the device that an operator works on."""
@@ -167,6 +191,11 @@ class RunStreams:
         if self._put_back is not None and threading.get_ident() == self._caller:
             self._put_back()  # first, since a partition that is current cannot be closed
         errors: list[BaseException] = []
+        while self.own_streams:
+            try:
+                self.own_streams.pop().close()
+            except BaseException as error:
+                errors.append(error)
         while self._leases:
             _, lease = self._leases.popitem()
             try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from penstock.gpu.sim.capture import refuse_device_sync
 from penstock.gpu.sim.context import Context, ContextOptions
 from penstock.gpu.sim.device_state import ContextState, DeviceState
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.event import Event, EventOptions
+from penstock.gpu.sim.graph_builder import GraphBuilder
 from penstock.gpu.sim.machine import current_machine
 from penstock.gpu.sim.memory import Buffer, DeviceMemoryResource
 from penstock.gpu.sim.profiles import Profile
@@ -215,8 +217,12 @@ class Device:
         """Create an event in the current context, not yet recorded."""
         return Event._create(self._current_context(), options)
 
-    def allocate(self, size: int, *, stream: Stream) -> Buffer:
-        """Allocate memory for use on a stream."""
+    def create_graph_builder(self) -> GraphBuilder:
+        """Create a builder that records the work of a new stream in the current context as a graph."""
+        return self.create_stream().create_graph_builder()
+
+    def allocate(self, size: int, *, stream: Stream | GraphBuilder) -> Buffer:
+        """Allocate memory for use on a stream, which must not be capturing."""
         self._current_context()
         return self.memory_resource.allocate(size, stream=stream)
 
@@ -225,6 +231,7 @@ class Device:
         self._current_context()
         timeline = self._state.machine.timeline
         with timeline.lock:
+            refuse_device_sync(self._state)
             fences = [queue.append_fence() for queue in list(self._state.busy_queues)]
         timeline.wait(lambda: all(fence.is_signaled for fence in fences))
         self._state.machine.check()

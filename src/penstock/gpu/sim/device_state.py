@@ -31,6 +31,8 @@ class DeviceState:
         self.index = index
         self.profile = profile
         self.launch_overhead = round(profile.launch_overhead * 1e9)  # nanoseconds
+        self.graph_launch_overhead = round(profile.graph_launch_overhead * 1e9)
+        self.graph_node_overhead = round(profile.graph_node_overhead * 1e9)
         self.processors = Processors(
             machine.timeline, profile.sm_count, profile.threads_per_sm, profile.blocks_per_sm
         )

@@ -15,3 +15,8 @@ def invalid_launch(kernel: str, detail: str, reason: str = "CUDA_ERROR_INVALID_V
 def invalid_resource_configuration(detail: str) -> CUDAError:
     """Return the error for a split or a context that the device's SMs cannot provide."""
     return CUDAError(f"CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: {detail}")
+
+
+def capture_error(code: str, detail: str) -> CUDAError:
+    """Return an error of stream capture; ``code`` is the end of its name."""
+    return CUDAError(f"CUDA_ERROR_STREAM_CAPTURE_{code}: {detail}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.gpu.sim.capture import CapturePoint, captured_event, refuse_event, refuse_unsafe
+from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.fences import Fence
 from penstock.gpu.sim.options import options_of
 
@@ -36,10 +38,11 @@ class EventOptions:
 class Event:
     """A point in a stream's work, set by recording the event."""
 
-    __slots__ = ("_context", "_fence", "_handle", "_options")
+    __slots__ = ("_captured", "_context", "_fence", "_handle", "_options")
     _context: ContextState
     _handle: int
-    _fence: Fence | None
+    _fence: Fence | None  # of the latest record, unless that was made in a capture
+    _captured: CapturePoint | None
     _options: EventOptions
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -54,7 +57,18 @@ class Event:
         self._context = context
         self._handle = context.device.machine.new_handle()
         self._fence = None
+        self._captured = None
         return self
+
+    def _set_fence(self, fence: Fence) -> None:
+        """Set the latest record; the lock is held."""
+        self._fence = fence
+        self._captured = None
+
+    def _set_captured(self, point: CapturePoint) -> None:
+        """Make a record in a capture the latest; the lock is held."""
+        self._fence = None
+        self._captured = point
 
     @property
     def handle(self) -> int:
@@ -85,6 +99,7 @@ class Event:
     def is_done(self) -> bool:
         """Whether the stream has reached the latest record; true for an event that was never recorded."""
         self._check()
+        self._check_capture("queried")
         fence = self._fence
         return fence is None or self._context.device.machine.timeline.query(lambda: fence.is_signaled)
 
@@ -106,6 +121,7 @@ class Event:
     def sync(self) -> None:
         """Block until the stream has reached the latest record."""
         self._check()
+        self._check_capture("synchronized")
         fence = self._fence
         if fence is not None:
             self._context.device.machine.timeline.wait(lambda: fence.is_signaled)
@@ -140,6 +156,8 @@ class Event:
             )
         if self._context.device is not other._context.device:
             raise RuntimeError("events of two devices cannot be subtracted: each device has its own clock")
+        if self._captured is not None or other._captured is not None:
+            raise captured_event("subtracted")
         if self._fence is None or other._fence is None:
             raise RuntimeError("both events must have been recorded on a stream to be subtracted")
         with self._context.device.machine.timeline.lock:
@@ -162,3 +180,18 @@ class Event:
         if self._handle == 0:
             raise RuntimeError("this event has been closed")
         self._context.device.machine.check()
+
+    def _check_capture(self, use: str) -> None:
+        """Raise the driver's error if a capture does not permit that the host asks for the event."""
+        machine = self._context.device.machine
+        if machine.captures or self._captured is not None:
+            refused = self._refuse_capture(use)
+            if refused is not None:
+                raise refused
+            with machine.timeline.lock:
+                refuse_unsafe(machine, "querying an event")
+
+    def _refuse_capture(self, use: str) -> CUDAError | None:
+        """Return the driver's error if the latest record was made in a capture, which that invalidates."""
+        with self._context.device.machine.timeline.lock:
+            return None if self._captured is None else refuse_event(self._captured, use)

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.gpu.kernels import P
+from penstock.gpu.sim.graph_nodes import HostCallbackNode, KernelNode
 from penstock.gpu.sim.kernel import Kernel
 from penstock.gpu.sim.launch_config import LaunchConfig, check_limits
 from penstock.gpu.sim.memory import memory_of
+from penstock.gpu.sim.memory_pool import Bytes
 from penstock.gpu.sim.operations import CallHostFunction, RunGrid
 from penstock.gpu.sim.processors import Grid, indices_of
 from penstock.gpu.sim.stream import Stream, stream_of
@@ -38,6 +40,7 @@ def launch(
     context = queue.context
     device = context.device
     device.machine.check()
+    memory = [memory_of(arg) for arg in kernel_args]
     check_limits(kernel, config, device.profile)
     operation = RunGrid(  # created without the lock: `block_time` calls a function of the program
         device.processors,
@@ -46,10 +49,14 @@ def launch(
         threads=config._threads_per_block,
         period=kernel.block_time(*kernel_args, **kernel_kwargs),
         overhead=device.launch_overhead,
-        effect=_effect_of(kernel, config, kernel_args, device.machine.fail),
+        effect=_effect_of(kernel, config, kernel_args, memory, device.machine.fail),
     )
     with queue.timeline.lock:
-        queue.submit(operation)
+        if queue.capture is None:
+            queue.submit(operation)
+        else:
+            used = [found for found in memory if found is not None]
+            queue.capture.add(queue, KernelNode, operation, used, kernel=kernel, config=config)
 
 
 def launch_host(stream: Stream | SupportsStream, function: Callable[[], object]) -> None:
@@ -57,7 +64,10 @@ def launch_host(stream: Stream | SupportsStream, function: Callable[[], object])
     queue = stream_of(stream)._queue
     queue.context.device.machine.check()
     with queue.timeline.lock:
-        queue.submit(CallHostFunction(function))
+        if queue.capture is None:
+            queue.submit(CallHostFunction(function))
+        else:
+            queue.capture.add(queue, HostCallbackNode, CallHostFunction(function), callback=function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +105,14 @@ def _effect_of(
     kernel: Kernel[...],
     config: LaunchConfig,
     args: tuple[Any, ...],
+    memory: list[Bytes | None],
     fail: Callable[[str, BaseException], None],
 ) -> Callable[[Grid], None] | None:
     effect = kernel.effect
     if effect is None:
         return None
     # The memory, not the buffer: freeing the buffer does not stop a kernel that was launched.
-    given = []
-    for arg in args:
-        memory = memory_of(arg)
-        given.append(arg if memory is None else memory)
+    given = [arg if found is None else found for arg, found in zip(args, memory, strict=True)]
 
     def apply(grid: Grid) -> None:
         sms = tuple(indices_of(grid.used))

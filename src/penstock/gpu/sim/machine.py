@@ -30,6 +30,7 @@ from penstock.gpu.sim.timeline import Timeline
 from penstock.gpu.sim.wall_timeline import PacedTimeline, RealTimeline
 
 if TYPE_CHECKING:
+    from penstock.gpu.sim.capture import Capture
     from penstock.gpu.sim.context import Context
 
 # The driver version that the simulation was compared with on a real device; the rules of 13.1 come from its manual.
@@ -75,6 +76,7 @@ class Machine:
         self.timeline = TIMES[time]()
         self.devices = tuple(DeviceState(self, index, find_profile(device)) for index in range(devices))
         self.stream_queues: weakref.WeakValueDictionary[int, StreamQueue] = weakref.WeakValueDictionary()
+        self.captures: set[Capture] = set()  # in progress, or ended by a finalizer
         self._failure: CUDAError | None = None
         self._handles = itertools.count(0x5100_0000, 0x10)
         self._thread = threading.local()
@@ -197,6 +199,11 @@ def current_machine() -> Machine:
         with _creating:
             if _current is None:
                 _current = _from_environment()
+    return _current
+
+
+def existing_machine() -> Machine | None:
+    """Return the machine that is current, or None if there is none yet."""
     return _current
 
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.gpu.sim.memory_pool import Bytes
-from penstock.gpu.sim.operations import CopyEngine, Transfer
+from penstock.gpu.sim.capture import refuse_unsafe
+from penstock.gpu.sim.errors import CUDAError
+from penstock.gpu.sim.graph_nodes import AllocNode, FreeNode, GraphNode, MemcpyNode, MemsetNode
+from penstock.gpu.sim.machine import existing_machine
+from penstock.gpu.sim.memory_pool import AddressSpan, Bytes, MemoryPool
+from penstock.gpu.sim.operations import CopyEngine, DoNothing, Transfer
 from penstock.gpu.sim.stream_queues import StreamQueue
 
 if TYPE_CHECKING:
     from penstock.gpu.sim.device import Device
     from penstock.gpu.sim.device_state import DeviceState
+    from penstock.gpu.sim.graph_builder import GraphBuilder
+    from penstock.gpu.sim.recorded_node import RecordedNode
     from penstock.gpu.sim.stream import Stream
 
 # DLPack's device types for device memory, pinned host memory and managed memory.
@@ -37,7 +45,7 @@ class DeviceMemoryResource(MemoryResource):
         self._device = Device(device_id)._state
         self.device_id = self._device.index
 
-    def allocate(self, size: int, *, stream: Stream) -> Buffer:
+    def allocate(self, size: int, *, stream: Stream | GraphBuilder) -> Buffer:
         """Allocate a buffer for use on that stream."""
         return _allocate(self._device, size, stream._queue, self)
 
@@ -47,8 +55,9 @@ class LegacyPinnedMemoryResource(MemoryResource):
 
     is_host_accessible = True
 
-    def allocate(self, size: int, *, stream: Stream | None = None) -> Buffer:
+    def allocate(self, size: int, *, stream: Stream | GraphBuilder | None = None) -> Buffer:
         """Allocate a buffer that the host can read through DLPack."""
+        _refuse_unsafe("allocating memory of the host")
         return Buffer._create(np.zeros(_checked(size), np.uint8), None, None, self)
 
 
@@ -57,9 +66,51 @@ class ManagedMemoryResource(MemoryResource):
 
     is_host_accessible = True
 
-    def allocate(self, size: int, *, stream: Stream | None = None) -> Buffer:
+    def allocate(self, size: int, *, stream: Stream | GraphBuilder | None = None) -> Buffer:
         """Allocate a buffer that the host can read through DLPack."""
+        _refuse_unsafe("allocating memory of the host")
         return Buffer._create(np.zeros(_checked(size), np.uint8), None, None, self)
+
+
+class GraphMemoryResource(MemoryResource):
+    """Memory that belongs to a graph: an allocation on a capturing stream is a node of the graph.
+
+    The simulated memory exists as long as the graph or the buffer, whichever is longer.
+    """
+
+    def __init__(self, device_id: int | Device) -> None:
+        from penstock.gpu.sim.device import Device  # a cycle, as above
+
+        self._device = Device(device_id)._state
+        self.device_id = self._device.index
+
+    def allocate(self, size: int, *, stream: Stream | GraphBuilder) -> Buffer:
+        """Allocate a buffer for the graph that a stream records; closing it on such a stream frees it there."""
+        queue = stream._queue
+        with queue.timeline.lock:
+            if queue.capture is None:
+                raise RuntimeError("GraphMemoryResource allocates memory only on a stream that captures")
+            queue.capture.check()
+            memory = self._device.memory.allocate(_checked(size), queue)
+            owner = _GraphMemory(self._device.memory, memory, queue)
+            queue.capture.add(queue, AllocNode, DoNothing(), memory=memory, owner=owner)
+        buffer = Buffer._create(memory, self._device, queue, self)
+        buffer._owner = owner
+        return buffer
+
+
+class _GraphMemory:
+    """Keeps memory allocated while its graph or a buffer refers to this object."""
+
+    __slots__ = ("_memory", "_pool", "_queue")
+
+    def __init__(self, pool: MemoryPool, memory: Bytes, queue: StreamQueue) -> None:
+        self._pool = pool
+        self._memory = memory
+        self._queue = queue
+
+    def __del__(self) -> None:
+        self._pool.free(self._memory, self._queue)
 
 
 class Buffer:
@@ -89,9 +140,9 @@ class Buffer:
         self._owner = None
         return self
 
-    def _view(self, size: int, owner: object) -> Buffer:
-        """Return a buffer on the first bytes of this one, which frees nothing and keeps its owner alive."""
-        view = Buffer._create(self._open()[:size], self._device, None, self._resource)
+    def _view(self, size: int, owner: object, start: int = 0) -> Buffer:
+        """Return a buffer on some bytes of this one, which frees nothing and keeps its owner alive."""
+        view = Buffer._create(self._open()[start : start + size], self._device, None, self._resource)
         view._owner = owner
         return view
 
@@ -130,7 +181,7 @@ class Buffer:
         """The memory resource that allocated it."""
         return self._resource
 
-    def copy_to(self, dst: Buffer | None = None, *, stream: Stream) -> Buffer:
+    def copy_to(self, dst: Buffer | None = None, *, stream: Stream | GraphBuilder) -> Buffer:
         """Copy into another buffer (by default a new one) in stream order; return that buffer."""
         source = self._open()
         if dst is None:
@@ -145,11 +196,11 @@ class Buffer:
         copy_memory(stream, target, source, dst._device is not None, self._device is not None)
         return dst
 
-    def copy_from(self, src: Buffer, *, stream: Stream) -> None:
+    def copy_from(self, src: Buffer, *, stream: Stream | GraphBuilder) -> None:
         """Copy from another buffer in stream order."""
         src.copy_to(self, stream=stream)
 
-    def fill(self, value: int | bytes, *, stream: Stream) -> None:
+    def fill(self, value: int | bytes, *, stream: Stream | GraphBuilder) -> None:
         """Fill with a pattern of 1, 2 or 4 bytes in stream order."""
         target = self._open()
         if isinstance(value, int):
@@ -164,20 +215,30 @@ class Buffer:
                 f"{target.size} bytes are not a multiple of the {pattern.size}-byte fill pattern"
             )
         whole = target.reshape(-1, pattern.size)
-        _transfer(
-            stream, stream._queue.context.device.within_device, target.size, lambda: np.copyto(whole, pattern)
-        )
+        engine = stream._queue.context.device.within_device
+        effect = partial(np.copyto, whole, pattern)
+        _transfer(stream, engine, effect, MemsetNode, dst=target, pattern=pattern.tobytes())
 
-    def close(self, stream: Stream | None = None) -> None:
+    def close(self, stream: Stream | GraphBuilder | None = None) -> None:
         """Free the memory in stream order (by default of the stream it was allocated on)."""
         memory, queue = self._memory, self._queue if stream is None else stream._queue
         self._memory = None
-        if memory is not None and self._device is not None and queue is not None:
+        if memory is None or self._device is None or queue is None:
+            return
+        if not isinstance(self._resource, GraphMemoryResource):
             self._device.memory.free(memory, queue)
+            return
+        with queue.timeline.lock:
+            if queue.capture is not None:
+                queue.capture.add(queue, FreeNode, DoNothing(), memory=memory)
+        self._owner = None
 
     def __del__(self) -> None:
-        if getattr(self, "_memory", None) is not None:
-            self.close()
+        if getattr(self, "_memory", None) is None:
+            return
+        if isinstance(self._resource, GraphMemoryResource):
+            return  # recording a node would take the lock; the memory goes with the graph
+        self.close()
 
     def __enter__(self) -> Buffer:
         return self
@@ -228,12 +289,17 @@ def memory_of(argument: Any) -> Bytes | None:
 
 def _allocate(device: DeviceState, size: int, queue: StreamQueue, resource: MemoryResource) -> Buffer:
     with queue.timeline.lock:
+        if queue.capture is not None:
+            raise RuntimeError(
+                "memory of a pool cannot be allocated on a capturing stream; allocate it before the capture, or "
+                "use GraphMemoryResource"
+            )
         memory = device.memory.allocate(_checked(size), queue)
     return Buffer._create(memory, device, queue, resource)
 
 
 def copy_memory(
-    stream: Stream,
+    stream: Stream | GraphBuilder,
     target: np.ndarray[Any, Any],
     source: np.ndarray[Any, Any],
     to_device: bool,
@@ -247,20 +313,71 @@ def copy_memory(
         (True, False): device.to_host,
         (True, True): device.within_device,
     }[from_device, to_device]
-    _transfer(stream, engine, source.nbytes, lambda: np.copyto(target, source))
+    _transfer(stream, engine, partial(np.copyto, target, source), MemcpyNode, dst=target, src=source)
 
 
-def _transfer(stream: Stream, engine: CopyEngine, nbytes: int, effect: Callable[[], object]) -> None:
+def memory_at(device: DeviceState, address: int, size: int) -> Bytes:
+    """Return the bytes of a device at an address, as a copy between two addresses uses them; the lock is held."""
+    for each in (device, *device.machine.devices):
+        found = each.memory.find(address, size)
+        if found is not None:
+            return found
+    raise CUDAError(f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of device memory at {address:#x}")
+
+
+def copy_between(stream: Stream, target: int, source: int, size: int) -> None:
+    """Copy from one address of a device to another in stream order."""
+    queue = stream._queue
+    with queue.timeline.lock:
+        written = memory_at(queue.context.device, target, size)
+        read = memory_at(queue.context.device, source, size)
+    copy_memory(stream, written, read, True, True)
+
+
+def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> RecordedNode:
+    """Return a recorded copy with other addresses; the lock is held."""
+    device = node.context.device
+    written, read = memory_at(device, target, size), memory_at(device, source, size)
+    engine = device.within_device
+    changed = copy(node)
+    changed.operation = Transfer(
+        engine, period=engine.period(size), overhead=0, effect=partial(np.copyto, written, read)
+    )
+    changed.spans = [AddressSpan(device.memory, written), AddressSpan(device.memory, read)]
+    changed.details = {"dst": written, "src": read}
+    return changed
+
+
+def _transfer(
+    stream: Stream | GraphBuilder,
+    engine: CopyEngine,
+    effect: Callable[[], object],
+    kind: type[GraphNode],
+    *,
+    dst: np.ndarray[Any, Any],
+    **details: Any,
+) -> None:
     queue = stream._queue
     device = queue.context.device
     device.machine.check()
+    period = engine.period(dst.nbytes)
+    operation = Transfer(engine, period=period, overhead=device.launch_overhead, effect=effect)
     with queue.timeline.lock:
-        queue.submit(
-            Transfer(engine, period=engine.period(nbytes), overhead=device.launch_overhead, effect=effect)
-        )
+        if queue.capture is None:
+            queue.submit(operation)
+        else:
+            used = [found for found in (dst, details.get("src")) if found is not None]
+            queue.capture.add(queue, kind, operation, used, dst=dst, **details)
 
 
 def _checked(size: int) -> int:
     if size < 0:
         raise OverflowError(f"the size of a buffer must not be negative, got {size}")
     return size
+
+
+def _refuse_unsafe(what: str) -> None:
+    machine = existing_machine()
+    if machine is not None and machine.captures:
+        with machine.timeline.lock:
+            refuse_unsafe(machine, what)

@@ -1,8 +1,9 @@
 """Profiles of simulated devices: the number of SMs, their grouping and capacity, and the cost of a launch.
 
-A profile holds the published data of a chip. Only ``launch_overhead`` is measured: the time from launching a kernel
-on an idle stream until its first block runs. ``benchmarks/agreement.py`` calibrates it on the real device. Nothing
-else is fitted.
+A profile holds the published data of a chip. Only three figures are measured: ``launch_overhead``, the time from
+launching a kernel on an idle stream until its first block runs, which ``benchmarks/agreement.py`` calibrates on the
+real device; ``graph_launch_overhead`` and ``graph_node_overhead``, the costs of a graph, which
+``benchmarks/graph_costs.py`` calibrates. Nothing else is fitted.
 
 The clusters of SMs matter because the driver takes its smallest groups from whole clusters. An H200 has 132
 SMs, but splitting it into groups of 8 gives 15 groups and 12 remaining SMs, not 16 and 4. The clusters of the
@@ -34,6 +35,10 @@ class Profile:
         The same for the blocks of a thread-block cluster; 0 if the chip has no thread-block clusters.
     launch_overhead : float
         Seconds from a launch on an idle stream until its first block runs.
+    graph_launch_overhead : float
+        Seconds from launching a graph on an idle stream until its first node begins.
+    graph_node_overhead : float
+        Seconds from the end of a graph's node until a node that depends on it begins.
     copy_bandwidth : float
         Bytes per second between host and device.
     memory_bandwidth : float
@@ -47,6 +52,8 @@ class Profile:
     min_partition_size: int
     coscheduled_alignment: int
     launch_overhead: float
+    graph_launch_overhead: float = 5.57e-6
+    graph_node_overhead: float = 0.53e-6
     threads_per_sm: int = 2048
     blocks_per_sm: int = 32
     threads_per_block: int = 1024
@@ -88,10 +95,13 @@ class Profile:
             raise ValueError(
                 f"Profile {self.name!r}: clusters must list positive SM counts, got {self.clusters}"
             )
-        if self.launch_overhead < 0:
-            raise ValueError(
-                f"Profile {self.name!r}: launch_overhead must not be negative, got {self.launch_overhead}"
-            )
+        for overhead, name in (
+            (self.launch_overhead, "launch_overhead"),
+            (self.graph_launch_overhead, "graph_launch_overhead"),
+            (self.graph_node_overhead, "graph_node_overhead"),
+        ):
+            if overhead < 0:
+                raise ValueError(f"Profile {self.name!r}: {name} must not be negative, got {overhead}")
 
     @property
     def sm_count(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.gpu.sim.capture import refuse_sync, wait_for_point
 from penstock.gpu.sim.device_state import ContextState
 from penstock.gpu.sim.errors import CUDAError
 from penstock.gpu.sim.event import Event, EventOptions
@@ -18,6 +19,7 @@ from penstock.gpu.stream_handle import LEGACY_DEFAULT_HANDLE, PER_THREAD_DEFAULT
 if TYPE_CHECKING:
     from penstock.gpu.sim.context import Context
     from penstock.gpu.sim.device import Device
+    from penstock.gpu.sim.graph_builder import GraphBuilder
 
 
 @dataclass
@@ -143,9 +145,9 @@ class Stream:
         elif not isinstance(event, Event):
             raise TypeError(f"record takes an Event, got {type(event).__name__}")
         event._check()
-        _check_device(event._context, queue)
+        check_device(event._context, queue)
         with queue.timeline.lock:
-            event._fence = queue.submit_fence()
+            _record(queue, event)
         return event
 
     def wait(self, event_or_stream: Event | Stream | SupportsStream) -> None:
@@ -157,10 +159,8 @@ class Stream:
         queue = self._queue
         if isinstance(event_or_stream, Event):
             event_or_stream._check()
-            fence = event_or_stream._fence
-            if fence is not None:
-                with queue.timeline.lock:
-                    queue.submit(WaitForFence(fence))
+            with queue.timeline.lock:
+                _wait(queue, event_or_stream)
             return
         try:
             other = stream_of(event_or_stream)._queue
@@ -172,20 +172,30 @@ class Stream:
         machine = queue.context.device.machine
         machine.require_current()
         assert machine.current_context is not None
-        _check_device(machine.current_context, other)
+        check_device(machine.current_context, other)
+        event = Event._create(machine.current_context, None)
         with queue.timeline.lock:
-            queue.submit(WaitForFence(other.submit_fence()))
+            _record(other, event)
+            _wait(queue, event)
 
     def sync(self) -> None:
         """Block until the work submitted so far has ended."""
         queue = self._queue
         queue.context.device.machine.check()
         with queue.timeline.lock:
+            refuse_sync(queue)
             if queue.is_idle:
                 return
             fence = queue.append_fence()
         queue.timeline.wait(lambda: fence.is_signaled)
         queue.context.device.machine.check()
+
+    def create_graph_builder(self) -> GraphBuilder:
+        """Create a builder that records this stream's work as a graph."""
+        from penstock.gpu.sim.graph_builder import GraphBuilder  # a cycle: a builder has a stream
+
+        _ = self._queue  # an error if closed
+        return GraphBuilder._create(self)
 
     def close(self) -> None:
         """Close the stream; work that was submitted still runs."""
@@ -235,7 +245,23 @@ def stream_of(obj: Stream | SupportsStream) -> Stream:
     return Stream.from_handle(handle)
 
 
-def _check_device(context: ContextState, queue: StreamQueue) -> None:
+def _record(queue: StreamQueue, event: Event) -> None:
+    """Record an event on a stream, which may capture; the lock is held."""
+    if queue.capture is None:
+        event._set_fence(queue.submit_fence())
+    else:
+        event._set_captured(queue.capture.point(queue))
+
+
+def _wait(queue: StreamQueue, event: Event) -> None:
+    """Make a stream, which may capture, wait for an event; the lock is held."""
+    if queue.capture is not None or event._captured is not None:
+        wait_for_point(queue, event._captured)
+    elif event._fence is not None:
+        queue.submit(WaitForFence(event._fence))
+
+
+def check_device(context: ContextState, queue: StreamQueue) -> None:
     """Raise the driver's error if an event of one device would be recorded on a stream of another."""
     of_event, of_stream = context.device, queue.context.device
     if of_event is not of_stream:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.gpu.sim.errors import capture_error
 from penstock.gpu.sim.fences import Fence
 from penstock.gpu.sim.operations import Operation, SignalFence, WaitForFence
 
 if TYPE_CHECKING:
+    from penstock.gpu.sim.capture import Capture
     from penstock.gpu.sim.device_state import ContextState
 
 
@@ -23,6 +25,7 @@ class StreamQueue:
 
     __slots__ = (
         "__weakref__",
+        "_capture",
         "_is_running",
         "_operations",
         "context",
@@ -50,6 +53,19 @@ class StreamQueue:
         self.timeline = context.device.machine.timeline
         self._operations: deque[Operation] = deque()
         self._is_running = False  # whether the operation at the front has begun, or its start is scheduled
+        self._capture: Capture | None = None
+
+    @property
+    def capture(self) -> Capture | None:
+        """The capture that the stream takes part in, or None."""
+        capture = self._capture
+        if capture is not None and capture.is_over:
+            capture = self._capture = None
+        return capture
+
+    def join_capture(self, capture: Capture) -> None:
+        """Take part in a capture until it is over."""
+        self._capture = capture
 
     @property
     def is_idle(self) -> bool:
@@ -61,6 +77,12 @@ class StreamQueue:
         self.timeline.reset_polls()
         if self.is_default:
             for queue in self.context.blocking_queues():
+                if queue.capture is not None:
+                    raise queue.capture.invalidate(
+                        capture_error(
+                            "IMPLICIT", "work on the default stream would wait for a capturing stream"
+                        )
+                    )
                 if not queue.is_idle:
                     self._append(WaitForFence(queue.append_fence()))
         elif not self.nonblocking:

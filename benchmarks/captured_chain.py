@@ -1,0 +1,272 @@
+"""Compare a chain of CuPy operators as a captured segment with the same chain in other forms.
+
+    python -m benchmarks.captured_chain [--save] [--holoscan PYTHON]        needs a GPU and CuPy
+
+Each stage is one kernel that adds one to 4,096 floats, into a buffer allocated once. So the time is the cost of the
+system around it. In all forms a frame comes with an event to wait for, and ends with one that is recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import subprocess
+import sys
+import time
+from typing import Any
+
+import cupy
+import numpy as np
+
+from benchmarks.report import circumstances, publish, table
+from penstock import Application, CountCondition, Operator, gpu
+from penstock._runtime.lifecycle.run import run  # noqa: F401  (before its parts, for the compiled build)
+
+from penstock._runtime.capture.part import Part  # isort: skip
+from penstock.resources import CudaStreamPool
+
+FRAMES, SIZE, ROUNDS, WARM_UP, BUFFERS = 5_000, 4_096, 5, 300, 4
+LIMITS = {5: 4.0, 20: 1.5}  # µs per stage
+OF_CUPY, OF_HAND, OF_P50 = 0.35, 1.5, 2.0
+
+times: list[float] = []
+replays: list[int] = []
+
+
+def measured(step: Any) -> float:
+    """Return the microseconds of a step."""
+    for count in (WARM_UP, FRAMES):
+        cupy.cuda.Device().synchronize()
+        start = time.perf_counter()
+        for _ in range(count):
+            step()
+        cupy.cuda.Device().synchronize()
+    return (time.perf_counter() - start) * 1e6 / FRAMES
+
+
+def by_hand_cupy(length: int) -> float:
+    """A stream for each stage, an event after each kernel, and a wait for it before the next."""
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(length)]
+    events = [cupy.cuda.Event(disable_timing=True) for _ in range(length)]
+    buffers = [cupy.zeros(SIZE, cupy.float32) for _ in range(length + 1)]
+
+    def step() -> None:
+        for k in range(length):
+            stream = streams[k]
+            if k:
+                stream.wait_event(events[k - 1])
+            with stream:
+                cupy.add(buffers[k], 1, out=buffers[k + 1])
+            events[k].record(stream)
+
+    return measured(step)
+
+
+def by_hand_graph(length: int) -> float:
+    """Wait, copy in, launch, record: the least that a replayed frame needs, with cuda.core."""
+    device = gpu.Device(0)
+    device.set_current()
+    stream = device.create_stream(options=gpu.StreamOptions(nonblocking=True))
+    handle = gpu.StreamHandle(stream)
+    buffers = [cupy.zeros(SIZE, cupy.float32) for _ in range(length + 1)]
+    frames = [cupy.zeros(SIZE, cupy.float32) for _ in range(BUFFERS)]
+    with handle.cupy():
+        cupy.add(buffers[0], 1, out=buffers[1])
+    stream.sync()
+    builder = stream.create_graph_builder()
+    builder.begin_building("relaxed")
+    with handle.cupy():
+        for k in range(length):
+            cupy.add(buffers[k], 1, out=buffers[k + 1])
+    graph = builder.end_building().complete()
+    event = device.create_event()
+    stream.record(event)
+    named: Any = gpu.Buffer
+    inside = named.from_handle(buffers[0].data.ptr, 4 * SIZE, owner=buffers[0])
+    outside = itertools.cycle([named.from_handle(f.data.ptr, 4 * SIZE, owner=f) for f in frames])
+
+    def step() -> None:
+        stream.wait(event)
+        inside.copy_from(next(outside), stream=stream)
+        graph.launch(stream)
+        stream.record(event)
+
+    return measured(step)
+
+
+class Source(Operator):
+    """Sends buffers in turn, each with an event, and launches nothing."""
+
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+
+    def start(self) -> None:
+        self.buffers = itertools.cycle([cupy.zeros(SIZE, cupy.float32) for _ in range(BUFFERS)])
+        self.sent = 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        if self.sent == WARM_UP:
+            times.append(time.perf_counter())
+        self.sent += 1
+        op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
+        op_output.emit(next(self.buffers), "out")
+
+
+class Stage(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        spec.output("out")
+
+    def start(self) -> None:
+        self.buffer = cupy.zeros(SIZE, cupy.float32)
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        with op_input.receive_cuda_stream("in").cupy():
+            cupy.add(data, 1, out=self.buffer)
+        op_output.emit(self.buffer, "out")
+
+
+class Sink(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("in")
+        op_input.receive_cuda_stream("in")
+
+    def stop(self) -> None:
+        times.append(time.perf_counter())  # the device is done by now
+
+
+class Chain(Application):
+    def __init__(self, length: int, capture: dict[str, Any] | None) -> None:
+        super().__init__()
+        self.length, self.options = length, capture
+
+    def compose(self) -> None:
+        pool = CudaStreamPool(self, stream_flags=1)  # non-blocking, as by hand
+        source = Source(self, CountCondition(self, WARM_UP + FRAMES), pool, name="source")
+        stages = [Stage(self, pool, name=f"stage{k}") for k in range(self.length)]
+        sink = Sink(self, pool, name="sink")
+        for one, other in itertools.pairwise([source, *stages, sink]):
+            self.add_flow(one, other)
+        if self.options is not None:
+            self.segment = self.capture(*stages, **self.options)
+
+
+def with_penstock(length: int, capture: dict[str, Any] | None) -> float:
+    times.clear()
+    app = Chain(length, capture)
+    app.run()
+    if capture is not None and app.segment.replayed < FRAMES:
+        raise RuntimeError(app.segment.report())
+    return (times[1] - times[0]) * 1e6 / FRAMES
+
+
+def note_replays() -> None:
+    """Keep the host's time of every replayed frame."""
+    replay = Part._replay
+
+    def noting(self: Part, *args: Any, **kwargs: Any) -> None:
+        began = time.perf_counter_ns()
+        replay(self, *args, **kwargs)
+        replays.append(time.perf_counter_ns() - began)
+
+    Part._replay = noting  # type: ignore[method-assign]
+
+
+def host_times() -> tuple[float, float]:
+    """Return the median and the 99th percentile of the host's time for a replayed frame, in µs."""
+    plain = Part._replay
+    replays.clear()
+    note_replays()
+    try:
+        with_penstock(5, {})
+    finally:
+        Part._replay = plain  # type: ignore[method-assign]
+    p50, p99 = np.percentile(np.array(replays[WARM_UP:]) / 1e3, [50, 99])
+    return float(p50), float(p99)
+
+
+def with_holoscan(python: str, length: int) -> str:
+    command = [python, "-m", "benchmarks.captured_chain_sdk", str(length), str(FRAMES), str(SIZE)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if found.returncode:
+        lines = (found.stderr or found.stdout).strip().splitlines()
+        return f"fails: {lines[-1] if lines else found.returncode}"
+    return found.stdout.strip().splitlines()[-1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Measure a captured chain beside the same chain in other forms."
+    )
+    parser.add_argument("--holoscan", metavar="PYTHON", help="an interpreter that has the Holoscan SDK")
+    parser.add_argument("--save", action="store_true", help="write the report to benchmarks/results")
+    arguments = parser.parse_args()
+    forms: dict[str, Any] = {
+        "by hand, CuPy": by_hand_cupy,
+        "by hand: wait, copy in, launch, record": by_hand_graph,
+        "penstock": lambda length: with_penstock(length, None),
+        "penstock, captured": lambda length: with_penstock(length, {}),
+        "penstock, captured, outputs in a ring": lambda length: with_penstock(length, {"outputs": "ring"}),
+    }
+    failed = False
+    rows = []
+    for length in LIMITS:
+        best = dict.fromkeys(forms, 1e9)
+        for _ in range(ROUNDS):  # in turn, because the speed of the machine varies
+            for name, form in forms.items():
+                best[name] = min(best[name], form(length))
+        hand, graph = best["by hand, CuPy"], best["by hand: wait, copy in, launch, record"]
+        for name, cost in best.items():
+            limit = f"{LIMITS[length]:.1f}" if "captured" in name else ""
+            rows.append(
+                [
+                    f"{length}",
+                    name,
+                    f"{cost:.1f}",
+                    f"{cost / length:.2f}",
+                    limit,
+                    f"{cost / hand:.2f}",
+                    f"{cost / graph:.2f}",
+                ]
+            )
+        captured = best["penstock, captured"]
+        failed |= captured > LIMITS[length] * length
+        if length == 5:
+            failed |= captured > OF_CUPY * hand or captured > OF_HAND * graph
+            if arguments.holoscan:
+                rows.append(["5", "Holoscan SDK", with_holoscan(arguments.holoscan, 5), "", "", "", ""])
+    p50, p99 = host_times()
+    failed |= p99 > OF_P50 * p50
+    device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    text = [
+        "# A chain of CuPy operators as a captured segment",
+        "",
+        circumstances(device),
+        "",
+        (
+            f"µs per frame over {FRAMES} frames, best of {ROUNDS} rounds in turn. `python -m "
+            "benchmarks.captured_chain`."
+        ),
+        "",
+        table(
+            ["stages", "", "µs a frame", "µs a stage", "allowed", "of CuPy by hand", "of the graph by hand"],
+            rows,
+        ),
+        "",
+        f"Allowed besides, for five stages: {OF_CUPY} of CuPy by hand, {OF_HAND} of the graph by hand.",
+        "",
+        (
+            f"The host's time for a replayed frame of five stages: p50 {p50:.1f} µs, p99 {p99:.1f} µs "
+            f"({p99 / p50:.2f} times; {OF_P50:.0f} allowed)."
+        ),
+    ]
+    publish("captured_chain", "\n".join(text))
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

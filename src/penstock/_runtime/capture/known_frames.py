@@ -1,0 +1,67 @@
+"""What is known about the frames of a part: which recording is for which frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock._runtime.capture.few_buffers import FewBuffers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock._runtime.capture.recording import Recording
+    from penstock._runtime.capture.slots import Slots
+
+__all__ = ["Known", "Quick"]
+
+
+class Known:
+    """What is known about the frames of one signature.
+
+    Attributes
+    ----------
+    frames
+        The number of frames that ran as without capture.
+    recording
+        The recording that copies what enters and leaves.
+    slots
+        The recordings that send their own memory, with ``outputs="ring"``.
+    buffers
+        What enters, while it may turn out that it comes in few buffers.
+    at
+        The recordings that read the buffers where they are, by address.
+    emits, are_regular
+        How many messages its frames emitted at each output, and whether every operator computed in each.
+    """
+
+    __slots__ = ("are_regular", "at", "buffers", "emits", "frames", "recording", "slots")
+
+    def __init__(self, slots: Slots | None) -> None:
+        self.frames = 0
+        self.emits: dict[str, set[int]] = {}
+        self.are_regular = True
+        self.recording: Recording | None = None
+        self.slots = slots
+        self.buffers: FewBuffers | None = FewBuffers()
+        self.at: dict[tuple[int, ...], Recording | None] = {}
+
+    def note_emits(self, collected: dict[str, list[Any]], are_regular: bool) -> None:
+        """Note what a frame emitted that ran as without capture."""
+        self.are_regular = self.are_regular and are_regular
+        for name, messages in collected.items():
+            self.emits.setdefault(name, set()).add(len(messages))
+
+
+class Quick(NamedTuple):
+    """The recording of nearly every frame, where frames are single arrays; and those of single buffers, if any."""
+
+    matches: Callable[[Any], bool]
+    recording: Recording
+    address_of: Callable[[Any], int]
+    at: dict[tuple[int, ...], Recording | None]
+
+    def choose(self, data: Any) -> Recording | None:
+        """Return the recording for an array; None if it has to be looked at."""
+        if not self.matches(data):
+            return None
+        return self.at.get((self.address_of(data),), self.recording) if self.at else self.recording

@@ -1,0 +1,202 @@
+"""Reachable: the code that the compute of an operator may run, and the names that this code uses.
+
+Whatever compute reads it reads through a name: an attribute, a variable of its module, a variable of a function
+around it. So the state that a recording depends on is found by the names in the code of compute and of the
+functions and methods that it may call. Text in the code counts as names as well, for ``getattr``.
+
+Code of array libraries and of penstock is not looked at: what it keeps is not the program's.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.operator import Operator
+
+if TYPE_CHECKING:
+    from penstock.core.fragment import Fragment
+
+__all__ = ["OF_THE_RUN", "Reachable", "attributes_of", "inside", "is_foreign", "is_plain"]
+
+OF_THE_RUN = frozenset(
+    {
+        *("_explicit", "_incoming", "_knobs", "_live", "_metadata_enabled", "_node", "_outgoing", "_policy"),
+        *("_resume", "_stop_wanted", "args", "compute", "conditions", "declared", "fragment", "logger"),
+        *("max_in_flight", "metadata", "name", "resources", "spec"),
+    }
+)
+"""Attributes of operators that the runtime changes, or that belong to the whole application."""
+
+_MOST_FUNCTIONS = 200
+_MOST_OBJECTS = 2_000
+_LIBRARIES = frozenset(
+    {"cupy", "cupyx", "torch", "numpy", "jax", "jaxlib", "numba", "numba_cuda", "cuda", "penstock", "scipy"}
+)
+# Of the standard library only these objects are looked at, with the names of their attributes.
+_PLAIN_OBJECTS = {
+    "Event": ("_flag",),
+    "UserDict": ("data",),
+    "UserList": ("data",),
+    "SimpleNamespace": (),
+    "Namespace": (),
+}
+# Operators that come with penstock are looked at as those of a program.
+_PROGRAMS = ("penstock.operators.", "penstock.inference.", "penstock.viewer.", "penstock.video.")
+_METHODS = (types.MethodType, types.BuiltinMethodType)
+
+
+class Reachable:
+    """What the compute of one operator may use.
+
+    Attributes
+    ----------
+    names
+        The names and texts in its code.
+    functions
+        Its functions and methods, compute first.
+    """
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.names: set[str] = set()
+        self.functions: dict[types.FunctionType, None] = {}
+        self._types: dict[type, None] = {}
+        self._objects: set[int] = set()
+        self._add_function(operator.compute, is_first=True)
+        self._add_type(type(operator))
+        kept = [value for name, value in vars(operator).items() if name not in OF_THE_RUN]
+        self._find_functions(kept)
+
+    def fragment(self) -> Fragment | None:
+        """Return the operator's fragment if compute may read it."""
+        return self.operator.fragment if "fragment" in self.names else None
+
+    def _add_function(self, function: Any, is_first: bool = False) -> None:
+        if isinstance(function, partial):
+            self._find_functions([function.func, *function.args, *function.keywords.values()])
+            return
+        if isinstance(function, _METHODS):
+            self._find_functions([function.__self__])
+        function = getattr(function, "__func__", function)
+        if not isinstance(function, types.FunctionType) or function in self.functions:
+            return
+        if not is_first and (is_foreign(function.__module__) or len(self.functions) >= _MOST_FUNCTIONS):
+            return
+        self.functions[function] = None
+        new = _names_in(function.__code__) - self.names
+        self.names |= new
+        for kind in list(self._types):
+            self._add_methods(kind, new)
+        found = [function.__globals__[name] for name in new if name in function.__globals__]
+        found += [contents_of(cell) for cell in function.__closure__ or ()]
+        found += function.__defaults__ or ()
+        found += (function.__kwdefaults__ or {}).values()
+        self._find_functions(found)
+
+    def _add_type(self, kind: type) -> None:
+        if kind in self._types or is_foreign(kind.__module__):
+            return
+        self._types[kind] = None
+        self._add_methods(kind, self.names)
+
+    def _add_methods(self, kind: type, names: Iterable[str]) -> None:
+        for name in tuple(names):
+            for base in kind.__mro__:
+                found = base.__dict__.get(name)
+                if found is None or is_foreign(base.__module__):
+                    continue
+                if isinstance(found, property):
+                    for function in (found.fget, found.fset):
+                        self._add_function(function)
+                else:
+                    self._add_function(getattr(found, "__func__", found))
+
+    def _find_functions(self, objects: list[Any]) -> None:
+        """Add the functions and the types of objects, and of what is in them."""
+        queue = list(objects)
+        while queue:
+            item = queue.pop()
+            if id(item) in self._objects or len(self._objects) >= _MOST_OBJECTS:
+                continue
+            self._objects.add(id(item))
+            if isinstance(item, (types.FunctionType, partial, *_METHODS)):
+                self._add_function(item)
+            elif isinstance(item, type):
+                self._add_type(item)
+            elif not isinstance(item, types.ModuleType):
+                kind = type(item)
+                if kind.__name__ in _PLAIN_OBJECTS:
+                    self.names.update(_PLAIN_OBJECTS[kind.__name__])
+                if not is_foreign(kind.__module__) and kind is not type(self.operator):
+                    self._add_type(kind)
+                    call = getattr(kind, "__call__", None)  # noqa: B004 (its code, not whether it can be called)
+                    if isinstance(call, types.FunctionType):
+                        self._add_function(call)
+                queue += [part for _, part in inside(item)]
+
+
+def is_foreign(module: str | None) -> bool:
+    """Return whether a module belongs to a library whose state is not the program's."""
+    if module is None:
+        return True
+    top = module.partition(".")[0]
+    return (top in _LIBRARIES and not module.startswith(_PROGRAMS)) or top in sys.stdlib_module_names
+
+
+def contents_of(cell: Any) -> Any:
+    """Return what a variable of a function around refers to; None if it is not set."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def inside(item: Any) -> list[tuple[str, Any]]:
+    """Return what is in a container or an object, and what each is called there."""
+    if isinstance(item, dict):
+        return [(f"[{key!r}]", value) for key, value in list(item.items())]
+    if isinstance(item, (list, tuple, set, frozenset)) or type(item).__name__ == "deque":
+        return [("[...]", value) for value in list(item)]
+    if isinstance(item, (Operator, type, types.ModuleType, types.FunctionType)) or not is_plain(item):
+        return []
+    return [(f".{name}", value) for name, value in attributes_of(item).items()]
+
+
+def is_plain(item: Any) -> bool:
+    """Return whether the attributes of an object are state of the program."""
+    kind = type(item)
+    return not is_foreign(kind.__module__) or (
+        kind.__name__ in _PLAIN_OBJECTS and kind.__module__.partition(".")[0] in sys.stdlib_module_names
+    )
+
+
+def attributes_of(item: Any) -> dict[str, Any]:
+    """Return the attributes of an object, in its dict and in its slots."""
+    found: dict[str, Any] = {}
+    for base in type(item).__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__"):
+                try:
+                    found[name] = getattr(item, name)
+                except AttributeError:
+                    continue
+    attributes = getattr(item, "__dict__", None)
+    if isinstance(attributes, dict):
+        found.update(attributes)
+    return found
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    """Return the names and the texts in code and in the functions inside it."""
+    found = {sys.intern(name) for name in (*code.co_names, *code.co_freevars)}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _names_in(constant)
+        elif isinstance(constant, str) and len(constant) < 200:
+            found.update(part for part in constant.split(".") if part.isidentifier())
+    return found

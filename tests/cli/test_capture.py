@@ -1,0 +1,128 @@
+"""penstock run --capture, and how captured segments are drawn."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import main
+from tests._runtime.lifecycle.test_progress_line import Terminal
+
+PROGRAM = """
+from penstock import Application
+from tests.harness.segments import branches, chain
+
+
+class Live(Application):
+    def compose(self):
+        chain(self, 12)
+        {then}
+"""
+
+
+@pytest.fixture
+def app(folder: Path, machine: object) -> str:
+    (folder / "app.py").write_text(PROGRAM.format(then=""))
+    return "app.py"
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err.splitlines()
+
+
+def test_what_became_of_the_segments_is_printed_if_capture_is_asked_for(
+    app: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", app, "--capture", "strict"]) == 0
+    (line,) = said(capsys)
+    assert line.startswith("segment 'middle' (one, two, three): captured; 7 of 12 frames replayed in ")
+    assert main(["run", app, "--capture", "off"]) == 0
+    assert said(capsys) == ["segment 'middle' (one, two, three): off"]
+    assert main(["run", app, "--capture", "verify"]) == 0
+    assert said(capsys) == ["segment 'middle' (one, two, three): verifying"]
+
+
+def test_otherwise_a_run_that_ends_well_prints_nothing(app: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", app]) == 0
+    assert said(capsys) == []
+
+
+def test_capture_auto_finds_chains_by_itself(
+    folder: Path, app: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    then = "self._segments.clear(); self.sink.capturable = 'it works on the host'"
+    (folder / app).write_text(PROGRAM.format(then=then))
+    assert main(["run", app]) == 0
+    assert said(capsys) == []
+    assert main(["run", app, "--capture", "auto"]) == 0
+    (line,) = said(capsys)
+    assert line.startswith("segment 'one...three' (one, two, three): captured")
+
+
+def test_a_program_without_segments_says_so(
+    folder: Path, app: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / app).write_text(PROGRAM.format(then="self._segments.clear()"))
+    assert main(["run", app, "--capture", "verify"]) == 0
+    assert said(capsys) == ["penstock run: --capture verify: the program has no segments to capture"]
+
+
+def test_a_refusal_is_an_error_if_capture_is_strict(
+    folder: Path, app: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / app).write_text(PROGRAM.format(then="self.stages[0].on_error = 'skip'"))
+    assert main(["run", app, "--capture", "strict"]) == 1
+    assert "CaptureError: segment 'middle' is not recorded" in said(capsys)[0]
+
+
+def test_an_unknown_mode_is_wrong_usage(app: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", app, "--capture", "always"])
+    assert exit_.value.code == 2
+    assert "auto" in said(capsys)[-1]
+
+
+def test_the_last_lines_on_a_terminal_have_the_segments_once(
+    app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert main(["run", app, "--capture", "strict"]) == 0
+    *_, outcome, segment = terminal.getvalue().replace("\r\x1b[K", "").splitlines()
+    assert outcome.startswith("'Live' finished after ")
+    assert outcome.endswith("60 computes, 1 of 1 segment captured")
+    assert segment.startswith("segment 'middle' (one, two, three): captured")
+    assert terminal.getvalue().count("segment 'middle'") == 1
+
+
+def test_the_log_has_the_segments_once(app: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", app, "--capture", "strict", "--log-level", "info"]) == 0
+    assert sum("segment 'middle'" in line for line in said(capsys)) == 1
+
+
+def test_a_program_with_segments_is_recorded_and_replayed(
+    app: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CAPTURE", "strict")
+    assert main(["record", app, "-o", "frames.rec"]) == 0
+    assert said(capsys) == []
+    assert main(["replay", "frames.rec", "--list"]) == 0
+    listed = [line.split()[:3] for line in capsys.readouterr().out.splitlines()[3:]]
+    assert listed == [["source.out", "output", "12"], ["three.out", "output", "12"]]
+    assert main(["replay", app, "frames.rec", "--fast", "--ports", "source.out"]) == 0
+    assert said(capsys) == []
+
+
+def test_a_trace_of_a_program_with_segments_is_summarized(
+    app: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", app, "--trace", "out.json"]) == 0
+    assert said(capsys) == []
+    assert main(["trace", "summary", "out.json"]) == 0
+    out = capsys.readouterr().out
+    assert "source → one → two → three → sink" in out
+    assert "12 messages" in out

@@ -1,0 +1,537 @@
+"""How the launches of a graph run on the simulated device: their time, their SMs, their memory, their errors."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import gpu
+from penstock.gpu import sim
+from penstock.gpu.sim.machine import current_machine
+from tests.gpu.sim.in_time import run_in_time
+from tests.gpu.sim.launches import ONE_BLOCK
+
+PROFILE = sim.PROFILES["h200"]
+LAUNCH = PROFILE.graph_launch_overhead * 1e3  # milliseconds, as events tell them
+NODE = PROFILE.graph_node_overhead * 1e3
+MS = sim.Kernel("ms", 1e-3)
+FILL = sim.LaunchConfig(grid=2 * 132, block=1024)  # every thread of every SM
+
+
+def captured(stream: sim.Stream, record: Callable[[], object]) -> sim.Graph:
+    """Return the graph of what a function submits."""
+    builder = stream.create_graph_builder().begin_building()
+    record()
+    graph = builder.end_building().complete()
+    builder.close()
+    return graph
+
+
+def timed(device: sim.Device) -> sim.Event:
+    return device.create_event(sim.EventOptions(timing_enabled=True))
+
+
+def took(stream: sim.Stream, *work: Callable[[sim.Stream], object]) -> float:
+    """Return the milliseconds between events before and after some work on an idle stream."""
+    begin, end = timed(stream.device), timed(stream.device)
+    stream.record(begin)
+    for submit in work:
+        submit(stream)
+    stream.record(end)
+    end.sync()
+    return end - begin
+
+
+@pytest.fixture
+def device(machine: sim.Machine) -> sim.Device:
+    return sim.Device(0)
+
+
+@pytest.fixture
+def stream(device: sim.Device) -> sim.Stream:
+    return device.create_stream()
+
+
+# -- time --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 20])
+def test_a_chain_takes_a_launch_its_kernels_and_the_time_between_them(
+    stream: sim.Stream, length: int
+) -> None:
+    graph = captured(stream, lambda: [sim.launch(stream, ONE_BLOCK, MS) for _ in range(length)])
+    assert took(stream, graph.launch) == pytest.approx(LAUNCH + length * 1 + (length - 1) * NODE)
+
+
+def test_an_empty_graph_takes_a_launch(stream: sim.Stream) -> None:
+    assert took(stream, captured(stream, lambda: None).launch) == pytest.approx(LAUNCH)
+
+
+def test_a_second_launch_is_on_its_way_while_the_first_runs(stream: sim.Stream) -> None:
+    graph = captured(stream, lambda: sim.launch(stream, ONE_BLOCK, MS))
+    assert took(stream, graph.launch, graph.launch) == pytest.approx(LAUNCH + 2)
+
+
+def test_branches_take_the_time_of_the_longest(device: sim.Device, stream: sim.Stream) -> None:
+    def record() -> None:
+        sim.launch(stream, ONE_BLOCK, MS)
+        fork = stream.record()
+        for length in (1, 4, 2):
+            side = device.create_stream()
+            side.wait(fork)
+            for _ in range(length):
+                sim.launch(side, ONE_BLOCK, MS)
+            stream.wait(side)
+        sim.launch(stream, ONE_BLOCK, MS)
+
+    assert took(stream, captured(stream, record).launch) == pytest.approx(LAUNCH + 6 + 5 * NODE)
+
+
+def test_the_records_of_events_take_no_time(device: sim.Device, stream: sim.Stream) -> None:
+    begin, end = timed(device), timed(device)
+
+    def record() -> None:
+        sim.launch(stream, ONE_BLOCK, MS)
+        gpu.record_external(stream, begin)
+        sim.launch(stream, ONE_BLOCK, MS)
+        gpu.record_external(stream, end)
+
+    graph = captured(stream, record)
+    assert took(stream, graph.launch) == pytest.approx(LAUNCH + 2 + NODE)
+    assert end - begin == pytest.approx(NODE + 1)
+
+
+def test_copies_of_a_graph_take_their_time(device: sim.Device, stream: sim.Stream) -> None:
+    size = round(PROFILE.memory_bandwidth * 1e-6)
+    one, two = (device.allocate(size, stream=stream) for _ in range(2))
+    graph = captured(stream, lambda: [one.copy_to(two, stream=stream), one.fill(0, stream=stream)])
+    assert took(stream, graph.launch) == pytest.approx(LAUNCH + 0.002 + NODE)
+
+
+def test_what_a_graph_does_is_over_when_its_stream_goes_on(device: sim.Device, stream: sim.Stream) -> None:
+    def record() -> None:
+        side = device.create_stream()
+        side.wait(stream)
+        sim.launch(side, ONE_BLOCK, MS)
+        stream.wait(side)
+
+    ends: list[float] = []
+    after = sim.Kernel("after", 0.0, lambda: ends.append(sim.launched().start))
+    captured(stream, record).launch(stream)
+    sim.launch(stream, ONE_BLOCK, after)
+    stream.sync()
+    assert ends[0] == pytest.approx((LAUNCH + 1) / 1e3)
+
+
+@pytest.mark.parametrize("kind", ["paced", "real"])
+def test_graphs_run_in_the_time_of_the_wall_clock(kind: Any) -> None:
+    with sim.Machine("h200", time=kind) as machine:
+        device = sim.Device(0)
+        device.set_current()
+        stream, other = device.create_stream(), device.create_stream()
+        count = device.allocate(4, stream=stream)
+        stream.sync()
+        grow = sim.Kernel("grow", 1e-3, lambda memory: memory.view(np.int32).__iadd__(1))
+
+        def record() -> None:
+            other.wait(stream)
+            sim.launch(other, ONE_BLOCK, grow, count)
+            stream.wait(other)
+            sim.launch(stream, ONE_BLOCK, grow, count)
+
+        graph = captured(stream, record)
+        before = machine.now
+
+        def run() -> None:
+            for _ in range(3):
+                graph.launch(stream)
+                graph.launch(other)
+            other.sync()
+
+        run_in_time(run)
+        assert machine.now - before >= 12e-3
+        assert sim.host_view(count).view(np.int32)[0] == 12
+
+
+# -- SMs ---------------------------------------------------------------------------------------------
+
+
+def test_a_node_occupies_the_sms_of_its_slice_and_no_others(
+    machine: sim.Machine, device: sim.Device, stream: sim.Stream
+) -> None:
+    with gpu.partition(device, {"small": 16, "large": 64}) as parts:
+        small, large = parts["small"].create_stream(), parts["large"].create_stream()
+        graph = captured(small, lambda: sim.launch(small, FILL, MS))
+        alone = took(large, lambda one: sim.launch(one, FILL, MS))
+        graph.launch(stream)
+        machine.sleep(0.1e-3)  # it runs
+        assert took(large, lambda one: sim.launch(one, FILL, MS)) == pytest.approx(alone)
+        stream.sync()
+        rounds = -(-132 // 16)
+        graph.launch(stream)
+        machine.sleep(0.1e-3)
+        waiting = took(small, lambda one: sim.launch(one, sim.LaunchConfig(grid=16, block=1024), MS))
+        assert waiting == pytest.approx(LAUNCH + rounds - 0.1, abs=0.01)  # the last round leaves room
+
+
+def test_the_nodes_of_one_graph_run_beside_each_other_on_their_slices(
+    device: sim.Device, stream: sim.Stream
+) -> None:
+    full = sim.LaunchConfig(grid=2 * 16, block=1024)
+    with gpu.partition(device, [16, 16]) as parts:
+        first, second = (part.create_stream() for part in parts[:2])
+
+        def record(other: sim.Stream) -> Callable[[], None]:
+            def submit() -> None:
+                other.wait(first)
+                sim.launch(other, full, MS)
+                sim.launch(first, full, MS)
+                first.wait(other)
+
+            return submit
+
+        same = captured(first, record(parts[0].create_stream()))
+        apart = captured(first, record(second))
+        assert took(stream, same.launch) == pytest.approx(LAUNCH + 2)
+        assert took(stream, apart.launch) == pytest.approx(LAUNCH + 1)
+
+
+@pytest.mark.parametrize(("by_node", "first"), [(False, "graph"), (True, "load")])
+def test_a_node_has_the_priority_of_the_launching_stream_or_of_its_own(
+    device: sim.Device, by_node: bool, first: str
+) -> None:
+    order: list[str] = []
+    low, high = device.create_stream(), device.create_stream(options={"priority": -5})
+
+    def kernel(name: str) -> sim.Kernel[...]:
+        return sim.Kernel(name, 1e-3, lambda: order.append(name))
+
+    builder = low.create_graph_builder().begin_building()
+    sim.launch(low, FILL, kernel("graph"))
+    options = sim.GraphCompleteOptions(use_node_priority=by_node)
+    graph = builder.end_building().complete(options)
+    blocking, middle = device.create_stream(), device.create_stream(options={"priority": -1})
+    sim.launch(blocking, FILL, kernel("blocking"))  # the others wait for room until it ends
+    current_machine().sleep(50e-6)
+    graph.launch(high)
+    sim.launch(middle, FILL, kernel("load"))
+    device.sync()
+    assert order[:2] == ["blocking", first]
+
+
+# -- memory ------------------------------------------------------------------------------------------
+
+
+def test_a_launch_after_a_buffer_was_freed_is_found(device: sim.Device, stream: sim.Stream) -> None:
+    buffers = [device.allocate(64, stream=stream) for _ in range(3)]
+    kernel = sim.Kernel("k", 0.0, lambda *memory: None)
+
+    def record() -> None:
+        sim.launch(stream, ONE_BLOCK, kernel, buffers[0])
+        buffers[1].copy_to(buffers[2], stream=stream)
+
+    graph = captured(stream, record)
+    graph.launch(stream)
+    for freed, node in ((1, "a MemcpyNode"), (0, "a KernelNode of kernel 'k'")):
+        buffers[freed].close()
+        again = device.allocate(64, stream=stream)  # the same memory, but somebody else's now
+        with pytest.raises(sim.CUDAError, match=f"CUDA_ERROR_ILLEGAL_ADDRESS: {node} uses 64 bytes"):
+            graph.launch(stream)
+        again.close()
+    stream.sync()
+
+
+def test_a_view_of_a_buffer_is_found_to_be_freed_too(device: sim.Device, stream: sim.Stream) -> None:
+    owner = device.allocate(64, stream=stream)
+    view = owner._view(16, None)
+    graph = captured(stream, lambda: view.fill(0, stream=stream))
+    graph.launch(stream)
+    del owner
+    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+        graph.launch(stream)
+
+
+def test_a_buffer_may_be_freed_after_the_launch_in_the_order_of_its_stream(
+    device: sim.Device, stream: sim.Stream
+) -> None:
+    buffer, out = (device.allocate(64, stream=stream) for _ in range(2))
+    buffer.fill(7, stream=stream)
+    graph = captured(stream, lambda: buffer.copy_to(out, stream=stream))
+    graph.launch(stream)
+    buffer.close(stream)
+    stream.sync()
+    assert (sim.host_view(out) == 7).all()
+
+
+def test_a_graph_that_nobody_uses_frees_what_its_nodes_refer_to_at_once(
+    device: sim.Device, stream: sim.Stream
+) -> None:
+    class Argument:
+        pass
+
+    kernel = sim.Kernel("k", 0.0, lambda *args: None)
+    event = stream.record()
+    seen: list[weakref.ref[Argument]] = []
+
+    def record() -> None:
+        argument = Argument()
+        seen.append(weakref.ref(argument))
+        side = device.create_stream()
+        sim.launch(stream, ONE_BLOCK, kernel, argument)
+        side.wait(stream)
+        sim.launch(side, ONE_BLOCK, kernel, argument)
+        stream.wait(side)
+        stream.record(event)  # it does not keep the nodes either
+
+    graph = captured(stream, record)
+    graph.launch(stream)
+    stream.sync()
+    assert seen[0]() is not None
+    del graph
+    assert seen[0]() is None
+
+
+def test_what_a_closed_graph_refers_to_is_freed_without_the_lock_of_the_machine(
+    device: sim.Device, stream: sim.Stream
+) -> None:
+    freed: list[bool] = []
+
+    class UsesTheDevice:
+        def __del__(self) -> None:
+            freed.append(device._state.machine.timeline.lock.locked())
+
+    def record() -> None:
+        sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 1e-3, lambda *args: None), UsesTheDevice())
+
+    captured(stream, record).launch(stream)
+    for ending in ("close", "drop"):
+        graph = captured(stream, record)
+        graph.launch(stream)
+        if ending == "close":
+            graph.close()
+        del graph
+    stream.sync()
+    device.create_stream().record().sync()
+    sim.launch(stream, ONE_BLOCK, MS)
+    stream.sync()
+    assert freed == [False] * 3
+
+
+def test_the_memory_of_a_graph_lives_as_long_as_the_graph_or_a_buffer(
+    device: sim.Device, stream: sim.Stream
+) -> None:
+    pool = device._state.memory
+    own = sim.GraphMemoryResource(device)
+    builder = stream.create_graph_builder().begin_building()
+    buffer = own.allocate(64, stream=stream)
+    buffer.fill(3, stream=stream)
+    graph = builder.end_building().complete()
+    builder.close()
+    graph.launch(stream)
+    stream.sync()
+    assert (sim.host_view(buffer) == 3).all()
+    del graph
+    assert pool.in_use == 64
+    buffer.close()
+    _ = pool.spans([])  # sorts what was freed
+    assert pool.in_use == 0
+
+
+# -- errors ------------------------------------------------------------------------------------------
+
+
+def test_an_error_in_a_replay_puts_the_device_into_the_error_state(stream: sim.Stream) -> None:
+    def fault() -> None:
+        raise ValueError("bad index")
+
+    graph = captured(stream, lambda: sim.launch(stream, ONE_BLOCK, sim.Kernel("faulty", 1e-6, fault)))
+    graph.launch(stream)
+    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_LAUNCH_FAILED: the effect of kernel 'faulty'"):
+        stream.sync()
+    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_LAUNCH_FAILED"):
+        graph.launch(stream)
+
+
+def test_a_machine_can_be_closed_during_a_replay() -> None:
+    machine = sim.Machine("h200", time="paced")
+    with machine:
+        device = sim.Device(0)
+        device.set_current()
+        stream = device.create_stream()
+        graph = captured(stream, lambda: sim.launch(stream, ONE_BLOCK, sim.Kernel("hour", 3600.0)))
+        graph.launch(stream)
+        closing = threading.Timer(0.0, machine.close)
+        closing.start()
+
+        def wait() -> None:
+            with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
+                stream.sync()
+
+        run_in_time(wait)
+        closing.join()
+
+
+def test_a_dropped_builder_whose_close_failed_ends_the_next_capture_of_its_stream(stream: sim.Stream) -> None:
+    failed = stream.create_graph_builder().begin_building()
+    with pytest.raises(sim.CUDAError, match="UNSUPPORTED"):
+        stream.sync()
+    with pytest.raises(sim.CUDAError, match="INVALIDATED"):
+        failed.close()
+    builder = stream.create_graph_builder().begin_building()
+    del failed
+    assert not builder.is_building
+
+
+def test_a_callback_cannot_be_asked_for_during_a_capture(device: sim.Device, stream: sim.Stream) -> None:
+    told: list[Exception | None] = []
+    builder = stream.create_graph_builder().begin_building()
+    gpu.when_done(stream, told.append)
+    device.create_stream().sync()
+    with pytest.raises(sim.CUDAError, match="INVALIDATED"):
+        builder.close()
+    done = stream.record()
+    done.sync()
+    gpu.when_done(stream, told.append)
+    sim.launch(stream, ONE_BLOCK, MS)
+    stream.sync()
+    assert [type(error) for error in told] == [sim.CUDAError, type(None)]
+    assert "CUDA_ERROR_CAPTURED_EVENT" in str(told[0])
+
+
+@pytest.mark.parametrize("mode", ["thread_local", "global"])
+def test_stricter_modes_refuse_calls_that_may_be_unsafe(
+    device: sim.Device, stream: sim.Stream, mode: str
+) -> None:
+    event = device.create_stream().record()
+    calls: list[Callable[[], object]] = [
+        lambda: event.is_done,
+        event.sync,
+        lambda: sim.LegacyPinnedMemoryResource().allocate(8),
+    ]
+    for call in calls:
+        builder = stream.create_graph_builder().begin_building(mode)
+        with pytest.raises(sim.CUDAError, match="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"):
+            call()
+        with pytest.raises(sim.CUDAError, match="INVALIDATED"):
+            builder.close()
+        del builder
+        call()  # after the capture
+
+
+@pytest.mark.parametrize(("mode", "refused"), [("relaxed", False), ("thread_local", False), ("global", True)])
+def test_only_the_global_mode_concerns_other_threads(stream: sim.Stream, mode: str, refused: bool) -> None:
+    builder = stream.create_graph_builder().begin_building(mode)
+    errors: list[Exception] = []
+
+    def allocate() -> None:
+        try:
+            sim.LegacyPinnedMemoryResource().allocate(8)
+        except sim.CUDAError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=allocate)
+    thread.start()
+    thread.join()
+    assert bool(errors) == refused
+    if not refused:
+        builder.end_building()
+
+
+@pytest.mark.parametrize(("mode", "refused"), [("relaxed", False), ("thread_local", True)])
+def test_only_a_relaxed_capture_may_be_ended_by_another_thread(
+    stream: sim.Stream, mode: str, refused: bool
+) -> None:
+    builder = stream.create_graph_builder().begin_building(mode)
+    errors: list[str] = []
+
+    def end() -> None:
+        try:
+            builder.end_building()
+        except sim.CUDAError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
+    assert [error.split(":")[0] for error in errors] == ["CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"] * refused
+
+
+def test_a_capture_is_ended_on_the_stream_that_began_it(device: sim.Device, stream: sim.Stream) -> None:
+    builder = stream.create_graph_builder().begin_building()
+    side = device.create_stream()
+    side.wait(stream)
+    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"):
+        side.create_graph_builder().end_building()
+    with pytest.raises(sim.CUDAError, match="INVALIDATED"):
+        builder.close()
+
+
+def test_the_default_stream_takes_no_part_in_captures(device: sim.Device) -> None:
+    default = device.default_stream
+    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"):
+        default.create_graph_builder().begin_building()
+    calls: list[Callable[[sim.Stream], object]] = [
+        lambda one: default.wait(one.record()),  # it would join
+        lambda one: sim.launch(
+            default, ONE_BLOCK, MS
+        ),  # it would wait for the other, which is a blocking one
+    ]
+    for call in calls:
+        blocking = device.create_stream(options={"nonblocking": False})
+        builder = blocking.create_graph_builder().begin_building()
+        with pytest.raises(sim.CUDAError, match="CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"):
+            call(blocking)
+        with pytest.raises(sim.CUDAError, match="INVALIDATED"):
+            builder.close()
+        del builder
+
+
+def test_the_default_stream_does_not_mind_the_capture_of_a_nonblocking_stream(
+    device: sim.Device, stream: sim.Stream
+) -> None:
+    builder = stream.create_graph_builder().begin_building()
+    sim.launch(device.default_stream, ONE_BLOCK, MS)
+    device.default_stream.sync()
+    assert builder.end_building().graph_definition.nodes() == set()
+
+
+def test_a_launch_into_a_capture_is_not_simulated(device: sim.Device, stream: sim.Stream) -> None:
+    graph = captured(stream, lambda: sim.launch(stream, ONE_BLOCK, MS))
+    builder = stream.create_graph_builder().begin_building()
+    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_NOT_SUPPORTED"):
+        graph.launch(stream)
+    with pytest.raises(sim.CUDAError, match="INVALIDATED"):
+        builder.close()
+
+
+def test_an_event_of_a_capture_cannot_be_subtracted(device: sim.Device, stream: sim.Stream) -> None:
+    first, second = timed(device), timed(device)
+    stream.record(first)
+    builder = stream.create_graph_builder().begin_building()
+    stream.record(second)
+    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_CAPTURED_EVENT"):
+        _ = second - first
+    builder.end_building()
+
+
+def test_an_external_wait_is_not_for_an_event_of_the_capture(device: sim.Device, stream: sim.Stream) -> None:
+    builder = stream.create_graph_builder().begin_building()
+    event = stream.record()
+    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_CAPTURED_EVENT"):
+        gpu.wait_external(stream, event)
+    with pytest.raises(sim.CUDAError, match="INVALIDATED"):
+        builder.close()
+
+
+def test_a_graph_with_a_closed_event_cannot_be_launched(device: sim.Device, stream: sim.Stream) -> None:
+    for external in (gpu.record_external, gpu.wait_external):
+        event = device.create_event()
+        graph = captured(stream, lambda external=external, event=event: external(stream, event))
+        event.close()
+        with pytest.raises(RuntimeError, match="event has been closed"):
+            graph.launch(stream)

@@ -1,0 +1,351 @@
+"""What may enter and leave a captured segment: arrays of every layout, containers, values, and nothing."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from penstock import gpu
+from penstock.core.segment import CaptureRefused
+from penstock.tensor import Tensor
+from tests.gpu.segment_programs import (
+    COUNT,
+    FRAMES,
+    Sink,
+    Source,
+    Stage,
+    Work,
+    affine,
+    both,
+    chain,
+    is_captured,
+    launch,
+    run_with,
+)
+
+pytestmark = pytest.mark.usefixtures("of_this_process")
+
+
+class Mode(enum.Enum):
+    FAST = 1
+    SLOW = 2
+
+
+class Pair(NamedTuple):
+    frame: Any
+    label: str
+
+
+def double(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    """Emit the message with twice the numbers in each of its arrays."""
+    data = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    op_output.emit(doubled(self, data, stream), "out")
+
+
+def doubled(self: Any, data: Any, stream: Any) -> Any:
+    if isinstance(data, Tensor):
+        if not data.nbytes:
+            return data
+        result = self.new(stream, data)
+        launch(stream, affine, result, data, data.size, 2, 0)
+        return result
+    if isinstance(data, gpu.Buffer):
+        result = gpu.Device().allocate(data.size, stream=stream.stream) if not capturing(stream) else data
+        launch(stream, affine, result, data, data.size // 4, 2, 0)
+        return result
+    if isinstance(data, dict):
+        return {key: doubled(self, item, stream) for key, item in data.items()}
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*[doubled(self, item, stream) for item in data])
+    if isinstance(data, (list, tuple)):
+        return type(data)(doubled(self, item, stream) for item in data)
+    return data
+
+
+def capturing(stream: Any) -> bool:
+    return gpu.is_capturing(stream)
+
+
+def passing(
+    make: Callable[[Any, int], Any],
+    body: Callable[..., None] = double,
+    frames: int = FRAMES,
+    counts: tuple[int, ...] = (COUNT,),
+    **settings: Any,
+) -> Any:
+    """Return a program whose segment receives what `make` makes of a frame and its number."""
+
+    def compose(app: Any) -> None:
+        member = Work(app, body=body, name="member")
+        source = Source(app, make=make, frames=frames, counts=counts, name="source")
+        chain(app, source, member, Sink(app, late=2, name="sink"))
+        app.member = member
+        app.capture(member, **settings)
+
+    return compose
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda frame, number: {"a": frame},
+        lambda frame, number: {"a": frame, "b": frame},
+        lambda frame, number: (frame, 3, "text", None, b"bytes", 1.5, True, 2j),
+        lambda frame, number: [frame, [frame, (frame,)], {"deep": {"deeper": frame}}],
+        lambda frame, number: {1: frame, "two": (frame, {"three": None})},
+        lambda frame, number: Pair(frame, "label"),
+        lambda frame, number: (frame, Mode.SLOW),
+        lambda frame, number: (frame, float("nan"), float("inf"), -0.0),
+        lambda frame, number: ((), [], frame),
+    ],
+    ids=["dict", "twice", "values", "nested", "keys", "named tuple", "enum", "floats", "empty"],
+)
+def test_arrays_in_containers_beside_values(make: Callable[[Any, int], Any]) -> None:
+    assert is_captured(both(passing(make)))
+
+
+def test_buffers_of_the_device() -> None:
+    assert is_captured(both(passing(lambda frame, number: frame.owner.buffer)))
+
+
+def test_two_arrays_of_which_one_is_empty() -> None:
+    def make(frame: Any, number: int) -> Any:
+        return (frame, frame[:0]) if hasattr(frame, "__getitem__") else (frame, empty_like(frame))
+
+    assert is_captured(both(passing(make)))
+
+
+def empty_like(frame: Tensor) -> Tensor:
+    """Return a tensor without elements on the memory of another."""
+    return viewed(frame, (0,), (4,))
+
+
+def viewed(frame: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Tensor:
+    """Return a view of a tensor."""
+    described = (frame.data + offset, shape, strides, frame.dl_dtype, frame.device, frame.is_readonly)
+    return Tensor._create(described, frame.owner, frame._exporter, None)
+
+
+def flip(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    """Emit a view of twice the frame: every other element, backwards, and what lies between them."""
+    data = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    memory = viewed(data, (COUNT,), (4,), -4 * (COUNT - 1) if data.strides[0] < 0 else 0)
+    result = self.new(stream)
+    launch(stream, affine, result, memory, COUNT, 2, 0)
+    op_output.emit(viewed(result, (COUNT // 2,), (-8,), 4 * (COUNT - 1)), "out")
+
+
+@pytest.mark.parametrize("layout", ["gaps", "backwards", "rows"])
+def test_arrays_with_gaps_and_backwards(layout: str) -> None:
+    def make(frame: Any, number: int) -> Any:
+        if layout == "gaps":
+            return viewed(frame, (COUNT // 2,), (8,))
+        if layout == "backwards":
+            return viewed(frame, (COUNT,), (-4,), 4 * (COUNT - 1))
+        return viewed(frame, (2, 2), (4 * COUNT // 2, 4))
+
+    def last(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        """Add one to the elements of the frame, in place, and pass it on."""
+        data = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        count = (
+            1
+            + sum((length - 1) * abs(stride) for length, stride in zip(data.shape, data.strides, strict=True))
+            // 4
+        )
+        begin = -4 * (count - 1) if data.strides[0] < 0 else 0
+        memory = viewed(data, (count,), (4,), begin)
+        launch(stream, affine, memory, memory, count, 1, 1)
+        op_output.emit(data, "out")
+
+    assert is_captured(both(passing(make, last)))
+
+
+def test_an_operator_that_passes_on_what_it_received() -> None:
+    """It launches nothing; its neighbours do."""
+
+    def rename(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit({"renamed": op_input.receive("in")}, "out")
+
+    def compose(app: Any) -> None:
+        first = Stage(app, name="first")
+        renamed = Work(app, body=rename, name="rename")
+        last = Work(app, body=double, name="last")
+        chain(app, Source(app, name="source"), first, renamed, last, Sink(app, name="sink"))
+        app.capture(first, renamed, last)
+
+    assert is_captured(both(compose))
+
+
+def test_messages_without_arrays() -> None:
+    """A message may only say that something is to be done."""
+
+    def draw(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        kind = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = self.new(stream)
+        launch(stream, affine, result, result, COUNT, 0, 5 if kind is None else kind)
+        op_output.emit((result, None), "out")
+
+    assert is_captured(both(passing(lambda frame, number: 7, draw)))
+    assert is_captured(both(passing(lambda frame, number: None, draw)))
+
+
+def test_an_operator_that_emits_no_arrays() -> None:
+    def announce(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        launch(op_input.receive_cuda_stream("in"), affine, frame, frame, COUNT, 2, 0)
+        op_output.emit("done", "out")
+
+    assert is_captured(both(passing(lambda frame, number: frame, announce)))
+    assert is_captured(both(passing(lambda frame, number: frame, announce, outputs="ring")), unreplayed=11)
+
+
+# Shapes and values that change.
+
+
+def test_each_shape_has_a_recording() -> None:
+    compose = passing(lambda frame, number: frame, frames=24, counts=(16, 32, 48) * 8)
+    ran = both(compose)
+    segment = ran.segment
+    assert (segment.state, segment.recordings, segment.replayed) == ("captured", 3, 24 - 3 * 5)
+
+
+def test_frames_of_more_shapes_run_as_without_capture() -> None:
+    counts = (*[16] * 6, *[32, 48, 64, 80, 96] * 2, *[16] * 8)
+    compose = passing(lambda frame, number: frame, frames=24, counts=counts, shapes=2, warmup=1)
+    segment = both(compose).segment
+    assert (segment.state, segment.reason) == ("captured", "")
+    assert (segment.recordings, segment.replayed) == (2, 11)
+
+
+def test_a_few_values_have_a_recording_each() -> None:
+    def scale(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, times = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = self.new(stream)
+        launch(stream, affine, result, frame, COUNT, int(times), 0)
+        op_output.emit((result, times), "out")
+
+    values = [1, True, 1.0, -1]
+    compose = passing(lambda frame, number: (frame, values[number % 4]), scale, frames=28)
+    segment = both(compose).segment
+    assert (segment.state, segment.recordings, segment.replayed) == ("captured", 4, 28 - 4 * 5)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda frame, number: (frame, number), lambda frame, number: {"a": frame, number: frame}]
+)
+def test_values_that_keep_changing_are_refused(make: Callable[[Any, int], Any]) -> None:
+    with pytest.warns(
+        CaptureRefused, match="input 'in' of operator 'member' change from frame to frame.*knob"
+    ):
+        ran = both(passing(make))
+    assert (ran.segment.state, ran.segment.replayed) == ("eager", 0)
+
+
+# What cannot enter or leave.
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda frame, number: np.arange(COUNT), "an array in memory of the host.*copy it to the device"),
+        (lambda frame, number: (frame, np.float32(1)), "a NumPy scalar.*knob"),
+        (lambda frame, number: (frame, {1}), "an object of type 'set'"),
+        (lambda frame, number: (frame, object), "an object of type 'type'"),
+        (lambda frame, number: {(1, 2): frame}, "a dict whose keys are neither text nor numbers"),
+        (lambda frame, number: {True: frame}, "a dict whose keys are neither text nor numbers"),
+    ],
+    ids=["host array", "scalar", "set", "type", "tuple key", "bool key"],
+)
+def test_what_cannot_enter_is_refused_with_a_reason(make: Callable[[Any, int], Any], reason: str) -> None:
+    def upload(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = self.new(stream)
+        launch(stream, affine, result, result, COUNT, 0, 3)
+        op_output.emit(result, "out")
+
+    match = f"'member' receives at 'in' is {reason}"
+    with pytest.warns(CaptureRefused, match=match) as warned:
+        ran = both(passing(make, upload))
+    assert len(warned) == 1
+    assert (ran.segment.state, ran.segment.recordings) == ("eager", 0)
+
+
+def test_what_cannot_leave_is_refused_with_a_reason() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        launch(op_input.receive_cuda_stream("in"), affine, frame, frame, COUNT, 2, 0)
+        op_output.emit((frame, {1, 2}), "out")
+
+    with pytest.warns(CaptureRefused, match="operator 'member' emits at 'out' an object of type 'set'"):
+        ran = both(passing(lambda frame, number: frame, body))
+    assert ran.segment.state == "eager"
+
+
+def test_a_shape_that_comes_late_may_still_be_refused() -> None:
+    """Every frame is right, whatever comes."""
+
+    def make(frame: Any, number: int) -> Any:
+        return frame if number < 9 else (frame, {number})
+
+    with pytest.warns(CaptureRefused, match="an object of type 'set'"):
+        ran = both(passing(make))
+    assert (ran.segment.state, ran.segment.replayed) == ("eager", 4)
+    assert len(ran.seen["sink"]) == FRAMES
+
+
+def test_objects_inside_a_segment_may_be_of_any_kind() -> None:
+    """Only what crosses the border has to be understood."""
+
+    class Wrapped:
+        def __init__(self, frame: Any) -> None:
+            self.frame = frame
+
+    def wrap(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = self.new(stream)
+        launch(stream, affine, result, frame, COUNT, 2, 0)
+        op_output.emit(Wrapped(result), "out")
+
+    def unwrap(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in").frame
+        stream = op_input.receive_cuda_stream("in")
+        result = self.new(stream)
+        launch(stream, affine, result, frame, COUNT, 1, 4)
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        one, two = Work(app, body=wrap, name="wrap"), Work(app, body=unwrap, name="unwrap")
+        chain(app, Source(app, name="source"), one, two, Sink(app, late=3, name="sink"))
+        app.capture(one, two)
+
+    assert is_captured(both(compose))
+
+
+def test_a_message_that_no_sink_changes_is_as_it_was_sent() -> None:
+    """A copy of each frame leaves, so a receiver may change it in place."""
+
+    def compose(app: Any) -> None:
+        def spoil(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            launch(op_input.receive_cuda_stream("in"), affine, frame, frame, COUNT, 0, -1)
+
+        source, member = Source(app, name="source"), Stage(app, name="member")
+        chain(app, source, member, Work(app, body=spoil, outputs=(), name="spoil"))
+        after = Stage(app, name="after")
+        chain(app, source, after, Sink(app, name="sink"))
+        app.capture(member)
+
+    ran = run_with(compose)
+    assert is_captured(ran)
+    assert [one.numbers[1][0] for one in ran.seen["sink"]] == [200 * n + 1 for n in range(FRAMES)]

@@ -1,0 +1,450 @@
+"""What cannot be recorded runs as before, with one warning that names the operator, the call and the remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition, gpu, op
+from penstock.conditions import BooleanCondition
+from penstock.core import IOSpec
+from penstock.core.segment import CaptureError, CaptureRefused
+from tests.gpu.segment_programs import (
+    COUNT,
+    FRAMES,
+    Sink,
+    Source,
+    Stage,
+    Work,
+    affine,
+    both,
+    chain,
+    is_captured,
+    launch,
+    run_with,
+)
+
+pytestmark = pytest.mark.usefixtures("of_this_process")
+
+
+def program(
+    body: Callable[..., None], member: Callable[[Any], None] = lambda member: None, **options: Any
+) -> Any:
+    """Return a program whose segment is a stage, an operator of this compute, and another stage."""
+
+    def compose(app: Any) -> None:
+        first, last = Stage(app, name="first"), Stage(app, name="last")
+        middle = Work(app, body=body, name="middle")
+        member(middle)
+        source = Source(app, details=True, name="source")
+        chain(app, source, first, middle, last, Sink(app, late=2, name="sink"))
+        app.capture(first, middle, last, name="three", **options)
+
+    return compose
+
+
+def work(self: Any, op_input: Any, op_output: Any, **emitting: Any) -> Any:
+    """Do what a stage does, and return the stream."""
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    result = self.new(stream, frame)
+    launch(stream, affine, result, frame, frame.shape[0], 2, 3)
+    op_output.emit(result, "out", **emitting)
+    return stream
+
+
+def sync_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    stream = work(self, op_input, op_output)
+    stream.stream.sync()  # here
+
+
+def sync_device(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    stream = work(self, op_input, op_output)
+    stream.device.sync()  # here
+
+
+def ask_event(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    stream = work(self, op_input, op_output)
+    event = stream.stream.record()
+    while not event.is_done:  # here
+        continue
+
+
+def wait_for_others(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    if self.other is None:
+        self.other = gpu.Device().create_stream()
+    stream = work(self, op_input, op_output)
+    stream.stream.wait(self.other.record())  # here
+    self.other.sync()
+
+
+def allocate(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    stream = work(self, op_input, op_output)
+    self.scratch = stream.device.allocate(64, stream=stream.stream)  # here
+
+
+def use_metadata(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    result = self.new(stream, frame)
+    launch(stream, affine, result, frame, COUNT, 2, self.metadata["from source"])
+    op_output.emit(result, "out")
+
+
+def set_metadata(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    self.metadata["more"] = 1
+    work(self, op_input, op_output)
+
+
+def ask_whether_metadata(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    work(self, op_input, op_output)
+    assert self.metadata
+
+
+def read_clock(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    assert context.timestamp >= 0
+    work(self, op_input, op_output)
+
+
+def read_timestamp(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    stream = work(self, op_input, op_output)
+    assert op_input.get_acquisition_timestamp("in") >= 1_000
+    assert stream is not None
+
+
+def choose_timestamp(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    context.acq_timestamp = 5
+    work(self, op_input, op_output)
+
+
+def emit_timestamp(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    work(self, op_input, op_output, acq_timestamp=77)
+
+
+def drop_timestamp(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    work(self, op_input, op_output, acq_timestamp=None)
+
+
+def use_default_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in", sync_to_default=True)
+    launch(stream, affine, frame, frame, COUNT, 2, 3)
+    op_output.emit(frame, "out")
+
+
+def use_host(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    op_input.receive_cuda_stream("in")
+    op_output.emit(frame, "out")
+    if gpu.is_capturing(op_input.receive_cuda_stream("in")):
+        raise KeyError("only here")  # here
+
+
+def use_own_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    if self.other is None:
+        self.other = gpu.StreamHandle(gpu.Device().create_stream())
+    frame = op_input.receive("in")
+    if not gpu.is_capturing(op_input.receive_cuda_stream("in")):
+        op_input.receive_cuda_stream("in").stream.sync()
+    launch(self.other, affine, frame, frame, COUNT, 2, 3)
+    self.other.stream.sync()
+    op_output.emit(frame, "out")
+
+
+def emit_twice(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    launch(stream, affine, frame, frame, COUNT, 2, 3)
+    if gpu.is_capturing(stream):
+        op_output.emit(frame, "out")
+    op_output.emit(frame, "out")
+
+
+SYNC = "waits for the device or copies to the host.*behind the segment"
+BODIES: list[tuple[Callable[..., None], str, str]] = [
+    (sync_stream, SYNC, "stream.stream.sync()"),
+    (sync_device, SYNC, "stream.device.sync()"),
+    (ask_event, "asks whether an event is done", "while not event.is_done"),
+    (
+        wait_for_others,
+        "work on a stream that is not the operator's.*receive_cuda_stream",
+        "stream.stream.wait(",
+    ),
+    (allocate, "cannot be recorded|allocat", "stream.device.allocate(64"),
+    (use_metadata, "uses its metadata.*before or behind", ""),
+    (set_metadata, "uses its metadata.*before or behind", ""),
+    (ask_whether_metadata, "uses its metadata.*before or behind", ""),
+    (read_clock, "reads the clock.*use a knob", ""),
+    (read_timestamp, "reads the acquisition timestamp.*before or behind", ""),
+    (choose_timestamp, "reads the acquisition timestamp|acq_timestamp", ""),
+    (emit_timestamp, "emits with a timestamp of its own", ""),
+    (drop_timestamp, "emits without the timestamp", ""),
+    (use_default_stream, "orders the default stream", ""),
+    (use_host, "raised an error while it was recorded.*KeyError.*only here", 'raise KeyError("only here")'),
+    (use_own_stream, "launched nothing on its stream|differs from an ordinary run|stream of its own", ""),
+    (emit_twice, "emitted 2 messages at 'out' in one compute", ""),
+]
+
+
+@pytest.mark.parametrize(("body", "reason", "line"), BODIES, ids=[body.__name__ for body, _, _ in BODIES])
+def test_a_compute_that_cannot_be_recorded(body: Callable[..., None], reason: str, line: str) -> None:
+    def prepare(member: Any) -> None:
+        member.other = member.scratch = None
+
+    with pytest.warns(CaptureRefused) as warned:
+        ran = both(program(body, prepare))
+    (warning,) = warned
+    text = str(warning.message)
+    assert text.startswith("segment 'three' is not recorded and runs as without capture: ")
+    assert re.search(reason, text), text
+    assert "'middle'" in text or body is use_own_stream
+    assert line in text
+    if line:
+        assert "test_segment_refusals.py, line" in text
+    segment = ran.segment
+    assert (segment.state, segment.replayed, segment.frames) == ("eager", 0, FRAMES)
+    assert segment.reason in text
+    assert segment.reason in segment.report()
+
+
+def test_a_kernel_that_is_launched_elsewhere_is_found_before_a_wrong_frame_leaves() -> None:
+    """Beside its own stream the operator uses another, of which nothing is recorded."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        if self.other is None:
+            self.other = gpu.StreamHandle(gpu.Device().create_stream())
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        if not gpu.is_capturing(stream):
+            stream.stream.sync()
+        result, table = self.new(stream), self.new(stream)
+        launch(self.other, affine, self.table, self.table, COUNT, 1, 1)  # adds to what it keeps
+        self.other.stream.sync()
+        launch(stream, affine, result, frame, COUNT, 2, 3)
+        launch(stream, affine, table, self.table, COUNT, 1, 0)
+        op_output.emit((result, table), "out")
+
+    def compose(app: Any) -> None:
+        def begin(self: Any) -> None:
+            stream = self._node.streams.run.default_stream().handle
+            self.table, self.other = self.new(stream), None
+            launch(stream, affine, self.table, self.table, COUNT, 0, 0)
+            stream.stream.sync()
+
+        middle = Work(app, body=body, begin=begin, name="middle")
+        chain(app, Source(app, name="source"), middle, Sink(app, name="sink"))
+        app.capture(middle)
+
+    with pytest.warns(CaptureRefused, match=r"differs from an ordinary run.*middle.out\[1\]"):
+        ran = both(compose)
+    assert ran.segment.replayed == 0
+
+
+def test_an_operator_that_sometimes_emits_nothing() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, number = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        launch(stream, affine, frame, frame, COUNT, 2, 3)
+        if number:
+            op_output.emit(frame, "out")
+
+    def compose(app: Any) -> None:
+        def make(frame: Any, number: int) -> Any:
+            return (frame, number % 3)
+
+        middle, last = Work(app, body=body, name="middle"), Stage(app, name="last")
+        chain(app, Source(app, frames=30, make=make, name="source"), middle, last, Sink(app, name="sink"))
+        app.capture(middle, last)
+
+    with pytest.warns(CaptureRefused, match="operator 'middle' emitted 0 messages at 'out'"):
+        ran = both(compose)
+    assert len(ran.seen["sink"]) == 20
+
+
+def test_a_join_of_branches_of_which_one_sometimes_emits_nothing() -> None:
+    """Messages that wait inside a segment wait as they would without it."""
+
+    def thin_out(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        self.number += 1
+        if self.number % 2:
+            op_output.emit(frame, "out")
+
+    def compose(app: Any) -> None:
+        from tests.gpu.segment_programs import Blend
+
+        first, left, blend = Stage(app, name="first"), Stage(app, name="left"), Blend(app, name="blend")
+        right = Work(app, body=thin_out, name="right")
+        right.number = 0
+        chain(app, Source(app, name="source"), first, left)
+        chain(app, first, right)
+        app.add_flow(left, blend, {("out", "one")})
+        app.add_flow(right, blend, {("out", "two")})
+        chain(app, blend, Sink(app, name="sink"))
+        app.capture(first, left, right, blend)
+
+    expected = run_with(compose, "off")
+    with pytest.warns(CaptureRefused, match="'blend' had messages at one input and none at another"):
+        ran = run_with(compose)
+    assert ran.seen == expected.seen
+    assert ran.app.outcome.ended_by == expected.app.outcome.ended_by
+
+
+def test_an_input_that_is_not_received() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("one")
+        stream = op_input.receive_cuda_stream("one")
+        launch(stream, affine, frame, frame, COUNT, 2, 3)
+        if not gpu.is_capturing(stream):
+            op_input.receive("two")
+        op_output.emit(frame, "out")
+
+    def compose(app: Any) -> None:
+        source = Source(app, name="source")
+        middle = Work(app, body=body, inputs=("one", "two"), name="middle")
+        app.add_flow(source, middle, {("out", "one"), ("out", "two")})
+        chain(app, middle, Sink(app, name="sink"))
+        app.capture(middle)
+
+    with pytest.warns(CaptureRefused, match="'middle' did not receive what waits at 'two'"):
+        both(compose)
+
+
+# What an operator declares.
+
+
+@op
+def yielding(frame: Any) -> Any:
+    yield frame
+
+
+@op
+def with_metadata(frame: Any, *, metadata: Any) -> Any:
+    return frame
+
+
+@op(on_error="skip")
+def skipping(frame: Any) -> Any:
+    return frame
+
+
+def declared(make: Callable[[Any], Any], **flow: Any) -> Any:
+    def compose(app: Any) -> None:
+        middle = make(app)
+        last = Stage(app, name="last")
+        chain(app, Source(app, name="source"), middle)
+        app.add_flow(middle, last, **flow)
+        chain(app, last, Sink(app, name="sink"))
+        app.capture(middle, last, name="declared")
+
+    return compose
+
+
+def stage_with(app: Any, *parts: Any, **attributes: Any) -> Any:
+    stage = Stage(app, *parts, name="middle")
+    for name, value in attributes.items():
+        setattr(stage, name, value)
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda app: stage_with(app, capturable=False), "'middle': Stage says that it cannot be recorded"),
+        (lambda app: stage_with(app, capturable="it has a camera"), "'middle': it has a camera"),
+        (lambda app: stage_with(app, on_error="skip"), "'middle': it has on_error='skip'"),
+        (lambda app: stage_with(app, on_error={"restart": 1}), "'middle': it has on_error="),
+        (lambda app: stage_with(app, CountCondition(app, 90)), "'middle': it has the condition 'count"),
+        (lambda app: stage_with(app, BooleanCondition(app)), "'middle': it has the condition 'boolean"),
+        (lambda app: yielding(app, name="middle"), "'middle': the function yields"),
+        (lambda app: with_metadata(app, name="middle"), "'middle': the function takes its metadata"),
+        (lambda app: skipping(app, name="middle"), "'middle': it has on_error='skip'"),
+        (
+            lambda app: Work(
+                app,
+                body=sync_stream,
+                inputs=(("in", {"size": 1, "policy": IOSpec.QueuePolicy.POP}),),
+                name="middle",
+            ),
+            "operator 'middle' at",
+        ),
+    ],
+)
+def test_an_operator_whose_declarations_say_that_it_cannot_be_recorded(
+    make: Callable[[Any], Any], reason: str
+) -> None:
+    with pytest.warns(CaptureRefused, match=re.escape(reason)) as warned:
+        ran = both(declared(make))
+    assert len(warned) == 1
+    assert "segment 'declared'" in str(warned[0].message)
+    assert ran.segment.state == "eager"
+
+
+def test_an_operator_of_a_thread_pool() -> None:
+    from tests.harness import event_based
+
+    def compose(app: Any) -> None:
+        declared(lambda app: stage_with(app))(app)
+        pool = app.make_thread_pool("pool", 1)
+        pool.add(next(one for one in app.graph if one.name == "middle"), True)
+
+    with pytest.warns(CaptureRefused, match="'middle': it is assigned to a thread pool"):
+        both(compose, scheduler=event_based)
+
+
+def test_a_flow_inside_with_a_queue_of_its_own() -> None:
+    with pytest.warns(CaptureRefused, match=r"has a size or a policy of its own"):
+        both(declared(lambda app: stage_with(app), size=3))
+
+
+# Strict.
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+@pytest.mark.parametrize("body", [sync_stream, use_metadata, emit_twice])
+def test_a_refusal_is_an_error_where_it_has_to_be_recorded(how: str, body: Callable[..., None]) -> None:
+    compose = program(body, strict=how == "option")
+    with pytest.raises(CaptureError, match="segment 'three' is not recorded.*'middle'") as raised:
+        run_with(compose, "strict" if how == "environment" else "")
+    assert "segment 'three'" in str(raised.value)
+
+
+def test_a_declaration_is_an_error_where_it_has_to_be_recorded() -> None:
+    with pytest.raises(CaptureError, match="'middle': it has a camera"):
+        run_with(declared(lambda app: stage_with(app, capturable="it has a camera")), "strict")
+
+
+def test_a_strict_segment_that_is_recorded_is_no_error() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        work(self, op_input, op_output)
+
+    assert is_captured(both(program(body, strict=True), "strict"))
+
+
+def test_what_a_refused_recording_allocated_is_freed(of_this_process: Any) -> None:
+    """After any number of refusals the memory is what it was."""
+    if not of_this_process.is_simulated:
+        pytest.skip("counts the bytes of a simulated device")
+    from penstock.gpu.sim.machine import current_machine
+
+    def in_use() -> int:
+        import gc
+
+        gc.collect()
+        memory = current_machine().devices[0].memory
+        with memory._lock:
+            memory._sort_freed()
+            return int(memory.in_use)
+
+    before = in_use()
+    for body in (sync_stream, use_metadata, emit_twice, use_host):
+        with pytest.warns(CaptureRefused):
+            run_with(program(body))
+        with pytest.raises(CaptureError):
+            run_with(program(body), "strict")
+        assert in_use() == before
+    assert np.isfinite(before)

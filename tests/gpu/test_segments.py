@@ -1,0 +1,400 @@
+"""Captured segments of every shape: the frames of a program are the same with and without capture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.core.segment import CaptureRefused
+from tests.gpu.segment_programs import (
+    FRAMES,
+    Blend,
+    Sink,
+    Source,
+    Stage,
+    Work,
+    affine,
+    both,
+    chain,
+    gather,
+    is_captured,
+    launch,
+    run_with,
+)
+
+pytestmark = pytest.mark.usefixtures("of_this_process")
+
+
+def stages(app: Any, count: int = 3, first: int = 1) -> list[Any]:
+    return [Stage(app, times=k + 1, plus=k, name=f"stage {k}") for k in range(first, first + count)]
+
+
+def test_a_chain_is_recorded_and_replayed() -> None:
+    def compose(app: Any) -> None:
+        members = stages(app)
+        chain(app, Source(app, name="source"), *members, Sink(app, name="sink"))
+        app.capture(*members)
+
+    ran = both(compose)
+    assert is_captured(ran)
+    assert ran.segment.recordings == 1
+    computes = {name: one.computes for name, one in ran.app.outcome.operators.items()}
+    assert computes == dict.fromkeys(["source", "stage 1", "stage 2", "stage 3", "sink"], FRAMES)
+
+
+def test_one_operator_is_a_segment() -> None:
+    def compose(app: Any) -> None:
+        stage = Stage(app, name="stage")
+        chain(app, Source(app, name="source"), stage, Sink(app, name="sink"))
+        app.capture(stage)
+
+    assert is_captured(both(compose))
+
+
+def test_the_order_in_which_operators_are_named_does_not_matter() -> None:
+    def compose(app: Any) -> None:
+        members = stages(app, 4)
+        chain(app, Source(app, name="source"), *members, Sink(app, name="sink"))
+        app.capture(*reversed(members))
+
+    assert is_captured(both(compose))
+
+
+def test_frames_that_a_reader_reads_late_are_not_overwritten() -> None:
+    def compose(app: Any) -> None:
+        members = stages(app)
+        chain(app, Source(app, frames=30, name="source"), *members, Sink(app, late=8, name="sink"))
+        app.capture(*members)
+
+    assert is_captured(both(compose), 30)
+
+
+def test_a_segment_has_several_inputs() -> None:
+    def compose(app: Any) -> None:
+        one, two = Stage(app, times=5, name="one"), Stage(app, times=7, name="two")
+        blend = Blend(app, name="blend")
+        chain(app, Source(app, name="left"), one)
+        chain(app, Source(app, name="right"), two)
+        app.add_flow(one, blend, {("out", "one")})
+        app.add_flow(two, blend, {("out", "two")})
+        chain(app, blend, Sink(app, name="sink"))
+        app.capture(one, two, blend)
+
+    assert is_captured(both(compose))
+
+
+def test_a_frame_that_enters_at_two_inputs() -> None:
+    def compose(app: Any) -> None:
+        source, blend = Source(app, name="source"), Blend(app, name="blend")
+        app.add_flow(source, blend, {("out", "one"), ("out", "two")})
+        chain(app, blend, Sink(app, name="sink"))
+        app.capture(blend)
+
+    assert is_captured(both(compose))
+
+
+def test_a_segment_has_several_outputs() -> None:
+    def compose(app: Any) -> None:
+        one, two, three = stages(app)
+        chain(app, Source(app, name="source"), one, two, Sink(app, name="a"))
+        chain(app, one, three, Sink(app, name="b"))
+        chain(app, one, Sink(app, name="c"))
+        app.capture(one, two, three)
+
+    assert is_captured(both(compose))
+
+
+def test_a_diamond() -> None:
+    def compose(app: Any) -> None:
+        first, left, right = stages(app)
+        blend, last = Blend(app, name="blend"), Stage(app, name="last")
+        chain(app, Source(app, name="source"), first)
+        chain(app, first, left)
+        chain(app, first, right)
+        app.add_flow(left, blend, {("out", "one")})
+        app.add_flow(right, blend, {("out", "two")})
+        chain(app, blend, last, Sink(app, name="sink"))
+        app.capture(first, left, right, blend, last)
+
+    assert is_captured(both(compose))
+
+
+def test_frames_go_to_several_receivers_inside_and_outside() -> None:
+    def compose(app: Any) -> None:
+        first, left, right = stages(app)
+        blend = Blend(app, name="blend")
+        outside = Stage(app, times=11, name="outside")
+        chain(app, Source(app, name="source"), first)
+        for follower in (left, right, outside, Sink(app, name="a"), Sink(app, late=3, name="b")):
+            app.add_flow(first, follower)
+        app.add_flow(left, blend, {("out", "one")})
+        app.add_flow(right, blend, {("out", "two")})
+        app.add_flow(blend, Sink(app, name="c"))
+        app.add_flow(blend, Sink(app, name="d"))
+        app.add_flow(outside, Sink(app, name="e"))
+        app.capture(first, left, right, blend)
+
+    assert is_captured(both(compose))
+
+
+def test_a_frame_goes_to_a_segment_and_past_it() -> None:
+    def compose(app: Any) -> None:
+        source, blend = Source(app, name="source"), Blend(app, name="blend")
+        one, two = stages(app, 2)
+        chain(app, source, one, two)
+        app.add_flow(two, blend, {("out", "one")})
+        app.add_flow(source, blend, {("out", "two")})
+        chain(app, blend, Sink(app, name="sink"))
+        app.capture(one, two)
+
+    assert is_captured(both(compose))
+
+
+def test_segments_one_after_another_and_beside_each_other() -> None:
+    def compose(app: Any) -> None:
+        a, b, c, d, e, f, g = stages(app, 7)
+        source = Source(app, name="source")
+        chain(app, source, a, b, c, d, e, Sink(app, name="sink"))
+        chain(app, source, f, g, Sink(app, name="other"))
+        app.capture(a, b, name="first")
+        app.capture(c, d, name="second")  # `e` is not captured
+        app.capture(f, g, name="beside")
+
+    ran = both(compose)
+    assert [(one.name, one.state, one.replayed) for one in ran.segments] == [
+        (name, "captured", FRAMES - 5) for name in ("first", "second", "beside")
+    ]
+
+
+def test_an_operator_without_outputs_is_a_member() -> None:
+    totals: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def begin(self: Any) -> None:
+            stream = self._node.streams.run.default_stream().handle
+            self.total = self.new(stream)
+            launch(stream, affine, self.total, self.total, 16, 0, 0)
+            stream.stream.sync()
+            totals.append((self.total, stream))
+
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            launch(op_input.receive_cuda_stream("in"), gather, self.total, frame, frame.shape[0])
+
+        stage = Stage(app, name="stage")
+        sink = Work(app, body=body, begin=begin, outputs=(), name="member")
+        sink.keeps_state = True
+        chain(app, Source(app, name="source"), stage, sink)
+        chain(app, stage, Sink(app, name="sink"))
+        app.capture(stage, sink)
+
+    assert is_captured(both(compose), unreplayed=3)
+    from tests.gpu.segment_programs import plain
+
+    expected, captured = [plain(total, stream) for total, stream in totals]
+    assert captured == expected
+
+
+def test_a_segment_of_one_sink() -> None:
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            launch(stream, affine, self.new(stream), frame, frame.shape[0], 2, 2)
+
+        source, member = Source(app, name="source"), Work(app, body=body, outputs=(), name="member")
+        chain(app, source, member)
+        chain(app, source, Sink(app, name="sink"))
+        app.capture(member)
+
+    assert is_captured(both(compose))
+
+
+def test_an_output_that_leads_nowhere() -> None:
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            result = self.new(stream)
+            launch(stream, affine, result, frame, frame.shape[0], 2, 2)
+            op_output.emit(frame, "unconnected")
+            op_output.emit(result, "out")
+
+        member = Work(app, body=body, outputs=("out", "unconnected"), name="member")
+        chain(app, Source(app, name="source"), member)
+        app.add_flow(member, Sink(app, name="sink"), {("out", "in")})
+        app.capture(member)
+
+    expected = run_with(compose, "off").app.outcome.operators["member"]
+    ran = both(compose)
+    assert is_captured(ran)
+    assert ran.app.outcome.operators["member"] == expected
+
+
+def test_metadata_and_timestamps_are_carried_past() -> None:
+    def compose(app: Any) -> None:
+        members = stages(app)
+        chain(app, Source(app, details=True, name="source"), *members, Sink(app, name="sink"))
+        app.capture(*members)
+
+    ran = both(compose)
+    assert is_captured(ran)
+    assert [(one.metadata, one.timestamp) for one in ran.seen["sink"]] == [
+        ({"from source": number}, 1_000 + number) for number in range(FRAMES)
+    ]
+
+
+def test_an_output_has_the_metadata_of_the_inputs_that_lead_to_it() -> None:
+    def compose(app: Any) -> None:
+        one, two = Stage(app, times=5, name="one"), Stage(app, times=7, name="two")
+        blend = Blend(app, name="blend")
+        chain(app, Source(app, details=True, name="left"), one)
+        chain(app, Source(app, details=True, name="right"), two)
+        app.add_flow(one, blend, {("out", "one")})
+        app.add_flow(two, blend, {("out", "two")})
+        for operator, sink in ((one, "a"), (two, "b"), (blend, "c")):
+            chain(app, operator, Sink(app, name=sink))
+        app.capture(one, two, blend)
+
+    ran = both(compose)
+    assert is_captured(ran)
+    assert ran.seen["a"][-1].metadata == {"from left": FRAMES - 1}
+    assert ran.seen["c"][-1].metadata == {"from left": FRAMES - 1, "from right": FRAMES - 1}
+
+
+def test_metadata_is_merged_as_each_operator_says() -> None:
+    from penstock.core import MetadataPolicy
+
+    def compose(app: Any) -> None:
+        def label(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            self.metadata["label"] = self.name
+            op_output.emit(op_input.receive("in"), "out")
+
+        def backwards(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            two = op_input.receive("two")
+            stream = op_input.receive_cuda_stream("two")
+            early = self.new(stream)
+            launch(stream, affine, early, two, two.shape[0], 2, 0)
+            op_output.emit(early, "early")  # with the metadata of `two` alone
+            one = op_input.receive("one")
+            stream = op_input.receive_cuda_stream("one")
+            result = self.new(stream)
+            launch(stream, affine, result, one, one.shape[0], 3, 0)
+            op_output.emit(result, "out")
+
+        left, right = (Work(app, body=label, name=name) for name in ("left label", "right label"))
+        one, two = Stage(app, times=5, name="one"), Stage(app, times=7, name="two")
+        blend = Work(app, body=backwards, inputs=("one", "two"), outputs=("early", "out"), name="backwards")
+        blend.metadata_policy = MetadataPolicy.UPDATE
+        silent = Stage(app, name="silent")
+        silent.enable_metadata(False)
+        chain(app, Source(app, details=True, name="left"), left, one)
+        chain(app, Source(app, details=True, name="right"), right, two)
+        app.add_flow(one, blend, {("out", "one")})
+        app.add_flow(two, blend, {("out", "two")})
+        app.add_flow(blend, Sink(app, name="a"), {("out", "in")})
+        app.add_flow(blend, Sink(app, name="b"), {("early", "in")})
+        app.add_flow(blend, silent, {("out", "in")})
+        chain(app, silent, Sink(app, name="c"))
+        app.capture(one, two, blend, silent)
+
+    ran = both(compose)
+    assert is_captured(ran)
+    assert [ran.seen[name][-1].metadata.get("label") for name in "abc"] == ["left label", "right label", None]
+
+
+def test_an_entry_that_two_inputs_have_is_the_same_error_in_a_replay() -> None:
+    def compose(app: Any) -> None:
+        def label(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            if self.fragment.number >= FRAMES * 2 - 4:
+                self.metadata["label"] = self.name
+            self.fragment.number += 1
+            op_output.emit(op_input.receive("in"), "out")
+
+        app.number = 0
+        left, right = (Work(app, body=label, name=name) for name in ("left label", "right label"))
+        blend = Blend(app, name="blend")
+        chain(app, Source(app, name="left"), left)
+        chain(app, Source(app, name="right"), right)
+        app.add_flow(left, blend, {("out", "one")})
+        app.add_flow(right, blend, {("out", "two")})
+        chain(app, blend, Sink(app, name="sink"))
+        app.capture(blend)
+
+    texts = []
+    for mode in ("off", ""):
+        with pytest.raises(RuntimeError, match="'label' of operator 'blend' is already set") as raised:
+            run_with(compose, mode)
+        texts.append(str(raised.value))
+    assert texts[0] == texts[1]
+
+
+def test_messages_of_several_outputs_leave_in_the_order_in_which_they_were_emitted() -> None:
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            for port in ("c", "a", "b"):
+                result = self.new(stream)
+                launch(stream, affine, result, frame, frame.shape[0], 1, ord(port))
+                op_output.emit(result, port)
+
+        def merge(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            for frame in op_input.receive("in"):
+                op_output.emit(frame, "out")
+
+        member = Work(app, body=body, outputs=("a", "b", "c"), name="member")
+        merged = Work(
+            app,
+            body=merge,
+            inputs=(("in", {"size": 3}),),
+            outputs=(("out", {"size": 3}),),
+            name="merged",
+        )
+        chain(app, Source(app, name="source"), member)
+        app.add_flow(member, merged, {("a", "in"), ("b", "in"), ("c", "in")})
+        app.add_flow(merged, Sink(app, name="sink"), size=3)
+        app.capture(member)
+
+    assert is_captured(both(compose))
+
+
+def test_a_segment_that_is_refused_does_not_keep_another_from_being_recorded() -> None:
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            stream.stream.sync()
+            op_output.emit(frame, "out")
+
+        a, b, c = stages(app)
+        waits = Work(app, body=body, name="waits")
+        chain(app, Source(app, name="source"), a, waits, b, c, Sink(app, name="sink"))
+        app.capture(a, waits, name="refused")
+        app.capture(b, c, name="recorded")
+
+    with pytest.warns(CaptureRefused, match="'refused'.*'waits'") as warned:
+        ran = both(compose)
+    assert len(warned) == 1
+    assert [one.state for one in ran.segments] == ["eager", "captured"]
+
+
+def test_messages_are_counted_as_without_capture() -> None:
+    def compose(app: Any) -> None:
+        app.count_messages = True
+        first, left, right = stages(app)
+        blend = Blend(app, name="blend")
+        chain(app, Source(app, name="source"), first)
+        for follower in (left, right, Sink(app, name="a")):
+            app.add_flow(first, follower)
+        app.add_flow(left, blend, {("out", "one")})
+        app.add_flow(right, blend, {("out", "two")})
+        app.add_flow(blend, Sink(app, name="b"))
+        app.capture(first, left, right, blend)
+
+    expected = run_with(compose, "off").app.outcome.operators
+    ran = both(compose)
+    assert is_captured(ran)
+    assert ran.app.outcome.operators == expected
+    assert expected["blend"].received == {"one": FRAMES, "two": FRAMES}
