@@ -10,6 +10,7 @@ import argparse
 import logging
 import shutil
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from penstock import Application, EventBasedScheduler, Operator, OperatorSpec, PeriodicCondition, gpu
@@ -143,15 +144,18 @@ def main() -> None:
     with sim.Machine("h200", time="real"):
         app = Endoscope()
         app.expect("camera->display", p99="30ms")
-        dashboard = Dashboard(app)
         if options.picture is None:
+            Dashboard(app)
             app.run()
             return
+        urls: SimpleQueue[str] = SimpleQueue()
+        Dashboard(app, announce=urls.put)
         future = app.run_async()
-        while not dashboard.url:
-            pass
+        future.add_done_callback(lambda done: urls.put(""))  # where the run could not begin
+        url = urls.get()
         try:
-            take_picture(dashboard.url, options.picture)
+            if url:
+                take_picture(url, options.picture)
         finally:
             app.stop_execution()
             future.result()

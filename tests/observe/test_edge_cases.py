@@ -23,6 +23,7 @@ from penstock.observe import (
     Watcher,
     watch,
 )
+from penstock.observe.node_log import NodeLog
 from penstock.observe.records import NO_TIMESTAMP
 from tests.harness.application import App
 from tests.harness.operators import Step
@@ -473,3 +474,32 @@ def test_messages_of_failed_computes_were_not_received(tmp_path: Path) -> None:
     assert "discarded" in str(statistics)
     events = json.loads((tmp_path / "out.json").read_text())
     assert not [event for event in events if event["ph"] == "i" and event["cat"] != "run"]  # no drops
+
+
+def test_a_watcher_is_shown_what_happened_after_its_period_although_a_round_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run goes on until the watcher has seen a compute, which only the resolver's thread can show it."""
+
+    class Stops(Watcher):
+        period = 0.01
+
+        def computed(self, computes: Computes) -> None:
+            seen.set()
+            app.stop_execution()
+
+    def fail_once(log: NodeLog, is_last: bool) -> None:
+        if not failures:
+            failures.append(log)
+            raise RuntimeError("an event could not be read")
+        resolve(log, is_last)
+
+    def compose(app: Any) -> None:
+        app.add_operator(Step(app, body=lambda self, i, o: seen.wait(0.001), name="endless"))
+
+    seen, failures, resolve = threading.Event(), [], NodeLog.resolve_gpu
+    monkeypatch.setattr(NodeLog, "resolve_gpu", fail_once)
+    app = App(compose)
+    watch(app, Stops())
+    app.run()
+    assert failures

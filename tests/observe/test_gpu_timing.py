@@ -50,6 +50,7 @@ class Clock:
         self.events: deque[Event] = deque()
         self.created: list[Event] = []
         self.error: Exception | None = None
+        self.on_read: Any = None
 
     def create_event(self) -> Event:
         self.created.append(Event(len(self.created)))
@@ -58,6 +59,10 @@ class Clock:
     def times(self, began: Event, ended: Event) -> tuple[int, int]:
         if self.error is not None:
             raise self.error
+        if not ended.is_done:
+            raise RuntimeError("the event is not complete")
+        if self.on_read is not None:
+            self.on_read()
         return began.number, ended.number
 
     def complete(self) -> None:
@@ -125,6 +130,19 @@ def test_computes_leave_few_times_to_the_resolver() -> None:
     assert not stream.times
     stream.read(is_last=False)
     assert list(stream.times) == [(2 * number, 2 * number + 1) for number in range(clock.most_unread)]
+
+
+def test_work_that_is_added_while_times_are_read_waits_for_the_next_time() -> None:
+    found, _, clock = timer()
+    (stream,) = found.streams
+    for number in range(3):
+        found.begin(number * MS)
+        found.end()
+    clock.complete()
+    clock.on_read = lambda: (found.begin(10 * MS), found.end()) if len(stream.segments) < 3 else None
+    stream.read(is_last=False)
+    assert len(stream.times) == 3
+    assert stream.segments
 
 
 def test_no_compute_is_timed_while_the_device_is_far_behind() -> None:

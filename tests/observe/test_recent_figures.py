@@ -108,6 +108,20 @@ def test_many_intervals_are_summed_up_in_cells(operator: OperatorInfo) -> None:
     assert set(fills) == {50}
 
 
+def test_work_that_was_timed_fills_the_time_line_for_work_that_was_not(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    starts = np.arange(4000) * MS // 4  # 4,000 a second, of which a fourth is timed
+    is_timed = np.arange(4000) % 4 == 0
+    timed = np.flatnonzero(is_timed)
+    work = GpuWork(StreamInfo(operator, 0, 1, 0), timed, starts[timed], starts[timed] + MS // 5)
+    figures.add_computes(computes_of(operator, starts, MS // 10, is_timed=is_timed, gpu=[work]))
+    ((_, _, host), (_, is_gpu, device)) = figures.pieces_after(0)
+    assert is_gpu
+    assert np.mean(host[2::4]) == pytest.approx(40, abs=1)
+    assert np.mean(device[2::4]) == pytest.approx(80, abs=1)
+    assert np.diff(device[0::4]).tolist() == [CELL // 1000] * (len(device) // 4 - 1), "there is no gap"
+
+
 def test_old_intervals_are_forgotten(operator: OperatorInfo) -> None:
     figures = RecentFigures(run_of(operator))
     figures.add_computes(computes_of(operator, [0], MS))

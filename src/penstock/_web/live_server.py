@@ -93,11 +93,13 @@ class LiveServer:
         self._loop = asyncio.new_event_loop()
         self._is_ready = threading.Event()
         self._failure: BaseException | None = None
-        self._end: asyncio.Event
-        self._is_empty: asyncio.Event
+        # Here, not on the server's thread: a server may be closed before that has begun.
+        self._end, self._is_empty = asyncio.Event(), asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"penstock-page {name}", daemon=True)
         self._thread.start()
-        self._is_ready.wait(_START_TIMEOUT)
+        if not self._is_ready.wait(_START_TIMEOUT):
+            self.close()
+            raise RuntimeError(f"{name} has not begun to listen on {host}:{port} in {_START_TIMEOUT:g} s")
         failure = self._start_failure()
         if failure is not None:
             raise RuntimeError(f"{name} cannot listen on {host}:{port} ({failure}); {remedy}") from failure
@@ -187,7 +189,6 @@ class LiveServer:
 
     async def _serve(self) -> None:
         web = self._web
-        self._end, self._is_empty = asyncio.Event(), asyncio.Event()
         app = web.Application(client_max_size=_MOST_MESSAGE)
         app.router.add_get("/", self._page)
         app.router.add_get("/ws", self._socket)

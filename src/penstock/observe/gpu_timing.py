@@ -206,9 +206,12 @@ class StreamTimer:
         """Read the times of work that the device has completed; `is_last` if it is idle or has failed."""
         with self._reading:
             segments = self.segments
-            # One question for many of them.
-            are_done = is_last or (bool(segments) and segments[-1][1].is_done)
-            while segments and (are_done or segments[0][1].is_done):
+            # Those of now: computes add others meanwhile. One question for many of them.
+            count = len(segments)
+            are_done = is_last or (count > 0 and segments[count - 1][1].is_done)
+            for _ in range(count):
+                if not are_done and not segments[0][1].is_done:
+                    return
                 self._read_first(is_last)
 
     def _read_some(self) -> None:

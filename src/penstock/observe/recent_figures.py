@@ -63,13 +63,12 @@ class RecentFigures:
         self._operators[operator].add(ended, ended - started)
         workers = self._workers_of(computes.threads)
         self._add_piece(operator, False, started, ended, workers)
-        for work in computes.gpu:
-            self._add_piece(operator, True, work.started, work.ended, workers[:1])
         if computes.gpu:
-            uses = computes.uses_gpu
             # Not every compute is timed; those that are stand for the others.
             weight = len(started) / max(int(computes.is_timed.sum()), 1)
-            self._gpu[operator].add(ended, computes.gpu_time[uses], weight=weight)
+            for work in computes.gpu:
+                self._add_piece(operator, True, work.started, work.ended, workers[:1], weight)
+            self._gpu[operator].add(ended, computes.gpu_time[computes.uses_gpu], weight=weight)
         for arrivals in computes.arrivals:
             if len(arrivals.received):
                 self._waits[arrivals.queue].add(arrivals.received, arrivals.wait)
@@ -133,7 +132,13 @@ class RecentFigures:
             self._pieces.popleft()
 
     def _add_piece(
-        self, operator: OperatorInfo, is_gpu: bool, started: Times, ended: Times, workers: Times
+        self,
+        operator: OperatorInfo,
+        is_gpu: bool,
+        started: Times,
+        ended: Times,
+        workers: Times,
+        weight: float = 1.0,
     ) -> None:
         if not len(started):
             return
@@ -143,8 +148,8 @@ class RecentFigures:
         else:
             # One interval for each cell: of cells in which computes began, the part that they took.
             cells, first = np.unique(started // CELL, return_index=True)
-            took = np.add.reduceat(np.minimum(ended - started, CELL), first)
-            fill = np.clip(took * 100 // CELL, 2, 100)
+            took = np.add.reduceat(np.minimum(ended - started, CELL), first) * weight
+            fill = np.clip(took * 100 // CELL, 2, 100).astype(np.int64)
             worker = np.broadcast_to(workers, cells.shape) if len(workers) == 1 else workers[first]
             started, ended = cells * CELL, (cells + 1) * CELL
         origin = self._run.started

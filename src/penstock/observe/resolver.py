@@ -108,11 +108,8 @@ class Resolver:
                     self._round(sys.maxsize if is_long else _AT_ONCE // max(len(self._logs), 1) + 1)
                     for device_time in tuple(self._times.values()):
                         device_time.refresh()
-            except (
-                Exception
-            ):  # the device has failed, which the run itself raises; the rest is resolved at its end
+            except Exception:  # the device has failed, which the run itself raises
                 _log.debug("resolving was interrupted", exc_info=True)
-                return
             took = time.perf_counter() - began
             pause = max(self._period, min(took / _PART, _LONGEST))
 
