@@ -89,7 +89,9 @@ def graphs(draw: st.DrawFn, frames: int = 14) -> Graph:
             # Of the latest outputs rather, so that there are chains.
             inputs = (draw(st.sampled_from(outputs[-3:])),)
             kind = draw(st.sampled_from(kinds))
-        if kind == "in place" and any(inputs[0] in node.inputs for node in nodes):
+        if kind == "in place" and (
+            nodes[inputs[0][0]].kind == "pass on" or any(inputs[0] in node.inputs for node in nodes)
+        ):
             kind = "stage"  # somebody else reads it
         nodes.append(Node(kind, inputs, draw(st.integers(1, 5)) + number))
     # What is changed in place has no other reader.

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._runtime.capture.attribute_use import names_in_compute
@@ -437,6 +438,8 @@ class Part:
         node = self.node
         streams = node.streams
         own = self._own
+        if get_ident() != streams.allocation.current_on:
+            streams.allocation.make_current(self.own.device_id)
         lifetimes = streams.lifetimes
         has_details = False
         details: Details | None = None
@@ -719,8 +722,9 @@ class Part:
             knobs.begin_replays(own)
 
     def _order_after(self, items: list[Any]) -> None:
-        """Order it after the messages of a frame as well."""
+        """Order it after the messages of a frame as well; its device is current from now on."""
         self.order_own()
+        self.node.streams.allocation.make_current(self.own.device_id)
         for item in items:
             wait_for(item, self.own)
 
