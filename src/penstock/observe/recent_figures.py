@@ -205,10 +205,11 @@ class _Series:
         self._forget(now)
         if not self._batches:
             return None
-        values = np.sort(np.concatenate([batch[3] for batch in self._batches]))
+        values = np.concatenate([batch[3] for batch in self._batches])
         if not len(values):
             return None
         ranks = [(len(values) - 1) // 2, -(-len(values) * 99 // 100) - 1]
+        values.partition(ranks)
         return [round(int(values[rank]) / 1e3, 1) for rank in ranks]
 
     def _span(self, now: int) -> int:
