@@ -47,7 +47,7 @@ class Graph:
     segments: tuple[tuple[int, ...], ...]
     frames: int
     counts: tuple[int, ...]
-    details: bool
+    details: bool | str
     late: int
     options: tuple[tuple[str, Any], ...]
 
@@ -103,7 +103,7 @@ def graphs(draw: st.DrawFn, frames: int = 14) -> Graph:
         tuple(_draw_segments(draw, nodes, first)),
         frames,
         draw(st.sampled_from([(COUNT,), (COUNT, 2 * COUNT), (COUNT,) * 9 + (3 * COUNT, COUNT)])),
-        draw(st.booleans()),
+        draw(st.sampled_from([False, True, "timestamps"])),
         draw(st.integers(0, 3)),
         tuple(
             draw(

@@ -129,7 +129,7 @@ class Source(Operator):
     counts
         The number of elements of each frame; the last one is used for all that follow.
     details
-        Whether each frame has metadata and a timestamp.
+        Whether each frame has metadata and a timestamp; ``"timestamps"`` for a timestamp alone.
     make
         Makes what is emitted, from the frame and its number.
     """
@@ -140,7 +140,7 @@ class Source(Operator):
         *args: Any,
         frames: int = FRAMES,
         counts: Sequence[int] = (COUNT,),
-        details: bool = False,
+        details: bool | str = False,
         make: Callable[[Any, int], Any] = lambda frame, number: frame,
         **kwargs: Any,
     ) -> None:
@@ -160,7 +160,7 @@ class Source(Operator):
         count = self.counts[min(self.number, len(self.counts) - 1)]
         frame = self.pool.allocate_tensor((count,), np.int32, "device", stream=stream)
         launch(stream, count_up, frame, count, 100 * self.number)
-        if self.details:
+        if self.details is True:
             self.metadata[f"from {self.name}"] = self.number
         timestamp = 1_000 + self.number if self.details else -1
         op_output.emit(self.make(frame, self.number), "out", acq_timestamp=timestamp)

@@ -244,7 +244,6 @@ class Recording:
         self.outputs.clear()
         self.arrays.clear()
         self._kept.clear()
-        self.arrays.clear()
         for input_ in self._copied_inputs:
             assert input_.memory is not None
             input_.memory.close(self._handle)
@@ -264,6 +263,17 @@ def record(
 
     Nothing is launched: the frame itself has to be replayed, or run as usual.
     """
+    try:
+        return _record(part, signatures, leaves, slots, is_copied)
+    except Refusal:
+        raise
+    except Exception as error:
+        raise refusal_of(error, "") from error
+
+
+def _record(
+    part: Part, signatures: dict[str, Signature], leaves: Leaves, slots: Slots | None, is_copied: bool
+) -> Recording:
     own = part.own
     members = part.members
     states = [HostState(node.operator) for node in members]
@@ -285,6 +295,14 @@ def record(
     inputs: dict[str, list[Input]] = {}
     received: dict[str, Any] = {}
     device_id = own.device_id
+    for border, signature in zip(part.inputs, signatures.values(), strict=True):
+        for layout in layouts_of(signature):
+            if layout.device_id != device_id:
+                raise Refusal(
+                    f"operator {border.node.name!r} receives at {border.port!r} an array on device "
+                    f"{layout.device_id}, and the segment is on device {device_id}; copy it before the segment",
+                    border.node.name,
+                )
     next_leaves = iter(leaves)
     with gpu.on_device(device_id):
         for name, signature in signatures.items():
@@ -401,7 +419,14 @@ def _record_members(
         handle = streams.begin(node.operator, after[node] or [streams.origin])
         before = gpu.captured_nodes(handle.stream)
         _compute(node, compute, handle)
-        is_idle = gpu.captured_nodes(handle.stream) == before
+        try:
+            is_idle = gpu.captured_nodes(handle.stream) == before
+        except Exception as error:
+            raise Refusal(
+                f"operator {node.name!r} did something that cannot be recorded, and ignored the error; move it to "
+                f"an operator before or behind the segment ({error})",
+                node.name,
+            ) from error
         if is_idle and not (part.compares and _only_passes_on(compute, waiting[node])):
             raise Refusal(
                 f"operator {node.name!r} launched nothing on its stream, so a replay would leave it out; it works "

@@ -51,6 +51,10 @@ _REMEDIES = (
         ),
     ),
     (
+        ("OUT_OF_MEMORY", "OutOfMemory", "out of memory"),
+        "there is too little memory for a recording, which keeps what its operators allocate; free some",
+    ),
+    (
         ("CAPTURED_EVENT", "CapturedEvent"),
         "it asks whether an event is done, which a recording cannot tell",
     ),
@@ -71,8 +75,8 @@ def refusal_of(error: BaseException, operator: str) -> Refusal:
     why = next((why for marks, why in _REMEDIES if any(mark in text for mark in marks)), "")
     call = call_in(error)
     where = f" at {call}" if call else ""
-    reason = f"operator {operator!r}{where}: {why or 'it raised an error while it was recorded'} ({text})"
-    return Refusal(reason, operator)
+    who = f"operator {operator!r}" if operator else "one of its operators"
+    return Refusal(f"{who}{where}: {why or 'it raised an error while it was recorded'} ({text})", operator)
 
 
 def call_in(error: BaseException) -> str:
