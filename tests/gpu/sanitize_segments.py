@@ -16,7 +16,7 @@ import cupy
 
 from penstock import Application, CountCondition, Operator
 
-FRAMES, SIZES = 60, (4_096, 1_024)
+FRAMES, SIZES = 160, (4_096, 1_024)
 
 
 class Source(Operator):
@@ -81,7 +81,7 @@ class App(Application):
         self.sink = Sink(self, name="sink")
         for one, other in itertools.pairwise([source, *stages, self.sink]):
             self.add_flow(one, other)
-        self.segment = self.capture(*stages, outputs=self.outputs, slots=6, strict=True)
+        self.segment = self.capture(*stages, outputs=self.outputs, slots=8, strict=True)
 
 
 def plant() -> None:

@@ -61,7 +61,7 @@ class SegmentOptions:
                 raise ValueError(f"capture(...): {name} must be an int of {least} or more, not {value!r}")
         if self.outputs not in OUTPUTS:
             raise ValueError(
-                f"capture(...): outputs must be {choices(OUTPUTS, str(self.outputs))}, not {self.outputs!r}"
+                f"capture(...): outputs must be one of {choices(OUTPUTS, str(self.outputs))}, not {self.outputs!r}"
             )
 
 
@@ -80,7 +80,7 @@ class Segment:
         ``"composed"`` before the run. In the run, ``"warming up"``, ``"verifying"`` and ``"captured"``, one after
         the other; ``"eager"`` if it runs as without capture, and ``"off"`` if the environment says so.
     reason
-        Why it is eager; empty otherwise.
+        Why it is eager, or recorded in parts; empty otherwise.
     frames, replayed
         The number of frames of the last run, and of those that were replayed.
     recordings

@@ -91,7 +91,7 @@ class Allocation:
         try:
             in_use.pop(self.address, None)
             self.pool.give_back(self._block, self._users)
-        except AttributeError:  # where __init__ failed, and at the end of the interpreter
+        except (AttributeError, ImportError):  # where __init__ failed, and at the end of the interpreter
             pass
 
     def __repr__(self) -> str:

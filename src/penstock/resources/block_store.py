@@ -216,7 +216,10 @@ class BlockStore:
     def give_back(self, block: Block, users: list[StreamUser]) -> None:
         """Take back a block; called from a finalizer."""
         self._returned.append((block, users))
-        if (not users or _may_submit()) and self._lock.acquire(blocking=False):
+        # All that came back: others may have users whose streams an event has to be recorded on.
+        if (_may_submit() or not any(users for _, users in tuple(self._returned))) and self._lock.acquire(
+            blocking=False
+        ):
             try:
                 self._collect()
             finally:

@@ -53,15 +53,32 @@ class Known:
 
 
 class Quick(NamedTuple):
-    """The recording of nearly every frame, where frames are single arrays; and those of single buffers, if any."""
+    """The recordings of nearly every frame, where frames are single arrays, to be found without a look-up.
+
+    Attributes
+    ----------
+    matches
+        Tells whether an object is such an array.
+    recording
+        The recording that copies what enters and leaves; None with slots.
+    address_of
+        Returns the address of such an array.
+    at
+        The recordings that read single buffers where they are.
+    slots
+        The recordings that send their own memory.
+    """
 
     matches: Callable[[Any], bool]
-    recording: Recording
+    recording: Recording | None
     address_of: Callable[[Any], int]
     at: dict[tuple[int, ...], Recording | None]
+    slots: Slots | None = None
 
     def choose(self, data: Any) -> Recording | None:
-        """Return the recording for an array; None if it has to be looked at."""
+        """Return the recording for an array; None if it has to be looked at. A slot is not taken yet."""
         if not self.matches(data):
             return None
+        if self.slots is not None:
+            return self.slots.free[0].recording
         return self.at.get((self.address_of(data),), self.recording) if self.at else self.recording

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._runtime.capture.attribute_use import names_in_compute
@@ -233,6 +234,8 @@ class Part:
             leaves = [_data_of(items[0])]
             chosen = quick.choose(leaves[0])
             if chosen is not None and not chosen.left_to_verify and chosen.attributes.are_unchanged():
+                if quick.slots is not None:
+                    quick.slots.free.popleft()
                 self._replay_frame(chosen, items, leaves)
                 return
         elif self.state == "eager":
@@ -289,7 +292,11 @@ class Part:
         """Return the recording for a frame; None if one is to be made, or it is too soon for that."""
         slots = known.slots
         if slots is not None:
-            return None if slots.made < self._options.slots else slots.free.popleft().recording
+            if slots.made < self._options.slots:
+                return None
+            if self._quick is None:
+                self._be_quick(known, None)
+            return slots.free.popleft().recording
         recording = known.recording
         if known.buffers is not None and recording is not None and not recording.left_to_verify:
             self._look_for_buffers(known, recording, leaves)
@@ -431,6 +438,8 @@ class Part:
         node = self.node
         streams = node.streams
         own = self._own
+        if get_ident() != streams.allocation.current_on:
+            streams.allocation.make_current(self.own.device_id)
         lifetimes = streams.lifetimes
         has_details = False
         details: Details | None = None
@@ -610,11 +619,21 @@ class Part:
             return
         known.at = dict.fromkeys(known.buffers.found())
         known.buffers = None
+        self._be_quick(known, recording)
+
+    def _be_quick(self, known: Known, recording: Recording | None) -> None:
+        """Recognize frames without a look at their signature from now on, if they are single arrays."""
         for signature, other in self._known.items():
             (layout,) = signature if isinstance(signature, tuple) and len(signature) == 1 else (None,)
             if other is known and type(layout) is Layout and not self._verifies:
                 kind = layout.kind
-                self._quick = Quick(kind.matching(layout), recording, kind.address, known.at)
+                self._quick = Quick(
+                    kind.matching(layout),
+                    recording,
+                    kind.address,
+                    known.at,
+                    None if recording else known.slots,
+                )
 
     def _forget_buffers(self, recording: Recording) -> bool:
         """Drop a recording that reads a buffer where it is; return whether it was one.
@@ -703,8 +722,9 @@ class Part:
             knobs.begin_replays(own)
 
     def _order_after(self, items: list[Any]) -> None:
-        """Order it after the messages of a frame as well."""
+        """Order it after the messages of a frame as well; its device is current from now on."""
         self.order_own()
+        self.node.streams.allocation.make_current(self.own.device_id)
         for item in items:
             wait_for(item, self.own)
 

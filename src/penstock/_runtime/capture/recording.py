@@ -240,7 +240,9 @@ class Recording:
         """Release the graphs first, then the memory that they use; the device has finished."""
         self._executables.close()
         self._stocks.clear()
-        self._single = None
+        self._single = self.slot = None  # a slot refers to its recording
+        self.outputs.clear()
+        self.arrays.clear()
         self._kept.clear()
         self.arrays.clear()
         for input_ in self._copied_inputs:
