@@ -9,10 +9,12 @@ import io
 import itertools
 import queue
 import random
+import sys
 import threading
 import types
-from collections import defaultdict, deque
-from collections.abc import Callable
+import weakref
+from collections import ChainMap, defaultdict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -349,7 +351,7 @@ AT_ONCE = [
 @pytest.mark.parametrize(("compute", "what"), AT_ONCE, ids=[change.__name__ for change, _ in AT_ONCE])
 def test_a_change_between_two_frames_is_found(compute: Callable[..., None], what: str) -> None:
     step = made(compute)
-    attributes = Attributes([step], {})
+    attributes = Attributes([HostState(step)], {})
     state = HostState(step)
     assert attributes.are_unchanged()
     step.compute(None, None, None)
@@ -361,7 +363,7 @@ def test_a_change_between_two_frames_is_found(compute: Callable[..., None], what
 
 def test_attributes_that_the_code_does_not_name_may_change_between_frames() -> None:
     step = made(_rebind)
-    attributes = Attributes([step], {})
+    attributes = Attributes([HostState(step)], {})
     step.gain, step.other = 2.0, object()
     assert attributes.are_unchanged()
     step.count = 5
@@ -374,7 +376,7 @@ def test_attributes_that_the_code_does_not_name_may_change_between_frames() -> N
 def test_values_that_are_equal_and_not_the_same_are_a_change(values: tuple[Any, Any]) -> None:
     step = made(_rebind)
     step.count = values[0]
-    attributes, state = Attributes([step], {}), HostState(step)
+    attributes, state = Attributes([HostState(step)], {}), HostState(step)
     step.count = values[1]
     assert not attributes.are_unchanged()
     assert state.changed() == "self.count"
@@ -393,7 +395,7 @@ def test_values_that_are_equal_and_not_the_same_are_a_change(values: tuple[Any, 
 def test_the_same_value_in_another_object_is_no_change(make: Callable[[], Any]) -> None:
     step = made(_rebind)
     step.count = make()
-    attributes, state = Attributes([step], {}), HostState(step)
+    attributes, state = Attributes([HostState(step)], {}), HostState(step)
     for _ in range(3):
         step.count = make()
         assert attributes.are_unchanged()
@@ -402,7 +404,7 @@ def test_the_same_value_in_another_object_is_no_change(make: Callable[[], Any]) 
 
 def test_an_attribute_that_hides_one_of_the_class_is_a_change() -> None:
     step = made(_class_attribute)
-    attributes = Attributes([step], {})
+    attributes = Attributes([HostState(step)], {})
     step.in_class = 7
     assert not attributes.are_unchanged()
     assert attributes.changed()[1].endswith("in_class")
@@ -415,7 +417,7 @@ def test_an_attribute_read_by_its_name_in_a_text() -> None:
         return getattr(self, "ga" + "in")
 
     step = made(compute)
-    attributes = Attributes([step], {})
+    attributes = Attributes([HostState(step)], {})
     step.gain = 2.0
     assert not attributes.are_unchanged()
 
@@ -431,7 +433,7 @@ def test_variables_around_a_function() -> None:
 
     operator = counting(Application([]))
     operator.start()
-    state, attributes = HostState(operator), Attributes([operator], {})
+    state, attributes = HostState(operator), Attributes([HostState(operator)], {})
     assert attributes.are_unchanged()
     operator.declared.function(None)
     assert state.changed() == "count"
@@ -502,6 +504,93 @@ def test_the_state_of_array_libraries_and_of_penstock_is_left_alone() -> None:
     step.pool = UnboundedAllocator(step.fragment)
     labels = [place.label for place in HostState(step).places]
     assert not any("pool" in label or "np" in label for label in labels)
+
+
+class Proxy:
+    """Reads what it does not have from a dict."""
+
+    def __init__(self) -> None:
+        self._data = {"gain": 1.0}
+
+    def __getattr__(self, name: str) -> Any:
+        return self._data[name]
+
+
+class Private:
+    __slots__ = ("__level",)
+
+    def __init__(self) -> None:
+        self.__level = 1
+
+    def raise_level(self) -> int:
+        self.__level += 1
+        return self.__level
+
+
+def test_less_usual_ways_to_keep_a_value() -> None:
+    def compute(self: Any, *_: Any) -> Any:
+        import other_module as imported
+
+        gains = self.proxy.gain, self.view["gain"], self.chained["gain"], self.reference().gain
+        return (*gains, self.private.raise_level, imported.GAIN, self.names.gain)
+
+    sys.modules["other_module"] = other_module
+    try:
+        step = made(compute)
+        step.proxy, step.private, shared, config = Proxy(), Private(), {"gain": 1.0}, Config()
+        step.view, step.chained = types.MappingProxyType(shared), ChainMap({}, shared)
+        step.reference, step.names = weakref.ref(config), types.SimpleNamespace(gain=1.0)
+
+        def changes() -> Iterator[tuple[str, Callable[[], object]]]:
+            yield "proxy._data", lambda: step.proxy._data.update(gain=2.0)
+            yield "gain", lambda: shared.update(gain=2.0)
+            yield "reference", lambda: setattr(config, "gain", 2.0)
+            yield "private", step.private.raise_level
+            yield "other_module.GAIN", lambda: setattr(other_module, "GAIN", 7.0)
+            yield "names.gain", lambda: setattr(step.names, "gain", 2.0)
+
+        for what, change in changes():
+            attributes = Attributes([HostState(step)], {})
+            assert attributes.are_unchanged()
+            change()
+            assert not attributes.are_unchanged()
+            operator, name = attributes.changed()
+            assert operator == "step"
+            assert what in name or what == "gain"
+    finally:
+        del sys.modules["other_module"]
+        other_module.GAIN = 1.0  # type: ignore[attr-defined]
+
+
+def test_what_another_thread_changes_meanwhile_is_not_blamed_on_compute_and_not_undone() -> None:
+    """It is found at the next frame, since the recording may have used either value."""
+
+    def compute(self: Any, *_: Any) -> Any:
+        self.count = self.count + 1
+        return self.gain
+
+    step = made(compute)
+    state = HostState(step)
+    attributes = Attributes([state], {})
+    step.gain = 3.0
+    assert state.changed() == ""
+    assert not attributes.are_unchanged()
+    step.compute(None, None, None)
+    assert state.changed() == "self.count"
+    state.restore()
+    assert (step.count, step.gain) == (0, 3.0)
+
+
+def test_attributes_that_are_ignored() -> None:
+    step = made(_rebind)
+    state = HostState(step)
+    attributes = Attributes([state], {"step": {"count"}})
+    step.count = 9
+    assert attributes.are_unchanged()
+    assert state.changed({"count"}) == ""
+    state.restore({"count"})
+    assert step.count == 9
+    assert state.changed() == "self.count"
 
 
 def test_a_cycle_of_objects_is_looked_at_once() -> None:

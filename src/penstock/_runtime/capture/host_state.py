@@ -20,6 +20,7 @@ import io
 import queue
 import sys
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
@@ -53,6 +54,7 @@ _NOT_STATE = (
     *(types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
     *(property, classmethod, staticmethod),
 )
+_CONTAINERS = (dict, list, tuple, set, frozenset, deque, types.MappingProxyType, weakref.ref)
 _OPAQUE = (Iterator, io.IOBase, queue.Queue, queue.SimpleQueue)
 # With these, code may read attributes that it does not name.
 _ANY_NAME = frozenset({"__dict__", "attrgetter", "eval", "exec", "getattr", "vars"})
@@ -64,6 +66,8 @@ class HostState:
 
     Attributes
     ----------
+    operator
+        The operator.
     arrays
         The arrays of the device that it refers to, with what a program calls them.
     names
@@ -72,12 +76,11 @@ class HostState:
         What cannot be compared, as a program calls it, and what it is; empty texts if there is no such thing.
     """
 
-    def __init__(self, operator: Operator, ignored: Iterable[str] = ()) -> None:
+    def __init__(self, operator: Operator) -> None:
         self.arrays: list[tuple[str, Any]] = []
         self.opaque = ("", "")
         self.places: list[Place] = []
-        self._ignored = OF_THE_RUN.union(ignored)
-        self._operator = operator
+        self.operator = operator
         self._reachable = Reachable(operator)
         self.names = self._reachable.names
         self._seen: set[int] = {id(operator)}
@@ -86,35 +89,52 @@ class HostState:
         self._look_at_operator()
         for function in self._reachable.functions:
             self._look_at_function(function)
+        for module in self._reachable.modules(self.names):
+            self._look_at_module(module.__name__, module)
         self._look_at_others()
         self._walk()
 
     def changed(self, ignored: Container[str] = ()) -> str:
-        """Return what has changed since, as ``self.count``; an empty text if nothing has but ignored attributes."""
+        """Return what compute has changed since, as ``self.count``; an empty text if nothing that is not ignored.
+
+        What somebody else has changed meanwhile does not count: the next frame finds it.
+        """
         for place in self.places:
             if not place.is_same():
-                what = place.difference()
-                if place is self._own:
-                    what = self._own.difference(ignored)
+                what = (
+                    place.difference(self._left_alone(place, ignored))
+                    if isinstance(place, Variables)
+                    else place.difference()
+                )
                 if what:
                     return what
         return ""
 
     def restore(self, ignored: Container[str] = ()) -> None:
-        """Put everything back that has changed, except attributes that others may have changed since."""
+        """Put everything back that compute has changed, except ignored attributes."""
         for place in self.places:
-            if place is self._own:
-                self._own.restore(ignored)
-            elif not place.is_same():
-                place.restore()
+            if not place.is_same():
+                if isinstance(place, Variables):
+                    place.restore(self._left_alone(place, ignored))
+                else:
+                    place.restore()
+
+    def _left_alone(self, place: Variables, ignored: Container[str]) -> Container[str]:
+        """Return the names to which the code of compute does not assign, or that are to be ignored."""
+        written = self._reachable.written
+        if type(place.owner).__module__.partition(".")[0] in sys.stdlib_module_names and not isinstance(
+            place.owner, (type, dict, types.CellType)
+        ):
+            written = None  # by code that was not looked at
+        return _Names(written, ignored if place is self._own else ())
 
     # Where compute begins to read.
 
     def _look_at_operator(self) -> None:
-        operator = self._operator
+        operator = self.operator
         known = vars(operator)
-        names = [name for name in known if name not in self._ignored]
-        self._own = Variables("self.", operator, known, names, known.__setitem__, self._ignored)
+        names = [name for name in known if name not in OF_THE_RUN]
+        self._own = Variables("self.", operator, known, names, known.__setitem__, OF_THE_RUN)
         self._add(self._own)
         self._queue += [(f"self.{name}", known[name]) for name in names]
         for base in type(operator).__mro__:
@@ -188,7 +208,7 @@ class HostState:
         if fragment is not None:
             self._look_at_attributes("self.fragment", fragment, _OF_FRAGMENTS)
         if "find_operator" in self.names:
-            for other in self._operator.fragment.graph:
+            for other in self.operator.fragment.graph:
                 if other.name in self.names:
                     self._queue.append((f"find_operator({other.name!r})", other))
 
@@ -219,13 +239,13 @@ class HostState:
             elif isinstance(item, types.MethodType):
                 waiting.append((label, item.__self__))
             elif isinstance(item, Operator):
-                self._look_at_attributes(label, item, self._ignored)
+                self._look_at_attributes(label, item, OF_THE_RUN)
             elif isinstance(item, type):
                 self._look_at_class(item)
             elif _is_torch_module(item):
                 self.arrays += [(f"{label}.{name}", array) for name, array in item.named_parameters()]
                 self.arrays += [(f"{label}.{name}", array) for name, array in item.named_buffers()]
-            elif isinstance(item, (dict, list, tuple, set, frozenset, deque)):
+            elif isinstance(item, _CONTAINERS):
                 waiting.extend([(label + name, part) for name, part in inside(item)])
             elif is_plain(item) and not isinstance(item, _NOT_STATE):
                 self._look_at_attributes(label, item, ())
@@ -258,6 +278,19 @@ class HostState:
         self._kept.append(item)
 
 
+class _Names:
+    """Names that are not written, or that are ignored."""
+
+    __slots__ = ("_ignored", "_written")
+
+    def __init__(self, written: set[str] | None, ignored: Container[str]) -> None:
+        self._written = written
+        self._ignored = ignored
+
+    def __contains__(self, name: object) -> bool:
+        return (self._written is not None and name not in self._written) or name in self._ignored
+
+
 class Attributes:
     """What the operators of a recording read on the host, as it was when the recording was made.
 
@@ -266,13 +299,14 @@ class Attributes:
     operator that costs 0.1 µs, against 1 µs for a loop over the places.
     """
 
-    def __init__(self, operators: list[Operator], ignored: dict[str, set[str]]) -> None:
+    def __init__(self, states: Iterable[HostState], ignored: dict[str, set[str]]) -> None:
         # Where each value is read: the operator, what a program calls it, the object, the name, and the value.
         self._values: list[tuple[str, str, Any, str, Any]] = []
         self._places: list[tuple[str, Place]] = []
         known: set[tuple[int, str]] = set()
-        for operator in operators:
-            state = HostState(operator, ignored.get(operator.name, ()))
+        for state in states:
+            operator = state.operator
+            left_out = ignored.get(operator.name, ())
             names = state.names | set(vars(operator)) if state.names & _ANY_NAME else state.names
             for place in state.places:
                 if not isinstance(place, Variables):
@@ -283,6 +317,8 @@ class Attributes:
                 owner = operator if place.owner in type(operator).__mro__ else place.owner
                 for name, value in zip(place.names, place.values, strict=True):
                     is_named = isinstance(place, Cell) or (name in names and not iskeyword(name))
+                    if owner is operator and name in left_out:
+                        continue
                     if is_named and (id(owner), name) not in known:
                         known.add((id(owner), name))
                         self._values.append((operator.name, place.called(name), owner, name, value))

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Container, Sequence
 from functools import partial
 from operator import attrgetter, is_, itemgetter
+from types import MappingProxyType
 from typing import Any
 
 __all__ = ["Bytes", "Cell", "Items", "Place", "State", "Variables", "is_equal", "place_of"]
@@ -165,6 +166,15 @@ class Cell(Variables):
         """Return the name of the variable."""
         return self.label
 
+    def difference(self, ignored: Container[str] = ()) -> str:
+        """Return the name of the variable if its value has changed."""
+        return "" if self.label in ignored else super().difference()
+
+    def restore(self, ignored: Container[str] = ()) -> None:
+        """Assign the value again."""
+        if self.label not in ignored:
+            super().restore()
+
 
 class Items(Place):
     """A list, a deque, a set or a dict."""
@@ -174,7 +184,7 @@ class Items(Place):
     def __init__(self, label: str, container: Any) -> None:
         super().__init__(label)
         self._container = container
-        self._is_dict = isinstance(container, dict)
+        self._is_dict = isinstance(container, (dict, MappingProxyType))
         self._keys: list[Any] = list(container)
         self._values: list[Any] = list(container.values()) if self._is_dict else self._keys
 
@@ -197,8 +207,10 @@ class Items(Place):
             return False
 
     def restore(self) -> None:
-        """Put the items back."""
+        """Put the items back; through a view of a dict that is not possible."""
         container = self._container
+        if isinstance(container, MappingProxyType):
+            return
         container.clear()
         if self._is_dict:
             container.update(zip(self._keys, self._values, strict=True))
@@ -268,7 +280,7 @@ class State(Place):
 
 def place_of(label: str, item: Any) -> Place | None:
     """Return the place that a container, an array or a generator of random numbers is; None for other objects."""
-    if isinstance(item, (list, dict, set, deque)):
+    if isinstance(item, (list, dict, set, deque, MappingProxyType)):
         return Items(label, item)
     kind = type(item)
     if kind.__module__.partition(".")[0] == "numpy":

@@ -9,8 +9,11 @@ Code of array libraries and of penstock is not looked at: what it keeps is not t
 
 from __future__ import annotations
 
+import dis
 import sys
 import types
+import weakref
+from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -41,6 +44,7 @@ _PLAIN_OBJECTS = {
     "Event": ("_flag",),
     "UserDict": ("data",),
     "UserList": ("data",),
+    "ChainMap": ("maps",),
     "SimpleNamespace": (),
     "Namespace": (),
 }
@@ -56,6 +60,8 @@ class Reachable:
     ----------
     names
         The names and texts in its code.
+    written
+        The names to which its code assigns; None if it may assign to any.
     functions
         Its functions and methods, compute first.
     """
@@ -63,6 +69,7 @@ class Reachable:
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
         self.names: set[str] = set()
+        self._written: set[str] = set()
         self.functions: dict[types.FunctionType, None] = {}
         self._types: dict[type, None] = {}
         self._objects: set[int] = set()
@@ -70,6 +77,11 @@ class Reachable:
         self._add_type(type(operator))
         kept = [value for name, value in vars(operator).items() if name not in OF_THE_RUN]
         self._find_functions(kept)
+
+    @property
+    def written(self) -> set[str] | None:
+        """The names to which its code assigns; None if it may assign to any."""
+        return None if self.names & _ANY_ASSIGNMENT else self._written
 
     def fragment(self) -> Fragment | None:
         """Return the operator's fragment if compute may read it."""
@@ -89,19 +101,26 @@ class Reachable:
         self.functions[function] = None
         new = _names_in(function.__code__) - self.names
         self.names |= new
+        self._written |= _written_in(function.__code__)
         for kind in list(self._types):
             self._add_methods(kind, new)
         found = [function.__globals__[name] for name in new if name in function.__globals__]
+        found += [function for module in self.modules(new) for function in _functions_in(module, self.names)]
         found += [contents_of(cell) for cell in function.__closure__ or ()]
         found += function.__defaults__ or ()
         found += (function.__kwdefaults__ or {}).values()
         self._find_functions(found)
 
+    def modules(self, names: Iterable[str]) -> list[types.ModuleType]:
+        """Return the modules that code may import by these names."""
+        found = [sys.modules[name] for name in names if name in sys.modules and not is_foreign(name)]
+        return [module for module in found if isinstance(module, types.ModuleType)]
+
     def _add_type(self, kind: type) -> None:
         if kind in self._types or is_foreign(kind.__module__):
             return
         self._types[kind] = None
-        self._add_methods(kind, self.names)
+        self._add_methods(kind, self.names | _CALLED_UNNAMED)
 
     def _add_methods(self, kind: type, names: Iterable[str]) -> None:
         for name in tuple(names):
@@ -131,11 +150,8 @@ class Reachable:
                 kind = type(item)
                 if kind.__name__ in _PLAIN_OBJECTS:
                     self.names.update(_PLAIN_OBJECTS[kind.__name__])
-                if not is_foreign(kind.__module__) and kind is not type(self.operator):
+                if kind is not type(self.operator):
                     self._add_type(kind)
-                    call = getattr(kind, "__call__", None)  # noqa: B004 (its code, not whether it can be called)
-                    if isinstance(call, types.FunctionType):
-                        self._add_function(call)
                 queue += [part for _, part in inside(item)]
 
 
@@ -159,8 +175,12 @@ def inside(item: Any) -> list[tuple[str, Any]]:
     """Return what is in a container or an object, and what each is called there."""
     if isinstance(item, dict):
         return [(f"[{key!r}]", value) for key, value in list(item.items())]
-    if isinstance(item, (list, tuple, set, frozenset)) or type(item).__name__ == "deque":
+    if isinstance(item, types.MappingProxyType):
+        return [(f"[{key!r}]", value) for key, value in item.items()]
+    if isinstance(item, (list, tuple, set, frozenset, deque)):
         return [("[...]", value) for value in list(item)]
+    if isinstance(item, weakref.ref):
+        return [("()", item())]
     if isinstance(item, (Operator, type, types.ModuleType, types.FunctionType)) or not is_plain(item):
         return []
     return [(f".{name}", value) for name, value in attributes_of(item).items()]
@@ -180,11 +200,14 @@ def attributes_of(item: Any) -> dict[str, Any]:
     for base in type(item).__mro__:
         slots = base.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__"):
-                try:
-                    found[name] = getattr(item, name)
-                except AttributeError:
-                    continue
+            if name in ("__dict__", "__weakref__"):
+                continue
+            if name.startswith("__") and not name.endswith("__"):
+                name = f"_{base.__name__.lstrip('_')}{name}"
+            try:
+                found[name] = getattr(item, name)
+            except AttributeError:
+                continue
     attributes = getattr(item, "__dict__", None)
     if isinstance(attributes, dict):
         found.update(attributes)
@@ -200,3 +223,44 @@ def _names_in(code: types.CodeType) -> set[str]:
         elif isinstance(constant, str) and len(constant) < 200:
             found.update(part for part in constant.split(".") if part.isidentifier())
     return found
+
+
+def _written_in(code: types.CodeType) -> set[str]:
+    """Return the names that code assigns to or deletes, and functions inside it."""
+    found = {one.argval for one in dis.get_instructions(code) if one.opname in _ASSIGNMENTS}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _written_in(constant)
+    return found
+
+
+def _functions_in(module: types.ModuleType, names: Iterable[str]) -> list[Any]:
+    return [vars(module)[name] for name in tuple(names) if name in vars(module)]
+
+
+_ASSIGNMENTS = frozenset(
+    {
+        *("STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF"),
+        *("STORE_NAME", "DELETE_NAME"),
+    }
+)
+# With these, code may assign to names that it does not spell out.
+_ANY_ASSIGNMENT = frozenset(
+    {"__delattr__", "__dict__", "__setattr__", "delattr", "eval", "exec", "globals", "setattr", "vars"}
+)
+# Methods that the interpreter calls.
+_CALLED_UNNAMED = frozenset(
+    {
+        *(
+            "__array__",
+            "__bool__",
+            "__call__",
+            "__contains__",
+            "__enter__",
+            "__exit__",
+            "__float__",
+            "__getattr__",
+        ),
+        *("__getattribute__", "__getitem__", "__index__", "__int__", "__iter__", "__len__", "__setitem__"),
+    }
+)

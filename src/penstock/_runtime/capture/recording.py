@@ -377,7 +377,7 @@ def _capture(
             raise
         raise refusal_of(error, "") from error
     builder.close()
-    attributes = Attributes([node.operator for node in part.members], knobs)
+    attributes = Attributes(states, knobs)
     return Recording(own, inputs, outputs, executables, attributes, flow, arrays, kept, slots, marks)
 
 
