@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from penstock import Application, CountCondition, Operator, gpu
+from penstock import Application, CountCondition, EventBasedScheduler, Operator, gpu
 from penstock.observe import Computes, DataFlowTracker, Flows, RunInfo, Watcher, watch
 from penstock.resources import CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin
@@ -157,3 +158,29 @@ def test_the_slices_of_operators_are_known() -> None:
     assert found == {"source": ("control", 16), "last": ("vision", 40)}
     assert are_near(collects.gpu_times("last"), 1, 5)
     assert collects.run.device_sm_counts == {0: 132}
+
+
+@pytest.mark.parametrize("workers", [0, 4])
+def test_computes_without_a_pause_are_timed_all_along(workers: int, caplog: pytest.LogCaptureFixture) -> None:
+    """They read the times of earlier ones themselves, on whichever thread they run."""
+
+    def compose(app: Any) -> None:
+        if workers:
+            app.scheduler(EventBasedScheduler(app, worker_thread_number=workers))
+        source = Spins(app, CountCondition(app, 1500), milliseconds=0.02, name="source")
+        last = Spins(app, milliseconds=0.02, after="in", name="last")
+        app.add_flow(source, last)
+
+    with caplog.at_level("DEBUG", "penstock.observe"):
+        collects, tracker = observed(compose)
+    assert "no GPU times" not in caplog.text
+    assert tracker.statistics.operator("last").count == 1500
+    for name in ("source", "last"):
+        batches = [each for each in collects.computes if each.operator.name == name]
+        started = np.concatenate([each.started for each in batches])
+        uses = np.concatenate([each.uses_gpu for each in batches])
+        assert np.sum(uses) >= min(1500, (started[-1] - started[0]) // MILLISECOND // 2)
+        times = np.concatenate([each.gpu_time for each in batches])[uses]
+        assert times.min() >= 0.95 * 20_000
+        timed = np.flatnonzero(uses)
+        assert np.diff(started[timed]).max() <= np.diff(started).max() + 20 * MILLISECOND, "there is a gap"
