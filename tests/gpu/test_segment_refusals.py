@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.gpu.segment_programs import (
     chain,
     is_captured,
     launch,
+    plain,
     run_with,
 )
 
@@ -263,6 +265,74 @@ def test_an_operator_that_sometimes_emits_nothing() -> None:
     with pytest.warns(CaptureRefused, match="operator 'middle' emitted 0 messages at 'out'"):
         ran = both(compose)
     assert len(ran.seen["sink"]) == 20
+
+
+@pytest.mark.parametrize("place", ["middle", "last"])
+def test_frames_before_the_recording_tell_that_an_operator_sometimes_emits_nothing(place: str) -> None:
+    """It depends on something that nobody can see, and the recorded frame has a message."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        launch(op_input.receive_cuda_stream("in"), affine, frame, frame, COUNT, 2, 3)
+        if int(self.hidden[0]) != 2:
+            op_output.emit(frame, "out")
+
+    def compose(app: Any) -> None:
+        middle, other = Work(app, body=body, name="middle"), Stage(app, name="other")
+        source = Source(app, name="source")
+        members = [middle, other] if place == "middle" else [other, middle]
+        chain(app, source, *members, Sink(app, name="sink"))
+        middle.hidden = hidden_number(source)
+        app.capture(*members, verify=0)
+
+    reason = {
+        "middle": "operator 'middle' emitted nothing to the next in some frames",
+        "last": "operator 'middle' emitted 0 and 1 messages at 'out' in different frames",
+    }[place]
+    with pytest.warns(CaptureRefused, match=reason):
+        ran = both(compose)
+    assert len(ran.seen["sink"]) == FRAMES - 1
+
+
+def hidden_number(source: Any) -> Any:
+    """Return the number of the source's frames, in a place that cannot be looked into."""
+    of_source = weakref.ref(source)  # the collector does not look into arrays of NumPy
+
+    class Number:
+        def __int__(self) -> int:
+            return int(of_source().number)
+
+    return np.array([Number()], object)
+
+
+def test_what_is_left_in_an_array_that_an_operator_keeps_is_compared() -> None:
+    """The operator emits nothing; only what it keeps tells that the recording is wrong."""
+    totals: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def begin(self: Any) -> None:
+            stream = self._node.streams.run.default_stream().handle
+            self.total = self.new(stream)
+            launch(stream, affine, self.total, self.total, COUNT, 0, 0)
+            stream.stream.sync()
+            totals.append((self.total, stream))
+
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            launch(stream, affine, self.total, self.total, COUNT, 1, int(self.hidden[0]))
+
+        source = Source(app, name="source")
+        member = Work(app, body=body, begin=begin, outputs=(), name="member")
+        member.hidden = hidden_number(source)
+        chain(app, source, member)
+        chain(app, source, Sink(app, name="sink"))
+        app.capture(member)
+
+    with pytest.warns(CaptureRefused, match="self.total of operator 'member': 16 of 16 elements"):
+        both(compose)
+    expected, captured = (plain(*total) for total in totals)
+    assert captured == expected
 
 
 def test_a_join_of_branches_of_which_one_sometimes_emits_nothing() -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from penstock._runtime.capture.recording import Recording
     from penstock._runtime.capture.slots import Slots
+    from penstock._runtime.scheduling.node import Node
 
 __all__ = ["Known", "Quick"]
 
@@ -30,24 +31,24 @@ class Known:
         What enters, while it may turn out that it comes in few buffers.
     at
         The recordings that read the buffers where they are, by address.
-    emits, are_regular
-        How many messages its frames emitted at each output, and whether every operator computed in each.
+    emits, silent
+        How many messages its frames emitted at each output, and the operators that emitted nothing to the next.
     """
 
-    __slots__ = ("are_regular", "at", "buffers", "emits", "frames", "recording", "slots")
+    __slots__ = ("at", "buffers", "emits", "frames", "recording", "silent", "slots")
 
     def __init__(self, slots: Slots | None) -> None:
         self.frames = 0
         self.emits: dict[str, set[int]] = {}
-        self.are_regular = True
+        self.silent: list[Node] = []
         self.recording: Recording | None = None
         self.slots = slots
         self.buffers: FewBuffers | None = FewBuffers()
         self.at: dict[tuple[int, ...], Recording | None] = {}
 
-    def note_emits(self, collected: dict[str, list[Any]], are_regular: bool) -> None:
+    def note_emits(self, collected: dict[str, list[Any]], silent: list[Node]) -> None:
         """Note what a frame emitted that ran as without capture."""
-        self.are_regular = self.are_regular and are_regular
+        self.silent += silent
         for name, messages in collected.items():
             self.emits.setdefault(name, set()).add(len(messages))
 

@@ -147,8 +147,8 @@ class Part:
         ]
         # Whether messages are left inside, because an operator did not receive at all of its inputs.
         self._has_left = False
-        # Whether every operator computed in the last frame that ran as without capture.
-        self._are_regular = True
+        # The operators that emitted nothing to the next in the last frame that ran as without capture.
+        self._silent: list[Node] = []
         self._emitted: list[Any] = []
         self._first_place: dict[str, int] = {}
         self._own: ManagedStream | None = None
@@ -312,7 +312,8 @@ class Part:
             known.buffers.note(leaves)
         if known.frames <= self._options.warmup:
             leaves.clear()
-            known.note_emits(self._compute_and_collect(items, is_compared=False), self._are_regular)
+            self._silent.clear()
+            known.note_emits(self._compute_and_collect(items, is_compared=False), self._silent)
             return
         names = [border.name for border in self.inputs]
         assert isinstance(signature, tuple)
@@ -361,12 +362,12 @@ class Part:
             assert border.queue is not None
             border.queue.append(item)
         del items
-        self._are_regular = self._compute_members() == len(self.members)
+        self._compute_members()
         self.eager_times.append(time.perf_counter_ns() - began)
 
     def _compute_members(self) -> int:
         """Let every operator compute that has its messages and room for its own; return how many did."""
-        count = 0
+        computed: list[Node] = []
         for node in self.members:
             if (
                 node.stop_requested
@@ -374,7 +375,7 @@ class Part:
                 or any(len(queue) >= queue.limit for queue in self._behind[node])
             ):
                 continue
-            count += 1
+            computed.append(node)
             try:
                 node.compute(node.input, node.output, node.context)
             except BaseException as error:
@@ -384,7 +385,14 @@ class Part:
             if node.has_details:
                 node.clear_details()
         self._has_left = any(map(any, self._queues.values()))
-        return count
+        if len(computed) < len(self.members):
+            self._silent = [
+                node
+                for node in computed
+                for targets in [self.inner.get((node, port), []) for port in node.output_queues]
+                if any(target not in computed for target, _ in targets)
+            ]
+        return len(computed)
 
     def _go_on(self) -> None:
         """Go on with messages that were left inside, and take only what there is room for."""
@@ -565,6 +573,14 @@ class Part:
 
     def _check_emits(self, known: Known, recording: Recording) -> None:
         """Raise Refusal if the frames before emitted more or less than the recorded one, which all replays do."""
+        if known.silent:
+            recording.close()
+            name = known.silent[0].name
+            raise Refusal(
+                f"operator {name!r} emitted nothing to the next in some frames; operators that are recorded "
+                "together emit one message for each frame: leave it out of the segment",
+                name,
+            )
         names = {output.name for output in recording.outputs}
         for border in self.outputs:
             count = int(border.name in names)
@@ -577,12 +593,6 @@ class Part:
                     "frames; a recorded operator emits the same number in each: leave it out of the segment",
                     border.node.name,
                 )
-        if not known.are_regular:
-            recording.close()
-            raise Refusal(
-                "in some frames one of its operators emitted nothing to the next; operators that are recorded "
-                "together emit one message for each frame"
-            )
 
     def _compute_and_collect(self, items: list[Any], is_compared: bool = True) -> dict[str, list[Any]]:
         """Let the operators compute, and return what they emitted at each output."""
