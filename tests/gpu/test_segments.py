@@ -17,6 +17,7 @@ from tests.gpu.segment_programs import (
     affine,
     both,
     chain,
+    first_timestamp,
     gather,
     is_captured,
     launch,
@@ -241,7 +242,7 @@ def test_metadata_and_timestamps_are_carried_past() -> None:
     ran = both(compose)
     assert is_captured(ran)
     assert [(one.metadata, one.timestamp) for one in ran.seen["sink"]] == [
-        ({"from source": number}, 1_000 + number) for number in range(FRAMES)
+        ({"from source": number}, first_timestamp("source") + number) for number in range(FRAMES)
     ]
 
 

@@ -12,6 +12,7 @@ import pytest
 from penstock import gpu
 from penstock.core.errors import AllocationError
 from penstock.gpu import sim
+from penstock.gpu.allocation import keeping_allocations
 from penstock.resources import (
     Allocator,
     BlockMemoryPool,
@@ -338,6 +339,33 @@ def test_a_block_of_the_device_dropped_by_the_collector_can_be_used_again() -> N
         del cycle
         gc.collect()
     assert memory.free_blocks == 1
+
+
+def test_work_that_is_recorded_has_memory_beyond_the_limit(machine: sim.Machine) -> None:
+    """It keeps its memory for long, and the pool has as much left as before."""
+    memory = pool(1, "device", 64)
+    stream = gpu.StreamHandle(sim.Device(0).create_stream())
+    kept: list[Any] = []
+    with keeping_allocations(kept):
+        recorded = [memory.allocate_tensor(8, "u1", stream=stream) for _ in range(3)]
+    assert memory.free_blocks == 1
+    ordinary = memory.allocate_tensor(8, "u1", stream=stream)
+    addresses = {tensor.data for tensor in (*recorded, ordinary)}
+    assert len(addresses) == 4
+    recorded.clear()
+    assert len(kept) == 3
+    del ordinary
+    used = machine.devices[0].memory.in_use
+    kept.clear()
+    memory.allocate_tensor(8, "u1", stream=stream)
+    with keeping_allocations(kept):
+        memory.allocate_tensor(8, "u1", stream=stream)  # which frees those that came back
+    assert machine.devices[0].memory.in_use == used - 2 * 64
+    kept.clear()
+    memory.release()
+    stream.stream.sync()
+    machine.devices[0].memory._sort_freed()
+    assert machine.devices[0].memory.in_use == 0
 
 
 def test_a_block_may_be_dropped_while_the_simulation_is_locked(machine: sim.Machine) -> None:
