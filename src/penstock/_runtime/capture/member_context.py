@@ -60,7 +60,7 @@ class MemberContext(ExecutionContext):
     def acq_timestamp(self, timestamp: Any) -> None:
         if self.recorded is not None:
             self.recorded._refuse_timestamp()
-        ExecutionContext.acq_timestamp.fset(self, timestamp)  # type: ignore[attr-defined]
+        self._choose_timestamp(timestamp)
 
     @property
     def timestamp(self) -> int:

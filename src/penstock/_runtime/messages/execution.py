@@ -74,6 +74,9 @@ class ExecutionContext:
 
     @acq_timestamp.setter
     def acq_timestamp(self, timestamp: Any) -> None:
+        self._choose_timestamp(timestamp)
+
+    def _choose_timestamp(self, timestamp: Any) -> None:
         node = self._node
         node.has_extra_work = node.has_details = True
         self.output.choose(None if timestamp is None else whole_timestamp(timestamp))
