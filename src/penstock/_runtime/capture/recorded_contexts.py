@@ -201,6 +201,8 @@ class RefusingMetadata(MetadataDictionary):
     def __init__(self, compute: RecordedCompute) -> None:
         super().__init__()
         self._compute = compute
+        # Code in C looks at the size first, and asks no method of an empty dict.
+        dict.__setitem__(self, "recorded", True)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         self._compute._refuse(
@@ -210,4 +212,6 @@ class RefusingMetadata(MetadataDictionary):
 
     set = __setitem__ = __getitem__ = __contains__ = __iter__ = __len__ = __delitem__ = _refuse
     get = pop = setdefault = update = keys = items = values = merge = insert = _refuse
-    clear = has_key = _refuse
+    clear = has_key = erase = size = copy = popitem = _refuse
+    __or__ = __ror__ = __ior__ = __eq__ = __ne__ = __reversed__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
