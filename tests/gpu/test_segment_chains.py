@@ -341,3 +341,23 @@ def test_two_outputs_between_two_parts() -> None:
         ran = both(compose)
     assert names(ran) == [["s0", "s1", "split", "blend", "s2", "s3"]]
     assert (ran.segment.state, ran.segment.recordings) == ("captured", 2)
+
+
+@pytest.mark.parametrize("places", [(3,), (2, 5), ()])
+def test_a_divided_chain_is_seen_whole(places: tuple[int, ...]) -> None:
+    """Tracking counts every compute and follows every path, in replays of parts as well."""
+    from contextlib import nullcontext
+
+    from tests.harness import App
+
+    app = App(chained(*places, count=7))
+    tracker = app.track(0, 0)
+    with pytest.warns(CaptureRefused) if places else nullcontext():
+        app.run()
+    statistics = tracker.statistics
+    (segment,) = statistics.segments
+    assert (segment.state, segment.frames) == ("captured", LONG)
+    assert segment.replayed == app.segments[0].replayed > 5
+    (path,) = statistics.paths
+    assert path.count == LONG
+    assert {one.count for one in statistics.operators} == {LONG}

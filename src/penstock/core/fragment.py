@@ -171,7 +171,10 @@ class Fragment:
         return segment
 
     def capture_chains(self, **options: Any) -> None:
-        """Record every chain of operators that can be recorded; it takes the options of `capture`."""
+        """Record every chain of operators that can be recorded; it takes the options of `capture`.
+
+        Where an operator of a chain turns out not to be recordable, those before and behind it still are.
+        """
         self._chain_options = SegmentOptions(**options)
 
     @property

@@ -74,7 +74,7 @@ class ReplayWatch:
         self._watchers = watchers
         self._notes_threads = any(watcher.wants_threads for watcher in watchers)
         inside = {recorder.info for recorder in recorders}
-        self._members = [_Member(recorder, inside) for recorder in recorders]
+        self._members = [_Member(recorder, inside, set(segment.operators)) for recorder in recorders]
         # When the graph of this replay was launched, and what takes the times of that. Replays that are compared
         # with ordinary computes are not watched: these are.
         self._launched = 0
@@ -156,15 +156,19 @@ class ReplayWatch:
 
 
 class _Member:
-    """One of the operators: where it records what."""
+    """One of the operators: where it records what.
 
-    def __init__(self, recorder: NodeRecorder, inside: set[Any]) -> None:
+    Messages from other operators of the segment are taken by nobody in a replay. If the segment was divided, those
+    to another part are sent all the same.
+    """
+
+    def __init__(self, recorder: NodeRecorder, inside: set[Any], of_segment: set[Any]) -> None:
         self._recorder = recorder
         self.info = recorder.info
         self._takes = [
             position
             for position, queue in enumerate(self.info.inputs)
-            if any(output.operator in inside for output in queue.outputs)
+            if any(output.operator in of_segment for output in queue.outputs)
         ]
         puts = {
             position: tap

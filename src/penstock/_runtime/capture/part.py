@@ -171,7 +171,11 @@ class Part:
             places = [place for place, queue in enumerate(behind) if queue in outer]
             self.node.output.ports[border.name].queues = tuple(port.queues[place] for place in places)
             self._first_place[border.name] = places[0]
-        self._takes = [port.take for port in self.node.input.ports]
+        # From another part of the segment the operator itself receives, and nobody is to see more than that.
+        self._takes = [
+            partial(deque.popleft, border.queue) if border.queue in port.queues else port.take
+            for border, port in zip(self.inputs, self.node.input.ports, strict=True)
+        ]
         observer = self.node.engine.observer
         if observer is not None:
             self.replays = observer.watch_replays(self)
