@@ -24,6 +24,7 @@ from tests.gpu.segment_programs import (
     Stage,
     Work,
     affine,
+    blend,
     both,
     chain,
     count_up,
@@ -195,26 +196,66 @@ def test_streams_of_a_pool_that_has_none_left() -> None:
     assert ran.seen == expected.seen
 
 
-def test_two_arrays_of_one_message_that_share_memory() -> None:
-    """In the recording each has memory of its own; the difference is found if it matters."""
+def change_one_and_read_the_other(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    one, two = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    launch(stream, affine, one, one, COUNT, 2, 3)
+    result = self.new(stream)
+    launch(stream, affine, result, two, COUNT, 1, 0)
+    op_output.emit(result, "out")
 
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        one, two = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        launch(stream, affine, one, one, COUNT, 2, 3)
-        result = self.new(stream)
-        launch(stream, affine, result, two, COUNT, 1, 0)
-        op_output.emit(result, "out")
+
+def sharing_from(number: int) -> Any:
+    """Return a program whose frames are two arrays, which are the same from a frame on."""
 
     def compose(app: Any) -> None:
-        member = Work(app, body=body, name="member")
-        source = Source(app, make=lambda frame, number: (frame, frame), name="source")
-        chain(app, source, member, Sink(app, name="sink"))
+        def double(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            other = self.new(stream)
+            launch(stream, affine, other, frame, COUNT, 1, 50)
+            self.number += 1
+            op_output.emit((frame, frame if self.number > number else other), "out")
+
+        doubles = Work(app, body=double, begin=begin, name="double")
+        member = Work(app, body=change_one_and_read_the_other, name="member")
+        chain(app, Source(app, name="source"), doubles, member, Sink(app, name="sink"))
         app.capture(member)
 
-    with pytest.warns(CaptureRefused, match="share memory|differs from an ordinary run"):
-        ran = both(compose)
+    return compose
+
+
+def test_two_arrays_of_one_message_that_share_memory() -> None:
+    """In the recording each has memory of its own; the difference is found."""
+    with pytest.warns(CaptureRefused, match="differs from an ordinary run"):
+        ran = both(sharing_from(0))
     assert ran.segment.replayed == 0
+
+
+def test_two_arrays_that_begin_to_share_memory_after_the_recording() -> None:
+    with pytest.warns(CaptureRefused, match="differs from an ordinary run"):
+        ran = both(sharing_from(8))
+    assert ran.segment.replayed == 3
+
+
+def test_two_arrays_that_stop_sharing_memory() -> None:
+    """Reading both is right in either case."""
+
+    def compose(app: Any) -> None:
+        sharing_from(7)(app)
+        member = next(one for one in app.graph if one.name == "member")
+
+        def read_both(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            one, two = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            result = self.new(stream)
+            launch(stream, blend, result, one, two, COUNT)
+            op_output.emit(result, "out")
+
+        member._body = read_both
+
+    ran = both(compose)
+    assert (ran.segment.state, ran.segment.recordings, ran.segment.replayed) == ("captured", 2, FRAMES - 10)
 
 
 # Memory.

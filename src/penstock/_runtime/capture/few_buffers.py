@@ -16,7 +16,7 @@ from penstock.gpu.allocation import Allocation
 if TYPE_CHECKING:
     from penstock._runtime.capture.structure import Leaves
 
-__all__ = ["FewBuffers", "addresses_of"]
+__all__ = ["FewBuffers", "Shared", "addresses_of", "shared_memory"]
 
 _MOST = 4
 _FRAMES = 16
@@ -71,6 +71,23 @@ def addresses_of(leaves: Leaves) -> tuple[int, ...]:
         assert kind is not None
         found.append(kind.address(leaf))
     return tuple(found)
+
+
+class Shared(tuple[int, ...]):
+    """Which arrays of a frame are at the same address: for each of them, the first that is there."""
+
+    __slots__ = ()
+
+
+def shared_memory(leaves: Leaves) -> Shared | None:
+    """Return which arrays of a frame share their memory; None if none do.
+
+    A recording has memory for each. If an operator changes one of two that are the same, it matters.
+    """
+    addresses = addresses_of(leaves)
+    if len(set(addresses)) == len(addresses):
+        return None
+    return Shared(map(addresses.index, addresses))
 
 
 def _is(one: Any, other: Any) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock._runtime.capture.attribute_use import names_in_compute
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.device_state import DeviceState
-from penstock._runtime.capture.few_buffers import addresses_of
+from penstock._runtime.capture.few_buffers import addresses_of, shared_memory
 from penstock._runtime.capture.known_frames import Known, Quick
 from penstock._runtime.capture.member_node import MemberNode
 from penstock._runtime.capture.nodes import Collector
@@ -254,6 +254,8 @@ class Part:
             self._compute(items)
             self._refuse(Refusal(what, border.node.name))
             return
+        if len(leaves) > 1 and (shared := shared_memory(leaves)) is not None:
+            signature = (*signature, shared)
         known = self._known.get(signature)
         if known is None:
             known = self._meet(signature)
@@ -325,7 +327,8 @@ class Part:
         is_copied = known.recording is None
         self._order_after(items)
         try:
-            recording = record(self, dict(zip(names, signature, strict=True)), leaves, known.slots, is_copied)
+            received = dict(zip(names, signature, strict=False))  # without what is said about shared memory
+            recording = record(self, received, leaves, known.slots, is_copied)
             self._check_emits(known, recording)
         except Refusal as refusal:
             # First of all the frame: if the operators fail at it as well, that is the error.
@@ -767,7 +770,7 @@ class Part:
 
     def _differing(self, signature: Any, other: Any) -> Border:
         """Return the input at which two signatures differ."""
-        pairs = zip(self.inputs, signature, other, strict=True)
+        pairs = zip(self.inputs, signature, other, strict=False)
         return next(border for border, one, two in pairs if one != two)
 
 
