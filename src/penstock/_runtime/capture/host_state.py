@@ -133,7 +133,7 @@ class HostState:
     def _look_at_operator(self) -> None:
         operator = self.operator
         known = vars(operator)
-        names = [name for name in known if name not in OF_THE_RUN]
+        names = [name for name in list(known) if name not in OF_THE_RUN]
         self._own = Variables("self.", operator, known, names, known.__setitem__, OF_THE_RUN)
         self._add(self._own)
         self._queue += [(f"self.{name}", known[name]) for name in names]

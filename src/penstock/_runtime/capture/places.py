@@ -151,7 +151,8 @@ class Variables(Place):
         ignored = self._ignored
         if ignored is None:
             return []
-        return [name for name in self.source if name not in self.names and name not in ignored]
+        # Of a copy: another thread may add one meanwhile.
+        return [name for name in list(self.source) if name not in self.names and name not in ignored]
 
 
 class Cell(Variables):
