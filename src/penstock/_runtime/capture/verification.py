@@ -124,6 +124,7 @@ def _difference(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> str
         scale = float(np.max(np.abs(theirs[np.isfinite(theirs)]), initial=0.0))
         with np.errstate(invalid="ignore", over="ignore"):
             near = np.abs(ours - theirs) <= tolerance * np.maximum(np.abs(theirs), 1e-3 * scale)
+            near &= np.isfinite(ours) & np.isfinite(theirs)  # anything is near to infinity
         if (same | near).all():
             return ""
         with np.errstate(invalid="ignore"):
