@@ -41,7 +41,7 @@ def check(graph: Graph, scheduler: MakeScheduler, mode: str) -> list[Any]:
     return states
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(), st.sampled_from(SCHEDULERS), st.sampled_from(["", "", "", "verify", "strict"]))
 def test_a_graph_with_segments_does_what_it_does_without(
     graph: Graph, scheduler: MakeScheduler, mode: str
@@ -63,7 +63,7 @@ def test_a_frame_is_replayed_on_a_thread_that_has_not_used_the_device(attempt: i
     assert check(graph, event_based, "") == ["captured"] * 2
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(frames=40), st.sampled_from(SCHEDULERS))
 def test_a_graph_whose_chains_are_found_does_what_it_does_without(
     graph: Graph, scheduler: MakeScheduler
