@@ -18,6 +18,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from benchmarks.gpu_chain import SIZE, Stage
 from benchmarks.report import circumstances, publish, table
 from penstock import Application, CountCondition, Operator, gpu
 from penstock._runtime.lifecycle.run import run  # noqa: F401  (before its parts, for the compiled build)
@@ -25,7 +26,7 @@ from penstock._runtime.lifecycle.run import run  # noqa: F401  (before its parts
 from penstock._runtime.capture.part import Part  # isort: skip
 from penstock.resources import CudaStreamPool
 
-FRAMES, SIZE, ROUNDS, WARM_UP, BUFFERS = 5_000, 4_096, 5, 300, 4
+FRAMES, ROUNDS, WARM_UP, BUFFERS = 5_000, 5, 300, 4
 LIMITS = {5: 4.0, 20: 1.5}  # µs per stage
 OF_CUPY, OF_HAND, OF_P50 = 0.35, 1.5, 2.0
 
@@ -110,21 +111,6 @@ class Source(Operator):
         self.sent += 1
         op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
         op_output.emit(next(self.buffers), "out")
-
-
-class Stage(Operator):
-    def setup(self, spec: Any) -> None:
-        spec.input("in")
-        spec.output("out")
-
-    def start(self) -> None:
-        self.buffer = cupy.zeros(SIZE, cupy.float32)
-
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        data = op_input.receive("in")
-        with op_input.receive_cuda_stream("in").cupy():
-            cupy.add(data, 1, out=self.buffer)
-        op_output.emit(self.buffer, "out")
 
 
 class Sink(Operator):

@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock.core.byte_sizes import Size, byte_size
-from penstock.core.condition import Condition, SchedulingStatusType
+from penstock.core.patient_condition import PatientCondition
 from penstock.core.resource import Resource
 
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
 
 __all__ = ["MemoryAvailableCondition"]
-
-# How long nothing comes back before the run may end for it: memory may be held by a thread that is not the run's.
-_PATIENCE_NS = 1_000_000_000
-
-_READY = (SchedulingStatusType.READY, None)
 
 
 class _Store(Protocol):
@@ -39,7 +34,7 @@ class _Allocator(Protocol):
     def shortage(self, storage_type: Any) -> str: ...
 
 
-class MemoryAvailableCondition(Condition):
+class MemoryAvailableCondition(PatientCondition):
     """Lets an operator run when an allocator has memory for it.
 
     The memory is reserved for the compute that follows: what that compute allocates is there, whoever else uses the
@@ -58,9 +53,15 @@ class MemoryAvailableCondition(Condition):
         The kind of memory, where the allocator serves several; by default the one that it serves by default.
     """
 
-    polled = False
     reserves = True
-    matters_while_blocked = False
+    warning = (
+        "penstock.memory",
+        (
+            "operator %r has waited a second for %s; who holds it? A pool needs a block for each message "
+            "that may wait in a queue, for each operator that works on one or keeps one, and for the next "
+            "one"
+        ),
+    )
 
     def __init__(
         self,
@@ -91,38 +92,23 @@ class MemoryAvailableCondition(Condition):
         self.storage_type = storage_type
         self._allocator = cast("_Allocator", allocator)
         self._store, self._size = self._allocator.demand(self.min_bytes, min_blocks, storage_type, where)
-        # Since when there is too little and nothing came back, and whether something came back since the last look.
-        self._since: int | None = None
-        self._is_told = False
-        self._has_warned = False
 
     @property
     def resources(self) -> tuple[Resource, ...]:
         """The allocator."""
         return (self.allocator,)
 
-    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY when there is enough memory; else wait to be told, for a second at least."""
-        is_told, self._is_told = self._is_told, False
-        if self._store.can_reserve(self._size) or self._finds_when_listed():
+    def is_there(self) -> bool:
+        """Return whether there is enough memory; if not, ask to be told when some comes back."""
+        if self._store.can_reserve(self._size):
             self._allocator.discard_waiter(self)
-            self._since = None
-            return _READY
-        if self._since is None or is_told:
-            self._since = timestamp
-        until = self._since + _PATIENCE_NS
-        if timestamp < until:
-            return SchedulingStatusType.WAIT_TIME, until
-        self._warn()
-        return SchedulingStatusType.WAIT, None
-
-    def _finds_when_listed(self) -> bool:
-        """Ask to be told when memory comes back, and return whether there is enough by now."""
-        can_reserve, size = self._store.can_reserve, self._size
+            return True
         # Listed first: what comes back after the look is announced.
         self._allocator.add_waiter(self)
-        # Looked for again where something came back in between: an announcement in a check is not heard.
-        return can_reserve(size) or (self._is_told and can_reserve(size))
+        if not self._store.can_reserve(self._size):
+            return False
+        self._allocator.discard_waiter(self)
+        return True
 
     def reserve(self) -> bool:
         """Reserve the memory for this thread, which runs the operator next."""
@@ -139,30 +125,15 @@ class MemoryAvailableCondition(Condition):
 
     def memory_returned(self) -> None:
         """Ask again, because memory came back; called from any thread, in finalizers too."""
-        self._is_told = True
-        self.notify_scheduler()
+        self.tell()
 
     @property
     def starving(self) -> str:
         """What there is too little of."""
         return f"memory of {self._allocator.name!r} ({self._allocator.shortage(self.storage_type)})"
 
-    def _warn(self) -> None:
-        if not self._has_warned and self._node is not None:
-            self._has_warned = True
-            import logging  # needed only here
-
-            logging.getLogger("penstock.memory").warning(
-                "operator %r has waited a second for %s; who holds it? A pool needs a block for each message that "
-                "may wait in a queue, for each operator that works on one or keeps one, and for the next one",
-                self._node.name,
-                self.starving,
-            )
-
     def detach(self) -> None:
         """Leave the run."""
-        self._has_warned = False
         self._allocator.discard_waiter(self)
         self.cancel()
-        self._since = None
         super().detach()

@@ -58,9 +58,7 @@ def captured_nodes(stream: SupportsStream) -> int:
         return captured_simulated(owner)
     from cuda.bindings import driver
 
-    status, *found = driver.cuStreamGetCaptureInfo(driver.CUstream(handle_of(owner)))
-    _check(status, "what a stream captures cannot be determined")
-    graph = next(part for part in found if isinstance(part, driver.CUgraph))
+    graph = next(part for part in _capture_info(owner) if isinstance(part, driver.CUgraph))
     status, *found = driver.cuGraphGetNodes(graph)
     _check(status, "the nodes of a capture cannot be counted")
     return int(found[-1])
@@ -81,8 +79,7 @@ def captured_frontier(stream: SupportsStream) -> dict[int, Any]:
         return frontier_of_simulated(owner)
     from cuda.bindings import driver
 
-    status, *found = driver.cuStreamGetCaptureInfo(driver.CUstream(handle_of(owner)))
-    _check(status, "what a stream captures cannot be determined")
+    found = _capture_info(owner)
     if not any(isinstance(part, driver.CUgraph) and int(part) for part in found):
         from penstock.gpu.cuda import CUDAError
 
@@ -137,6 +134,16 @@ def instantiate_with_records(
         for node in added:
             (status,) = driver.cuGraphDestroyNode(node)
             _check(status, "the record of an event cannot be removed from a graph")
+
+
+def _capture_info(stream: Any) -> list[Any]:
+    """Return what the driver tells about the capture of a stream; how much that is depends on its version."""
+    from cuda.bindings import driver
+
+    found: list[Any]
+    status, *found = driver.cuStreamGetCaptureInfo(driver.CUstream(handle_of(stream)))
+    _check(status, "what a stream captures cannot be determined")
+    return found
 
 
 def _add_dependencies(graph: Any, first: Any, others: list[Any]) -> None:

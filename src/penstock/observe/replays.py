@@ -8,10 +8,11 @@ The time on the host is that of one launch for all operators. Up to the launch i
 their order; the rest, in which results are emitted, belongs to the last one.
 
 The times on the device come from a second executable graph of the same recording, with records of events between
-the operators. Its launches are slower: on an H200, 22 µs in place of 10 for five operators. So it is launched as
-often as computes of ordinary operators are timed, and otherwise the plain graph is. The next launch overwrites the
-times, which have to be read before; there are a few such graphs, to be used in turn. Where the driver refuses them,
-the time of the whole graph is taken, which counts for the last operator.
+the operators. Its launches are slower: on an H200, 13 µs of the host's time in place of 4
+(`benchmarks/graph_costs.py`). So it is launched as often as computes of ordinary operators are timed, and otherwise
+the plain graph is. The next launch overwrites the times, which have to be read before; there are a few such graphs,
+to be used in turn. Where the driver refuses them, the time of the whole graph is taken, which counts for the last
+operator.
 """
 
 from __future__ import annotations

@@ -36,7 +36,16 @@ if TYPE_CHECKING:
 
     from penstock.gpu import StreamHandle
 
-__all__ = ["HostMemory", "copy", "copy_from_pinned", "read_on_host", "simulate", "simulated_memory", "upload"]
+__all__ = [
+    "HostMemory",
+    "copy",
+    "copy_from_pinned",
+    "read_on_host",
+    "simulate",
+    "simulated_memory",
+    "submit_copy",
+    "upload",
+]
 
 
 def copy(target: Tensor, source: Tensor | np.ndarray[Any, Any], stream: StreamHandle) -> None:
@@ -54,7 +63,7 @@ def copy(target: Tensor, source: Tensor | np.ndarray[Any, Any], stream: StreamHa
         read = read.copy() if source.device.device_type == DLDeviceType.CPU else read
         _simulate_copy(written, read, stream, not target.device.is_host, not source.device.is_host)
     else:
-        _submit_copy(target.data, source.data, source.nbytes, stream)
+        submit_copy(target.data, source.data, source.nbytes, stream)
 
 
 def copy_from_pinned(target: Tensor, source: np.ndarray[Any, Any], stream: StreamHandle) -> None:
@@ -67,7 +76,7 @@ def copy_from_pinned(target: Tensor, source: np.ndarray[Any, Any], stream: Strea
     if stream.is_simulated:
         _simulate_copy(_bytes_of(target), _flat_bytes(source), stream, to_device=True)
     else:
-        _submit_copy(target.data, int(source.ctypes.data), source.nbytes, stream)
+        submit_copy(target.data, int(source.ctypes.data), source.nbytes, stream)
     gpu.when_done(stream, lambda error: _let_go(source))
 
 
@@ -151,7 +160,7 @@ class HostMemory:
         if stream.is_simulated:
             _simulate_copy(array, simulated_memory(tensor), stream, from_device=True)
         else:
-            _submit_copy(int(block.ctypes.data), tensor.data - before, size, stream)
+            submit_copy(int(block.ctypes.data), tensor.data - before, size, stream)
         return array
 
     def _block(self, size: int) -> np.ndarray[Any, Any]:
@@ -229,7 +238,7 @@ def _simulate_copy(
     copy_memory(stream.stream, target, source, to_device, from_device)
 
 
-def _submit_copy(target: int, source: int, size: int, stream: StreamHandle) -> None:
+def submit_copy(target: int, source: int, size: int, stream: StreamHandle) -> None:
     """Submit a copy between two addresses; the driver knows what memory is there."""
     from cuda.bindings import driver
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from math import prod
 from typing import Any, NamedTuple
 
 from penstock import gpu
@@ -411,8 +410,3 @@ def _find_kind(kind: type) -> ArrayKind | None:
 
 _kinds: dict[type, ArrayKind] = {}
 _others: set[type] = set()
-
-
-def size_of(layout: Layout) -> int:
-    """Return the number of elements."""
-    return prod(layout.shape)

@@ -6,8 +6,7 @@ executable graph is made for each set of addresses, up to a number; from then on
 frame whose addresses are not known. A change affects later launches only. The driver refuses to change a copy to
 memory of another kind (a pool's in place of the driver's own); such an array is copied by way of another.
 
-Measured on an H200: a launch costs the host 4 to 5 µs, and a change of one copy 3 µs; a copy beside the graph would
-cost 6.
+On an H200 a launch costs the host 4 µs, and a copy beside the graph would cost 6 (`benchmarks/graph_costs.py`).
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
+from penstock.tensor.copies import submit_copy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,12 +22,8 @@ def copy(stream: gpu.StreamHandle, target: int, source: int, size: int) -> None:
         from penstock.gpu.sim.memory import copy_between
 
         copy_between(stream.stream, target, source, size)
-        return
-    from cuda.bindings import driver
-
-    (status,) = driver.cuMemcpyAsync(target, source, size, driver.CUstream(int(stream)))
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise RuntimeError(f"the driver refused a copy of {size} bytes: {status.name}")
+    else:
+        submit_copy(target, source, size, stream)
 
 
 def read_bytes(stream: gpu.StreamHandle, address: int, size: int) -> np.ndarray[Any, Any]:

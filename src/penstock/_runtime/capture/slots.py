@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock._runtime.capture.graphs import memory_at
-from penstock.core.condition import Condition, SchedulingStatusType
+from penstock.core.patient_condition import PatientCondition
 from penstock.gpu.allocation import Allocation
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from penstock.gpu.allocation import StreamUser
 
 __all__ = ["Slot", "SlotAvailable", "Slots"]
-
-_PATIENCE_NS = 1_000_000_000
-_READY = (SchedulingStatusType.READY, None)
 
 
 class _Block:
@@ -130,10 +127,10 @@ class Slots:
         """Take back a slot; called from a finalizer."""
         self.free.append(slot)
         if self._condition is not None:
-            self._condition.slot_returned()
+            self._condition.tell()
 
 
-class SlotAvailable(Condition):
+class SlotAvailable(PatientCondition):
     """Lets a segment run when a recording of each signature is free; before they are made, it always may.
 
     Attributes
@@ -142,59 +139,30 @@ class SlotAvailable(Condition):
         The slots to wait for.
     """
 
-    polled = False
-    matters_while_blocked = False
+    warning = (
+        "penstock.capture",
+        (
+            "segment %r has waited a second for %s; who holds its messages? It needs a slot for each "
+            "message that may wait in a queue, for each operator that works on one or keeps one, and for "
+            "the next one"
+        ),
+    )
 
     def __init__(self, fragment: Any, most: int, *, name: str) -> None:
         super().__init__(fragment, name=name)
         self.slots: list[Slots] = []
         self._most = most
-        self._since: int | None = None
-        self._is_told = False
-        self._has_warned = False
 
-    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY when there is a slot; else wait to be told, for a second at least."""
-        is_told, self._is_told = self._is_told, False
-        if self._is_there() or (self._is_told and self._is_there()):
-            self._since = None
-            return _READY
-        if self._since is None or is_told:
-            self._since = timestamp
-        until = self._since + _PATIENCE_NS
-        if timestamp < until:
-            return SchedulingStatusType.WAIT_TIME, until
-        self._warn()
-        return SchedulingStatusType.WAIT, None
-
-    def slot_returned(self) -> None:
-        """Ask again; called from any thread, in finalizers too."""
-        self._is_told = True
-        self.notify_scheduler()
+    def is_there(self) -> bool:
+        """Return whether every signature has a recording that nobody uses, or may have another."""
+        return all(slots.free or slots.made < self._most for slots in self.slots)
 
     @property
     def starving(self) -> str:
         """What there is too little of."""
         return f"a free slot ({self._most} are in use)"
 
-    def _is_there(self) -> bool:
-        return all(slots.free or slots.made < self._most for slots in self.slots)
-
-    def _warn(self) -> None:
-        if not self._has_warned and self._node is not None:
-            self._has_warned = True
-            import logging  # needed only here
-
-            logging.getLogger("penstock.capture").warning(
-                "segment %r has waited a second for %s; who holds its messages? It needs a slot for each message "
-                "that may wait in a queue, for each operator that works on one or keeps one, and for the next one",
-                self._node.name,
-                self.starving,
-            )
-
     def detach(self) -> None:
         """Leave the run."""
         self.slots.clear()
-        self._since = None
-        self._has_warned = False
         super().detach()
