@@ -80,3 +80,20 @@ def test_a_library_that_fails_leaves_nothing_changed(
         pass
     assert current == {"cupy": "before", "torch": "before"}
     assert gpu.current_stream() is None
+
+
+def test_blocks_that_were_never_left_are_undone(current: dict[str, Any]) -> None:
+    with gpu.use_stream(Foreign()) as outside:
+        restore = gpu.remember_stream()
+        again = gpu.use_stream(Foreign())
+        again.__enter__()
+        again.__enter__()
+        gpu.use_stream(Foreign()).__enter__()
+        assert gpu.current_stream() is not outside
+        restore()
+        assert gpu.current_stream() is outside
+        assert current == {"cupy": 77, "torch": 77}
+        restore()
+        assert gpu.current_stream() is outside
+    assert current == {"cupy": "before", "torch": "before"}
+    assert gpu.current_stream() is None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.gpu.ambient import current_stream as current_stream
 from penstock.gpu.ambient import library_is_in_use as library_is_in_use
+from penstock.gpu.ambient import remember_stream as remember_stream
 from penstock.gpu.ambient import use_stream as use_stream
 from penstock.gpu.backends import Backend as Backend
 from penstock.gpu.backends import DeviceUnavailable as DeviceUnavailable
@@ -75,6 +76,7 @@ else:  # type checkers accept only a list of literals, and see the names importe
         "on_device",
         "record_external",
         "remember_current",
+        "remember_stream",
         "use_stream",
         "wait_external",
         "when_done",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -38,9 +39,8 @@ class use_stream:
 
     def __enter__(self) -> StreamHandle:
         handle = self.handle
-        before = (getattr(_thread, "stream", None), self._cupy, self._torch)
-        self._previous.append(before)
-        _thread.stream = handle
+        self._previous.append((getattr(_thread, "innermost", None), self._cupy, self._torch))
+        _thread.innermost = self
         self._cupy = self._torch = None
         if not handle.is_simulated:
             try:
@@ -66,7 +66,9 @@ class use_stream:
             sys.modules["torch"].cuda.set_stream(self._torch)
         if self._cupy is not None:
             self._cupy.use()
-        _thread.stream, self._cupy, self._torch = self._previous.pop()
+        # In this order, so that after an interrupt `remember_stream` can call this once more.
+        _thread.innermost, self._cupy, self._torch = self._previous[-1]
+        self._previous.pop()
 
 
 def library_is_in_use() -> bool:
@@ -81,4 +83,19 @@ def _torch_has_cuda() -> bool:
 
 def current_stream() -> StreamHandle | None:
     """Return the stream that :class:`use_stream` made current on this thread, or None."""
-    return getattr(_thread, "stream", None)
+    innermost: use_stream | None = getattr(_thread, "innermost", None)
+    return None if innermost is None else innermost.handle
+
+
+def remember_stream() -> Callable[[], None]:
+    """Return a function that restores this thread's current stream, if an interrupt has left it changed.
+
+    Python calls ``__exit__`` after the last line of a ``with`` block. An interrupt between the two skips the call.
+    """
+    before: use_stream | None = getattr(_thread, "innermost", None)
+
+    def restore() -> None:
+        while (innermost := getattr(_thread, "innermost", None)) is not before and innermost is not None:
+            innermost.__exit__()
+
+    return restore

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import linecache
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from penstock import gpu
 from penstock._runtime.compiled import is_compiled
 from penstock.gpu import sim
 from tests.gpu.segment_programs import Sink, Source, Stage, chain, gather, is_captured, launch, run_with
@@ -94,4 +96,47 @@ def test_an_interrupt_at_any_line(machine: sim.Machine, part: int) -> None:
             sys.settrace(None)
         assert in_use(machine) == before, at
         assert not machine.captures, at
+        assert gpu.current_stream() is None, at
     assert is_captured(run_with(compose), 7, unreplayed=3)
+
+
+class InterruptAtTheEndOf:
+    """Sends SIGINT when a `with` block of one file has ended and its `__exit__` has not been called yet."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seen: set[FrameType] = set()
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.endswith(self.name):
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and line in ("with current:", "with gpu.use_stream(handle):"):
+            if frame in self.seen:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+            self.seen.add(frame)
+        return self
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled code has no lines")
+@pytest.mark.parametrize("name", ["capture/recording.py", "streams/ambient.py"])
+def test_an_interrupt_between_a_block_and_its_exit(machine: sim.Machine, name: str) -> None:
+    class Ambient(Stage):
+        def setup(self, spec: Any) -> None:
+            super().setup(spec)
+            spec.ambient_stream()
+
+    def compose(app: Any) -> None:
+        members = [Ambient(app, name="one"), Ambient(app, name="two")]
+        chain(app, Source(app, frames=7, name="source"), *members, Sink(app, name="sink"))
+        if "capture" in name:
+            app.capture(*members, warmup=1)
+
+    sys.settrace(InterruptAtTheEndOf(name))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            App(compose, greedy).run()
+    finally:
+        sys.settrace(None)
+    assert gpu.current_stream() is None

@@ -234,6 +234,7 @@ class _Life:
         for error in engine.errors:
             self._add(error, "and in the same run")
         engine.errors.clear()
+        self._attempt("the current stream", engine.streams.restore_current)
         # Wait for the device first: an operator that stops may release memory that its kernels still use.
         self._attempt("the device", lambda: engine.streams.finish(engine.all_nodes))
         for operator in reversed(self._started):

@@ -52,6 +52,7 @@ class RunStreams:
         # Restores the context that was current on the caller's thread when the run first used a device.
         self._caller = threading.get_ident()
         self._put_back: Callable[[], None] | None = None
+        self._put_stream_back = gpu.remember_stream()
 
     @property
     def has_device(self) -> bool:
@@ -163,6 +164,11 @@ class RunStreams:
     def _remember_caller(self) -> None:
         if self._put_back is None and threading.get_ident() == self._caller:
             self._put_back = gpu.remember_current()
+
+    def restore_current(self) -> None:
+        """Restore the current stream of the caller's thread, where an interrupt has left one of the run's streams."""
+        if threading.get_ident() == self._caller:
+            self._put_stream_back()
 
     def finish(self, nodes: Iterable[Node]) -> None:
         """Wait until every managed stream has finished, then release the frames kept for them.
