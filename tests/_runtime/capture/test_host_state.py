@@ -18,7 +18,7 @@ import pytest
 
 from penstock import Application, op
 from penstock._runtime.capture.host_state import Attributes, HostState
-from tests.capture.host_states import (
+from tests._runtime.capture.host_states import (
     CHANGES,
     Config,
     class_attribute,
