@@ -1,0 +1,219 @@
+"""Segments that are refused because of what operators declare, and segments that have to be recorded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CountCondition, gpu, op
+from penstock.conditions import BooleanCondition
+from penstock.core import IOSpec
+from penstock.core.segment import CaptureError, CaptureRefused
+from tests.gpu.segment_programs import (
+    COUNT,
+    Sink,
+    Source,
+    Stage,
+    Work,
+    affine,
+    both,
+    chain,
+    is_captured,
+    launch,
+    run_with,
+)
+
+pytestmark = pytest.mark.usefixtures("of_this_process")
+
+
+def program(
+    body: Callable[..., None], member: Callable[[Any], None] = lambda member: None, **options: Any
+) -> Any:
+    """Return a program whose segment is a stage, an operator of this compute, and another stage."""
+
+    def compose(app: Any) -> None:
+        first, last = Stage(app, name="first"), Stage(app, name="last")
+        middle = Work(app, body=body, name="middle")
+        member(middle)
+        source = Source(app, details=True, name="source")
+        chain(app, source, first, middle, last, Sink(app, late=2, name="sink"))
+        app.capture(first, middle, last, name="three", **options)
+
+    return compose
+
+
+def work(self: Any, op_input: Any, op_output: Any, **emitting: Any) -> Any:
+    """Do what a stage does, and return the stream."""
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    result = self.new(stream, frame)
+    launch(stream, affine, result, frame, frame.shape[0], 2, 3)
+    op_output.emit(result, "out", **emitting)
+    return stream
+
+
+def sync_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    stream = work(self, op_input, op_output)
+    stream.stream.sync()  # here
+
+
+def use_metadata(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    result = self.new(stream, frame)
+    launch(stream, affine, result, frame, COUNT, 2, self.metadata["from source"])
+    op_output.emit(result, "out")
+
+
+def use_host(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    op_input.receive_cuda_stream("in")
+    op_output.emit(frame, "out")
+    if gpu.is_capturing(op_input.receive_cuda_stream("in")):
+        raise KeyError("only here")  # here
+
+
+def emit_twice(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    launch(stream, affine, frame, frame, COUNT, 2, 3)
+    if gpu.is_capturing(stream):
+        op_output.emit(frame, "out")
+    op_output.emit(frame, "out")
+
+
+@op
+def yielding(frame: Any) -> Any:
+    yield frame
+
+
+@op
+def with_metadata(frame: Any, *, metadata: Any) -> Any:
+    return frame
+
+
+@op(on_error="skip")
+def skipping(frame: Any) -> Any:
+    return frame
+
+
+def declared(make: Callable[[Any], Any], **flow: Any) -> Any:
+    def compose(app: Any) -> None:
+        middle = make(app)
+        last = Stage(app, name="last")
+        chain(app, Source(app, name="source"), middle)
+        app.add_flow(middle, last, **flow)
+        chain(app, last, Sink(app, name="sink"))
+        app.capture(middle, last, name="declared")
+
+    return compose
+
+
+def stage_with(app: Any, *parts: Any, **attributes: Any) -> Any:
+    stage = Stage(app, *parts, name="middle")
+    for name, value in attributes.items():
+        setattr(stage, name, value)
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda app: stage_with(app, capturable=False), "'middle': Stage says that it cannot be recorded"),
+        (lambda app: stage_with(app, capturable="it has a camera"), "'middle': it has a camera"),
+        (lambda app: stage_with(app, on_error="skip"), "'middle': it has on_error='skip'"),
+        (lambda app: stage_with(app, on_error={"restart": 1}), "'middle': it has on_error="),
+        (lambda app: stage_with(app, CountCondition(app, 90)), "'middle': it has the condition 'count"),
+        (lambda app: stage_with(app, BooleanCondition(app)), "'middle': it has the condition 'boolean"),
+        (lambda app: yielding(app, name="middle"), "'middle': the function yields"),
+        (lambda app: with_metadata(app, name="middle"), "'middle': the function takes its metadata"),
+        (lambda app: skipping(app, name="middle"), "'middle': it has on_error='skip'"),
+        (
+            lambda app: Work(
+                app,
+                body=sync_stream,
+                inputs=(("in", {"size": 1, "policy": IOSpec.QueuePolicy.POP}),),
+                name="middle",
+            ),
+            "operator 'middle' at",
+        ),
+    ],
+)
+def test_an_operator_whose_declarations_say_that_it_cannot_be_recorded(
+    make: Callable[[Any], Any], reason: str
+) -> None:
+    with pytest.warns(CaptureRefused, match=re.escape(reason)) as warned:
+        ran = both(declared(make))
+    assert len(warned) == 1
+    assert "segment 'declared'" in str(warned[0].message)
+    assert ran.segment.state == "eager"
+
+
+def test_an_operator_of_a_thread_pool() -> None:
+    from tests.harness import event_based
+
+    def compose(app: Any) -> None:
+        declared(lambda app: stage_with(app))(app)
+        pool = app.make_thread_pool("pool", 1)
+        pool.add(next(one for one in app.graph if one.name == "middle"), True)
+
+    with pytest.warns(CaptureRefused, match="'middle': it is assigned to a thread pool"):
+        both(compose, scheduler=event_based)
+
+
+def test_a_flow_inside_with_a_queue_of_its_own() -> None:
+    with pytest.warns(CaptureRefused, match=r"has a size or a policy of its own"):
+        both(declared(lambda app: stage_with(app), size=3))
+
+
+# Strict.
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+@pytest.mark.parametrize("body", [sync_stream, use_metadata, emit_twice])
+def test_a_refusal_is_an_error_where_it_has_to_be_recorded(how: str, body: Callable[..., None]) -> None:
+    compose = program(body, strict=how == "option")
+    with pytest.raises(CaptureError, match="segment 'three' is not recorded.*'middle'") as raised:
+        run_with(compose, "strict" if how == "environment" else "")
+    assert "segment 'three'" in str(raised.value)
+
+
+def test_a_declaration_is_an_error_where_it_has_to_be_recorded() -> None:
+    with pytest.raises(CaptureError, match="'middle': it has a camera"):
+        run_with(declared(lambda app: stage_with(app, capturable="it has a camera")), "strict")
+
+
+def test_a_strict_segment_that_is_recorded_is_no_error() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        work(self, op_input, op_output)
+
+    assert is_captured(both(program(body, strict=True), "strict"))
+
+
+def test_what_a_refused_recording_allocated_is_freed(of_this_process: Any) -> None:
+    """After any number of refusals the memory is what it was."""
+    if not of_this_process.is_simulated:
+        pytest.skip("counts the bytes of a simulated device")
+    from penstock.gpu.sim.machine import current_machine
+
+    def in_use() -> int:
+        import gc
+
+        gc.collect()
+        memory = current_machine().devices[0].memory
+        with memory._lock:
+            memory._sort_freed()
+            return int(memory.in_use)
+
+    before = in_use()
+    for body in (sync_stream, use_metadata, emit_twice, use_host):
+        with pytest.warns(CaptureRefused):
+            run_with(program(body))
+        with pytest.raises(CaptureError):
+            run_with(program(body), "strict")
+        assert in_use() == before
+    assert np.isfinite(before)
