@@ -166,7 +166,7 @@ class RunStreams:
             self._put_back = gpu.remember_current()
 
     def restore_current(self) -> None:
-        """Restore the current stream of the caller's thread, where an interrupt has left one of the run's streams."""
+        """Restore the current stream of the caller's thread, if an interrupt has left it changed."""
         if threading.get_ident() == self._caller:
             self._put_stream_back()
 
