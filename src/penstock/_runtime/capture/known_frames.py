@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._runtime.capture.few_buffers import FewBuffers
+from penstock._runtime.capture.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock._runtime.capture.border import Border
     from penstock._runtime.capture.recording import Recording
     from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
@@ -51,6 +53,29 @@ class Known:
         self.silent += silent
         for name, messages in collected.items():
             self.emits.setdefault(name, set()).add(len(messages))
+
+    def check_emits(self, recording: Recording, outputs: list[Border]) -> None:
+        """Raise Refusal if the frames before emitted more or less than the recorded one, which all replays do."""
+        if self.silent:
+            recording.close()
+            name = self.silent[0].name
+            raise Refusal(
+                f"operator {name!r} emitted nothing to the next in some frames; operators that are recorded "
+                "together emit one message for each frame: leave it out of the segment",
+                name,
+            )
+        names = {output.name for output in recording.outputs}
+        for border in outputs:
+            count = int(border.name in names)
+            others = self.emits.get(border.name, {count})
+            if others != {count}:
+                recording.close()
+                counts = " and ".join(map(str, sorted(others | {count})))
+                raise Refusal(
+                    f"operator {border.node.name!r} emitted {counts} messages at {border.port!r} in different "
+                    "frames; a recorded operator emits the same number in each: leave it out of the segment",
+                    border.node.name,
+                )
 
 
 class Quick(NamedTuple):

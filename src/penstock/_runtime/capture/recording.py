@@ -28,7 +28,8 @@ from penstock._runtime.capture.streams import CapturedStreams
 from penstock._runtime.capture.structure import Leaves, Signature, flatten, layouts_of, rebuild
 
 if TYPE_CHECKING:
-    from penstock._runtime.capture.part import Border, Part
+    from penstock._runtime.capture.border import Border
+    from penstock._runtime.capture.part import Part
     from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
