@@ -16,6 +16,7 @@ refused before anything of it is lost.
 
 from __future__ import annotations
 
+import builtins
 import io
 import queue
 import sys
@@ -28,7 +29,7 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from penstock._runtime.capture.device_arrays import kind_of
-from penstock._runtime.capture.places import Cell, Place, State, Variables, is_equal, place_of
+from penstock._runtime.capture.places import Absent, Cell, Place, State, Variables, is_equal, place_of
 from penstock._runtime.capture.reachable import (
     OF_THE_RUN,
     Reachable,
@@ -58,6 +59,8 @@ _CONTAINERS = (dict, list, tuple, set, frozenset, deque, types.MappingProxyType,
 _OPAQUE = (Iterator, io.IOBase, queue.Queue, queue.SimpleQueue)
 # With these, code may read attributes that it does not name.
 _ANY_NAME = frozenset({"__dict__", "attrgetter", "eval", "exec", "getattr", "vars"})
+# With these, code may find out that there is no attribute or variable of a name.
+_MAY_LACK = _ANY_NAME | {"AttributeError", "Exception", "NameError", "globals", "hasattr"}
 _OF_FRAGMENTS = frozenset(Fragment.__init__.__code__.co_names)
 
 
@@ -70,6 +73,8 @@ class HostState:
         The operator.
     arrays
         The arrays of the device that it refers to, with what a program calls them.
+    absent
+        The names that its code uses and that are not there, where it may find that out.
     names
         The names that its code uses.
     opaque
@@ -80,6 +85,7 @@ class HostState:
         self.arrays: list[tuple[str, Any]] = []
         self.opaque = ("", "")
         self.places: list[Place] = []
+        self.absent: list[Place] = []
         self.operator = operator
         self._reachable = Reachable(operator)
         self.names = self._reachable.names
@@ -136,6 +142,7 @@ class HostState:
         names = [name for name in list(known) if name not in OF_THE_RUN]
         self._own = Variables("self.", operator, known, names, known.__setitem__, OF_THE_RUN)
         self._add(self._own)
+        self._add_absent("self.", known, OF_THE_RUN)
         self._queue += [(f"self.{name}", known[name]) for name in names]
         for base in type(operator).__mro__:
             if base is Operator:
@@ -165,8 +172,9 @@ class HostState:
             return
         self._see(variables)
         found = {name: variables[name] for name in self.names if name in variables}
-        kept = [name for name, value in found.items() if _is_state(value)]
+        kept = [name for name, value in found.items() if _is_state(value) or _may_be_another(value)]
         self._add(Variables(label, variables, variables, kept, variables.__setitem__))
+        self._add_absent(label, variables, vars(builtins))
         for name, value in found.items():
             if isinstance(value, types.ModuleType):
                 self._look_at_module(name, value)
@@ -253,6 +261,8 @@ class HostState:
     def _look_at_attributes(self, label: str, item: Any, left_out: Any) -> None:
         """Look at the attributes of an object that the code names."""
         found = attributes_of(item)
+        if isinstance(getattr(item, "__dict__", None), dict):
+            self._add_absent(f"{label}.", vars(item), left_out)
         names = [
             name
             for name in found
@@ -272,6 +282,12 @@ class HostState:
 
     def _add(self, place: Place) -> None:
         self.places.append(place)
+
+    def _add_absent(self, label: str, variables: dict[str, Any], left_out: Container[str]) -> None:
+        """Note the names that are not there, if code may find that out."""
+        if self.names & _MAY_LACK:
+            names = [name for name in self.names if name not in variables and name not in left_out]
+            self.absent.append(Absent(label, variables, names))
 
     def _see(self, item: Any) -> None:
         self._seen.add(id(item))
@@ -308,7 +324,7 @@ class Attributes:
             operator = state.operator
             left_out = ignored.get(operator.name, ())
             names = state.names | set(vars(operator)) if state.names & _ANY_NAME else state.names
-            for place in state.places:
+            for place in (*state.places, *state.absent):
                 if not isinstance(place, Variables):
                     if place.size <= _LARGE:
                         self._places.append((operator.name, place))
@@ -376,6 +392,11 @@ class Attributes:
 def _is_state(value: Any) -> bool:
     """Return whether a variable of a module or a class is more than a definition."""
     return not isinstance(value, (*_NOT_STATE, types.FunctionType, type))
+
+
+def _may_be_another(value: Any) -> bool:
+    """Return whether a variable of a module is a function or a class of the program, which may be replaced."""
+    return isinstance(value, (types.FunctionType, type)) and not is_foreign(value.__module__)
 
 
 def _is_torch_module(item: Any) -> bool:

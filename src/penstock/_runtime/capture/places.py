@@ -14,7 +14,7 @@ from operator import attrgetter, is_, itemgetter
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["Bytes", "Cell", "Items", "Place", "State", "Variables", "is_equal", "place_of"]
+__all__ = ["Absent", "Bytes", "Cell", "Items", "Place", "State", "Variables", "is_equal", "place_of"]
 
 _MOST_BYTES = 16 << 20  # larger arrays of the host are tables, not state
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -177,6 +177,41 @@ class Cell(Variables):
             super().restore()
 
 
+class Absent(Place):
+    """Names that a dict of attributes or variables does not have."""
+
+    __slots__ = ("_count", "_names", "_source")
+
+    def __init__(self, label: str, source: dict[str, Any], names: Sequence[str]) -> None:
+        super().__init__(label)
+        self._source = source
+        self._names = names
+        self._count = len(source)
+
+    @property
+    def size(self) -> int:
+        """One: the number of names in the dict is compared."""
+        return 1
+
+    def is_same(self) -> bool:
+        """Return whether none of the names is there."""
+        count = len(self._source)
+        if count != self._count:
+            if self.difference():
+                return False
+            self._count = count
+        return True
+
+    def difference(self) -> str:
+        """Return the name that is there now; an empty text if none is."""
+        return next((self.label + name for name in self._names if name in self._source), "")
+
+    def restore(self) -> None:
+        """Remove the names."""
+        for name in self._names:
+            self._source.pop(name, None)
+
+
 class Items(Place):
     """A list, a deque, a set or a dict."""
 
@@ -224,12 +259,15 @@ class Items(Place):
 class Bytes(Place):
     """An array of the host, or other memory that can be viewed as bytes."""
 
-    __slots__ = ("_object", "_saved")
+    __slots__ = ("_kept", "_object", "_saved", "_shape")
 
     def __init__(self, label: str, memory: Any) -> None:
         super().__init__(label)
         self._object = memory
         self._saved = _bytes_of(memory)
+        self._shape = getattr(memory, "shape", None)
+        # The bytes of an array of objects are their identities, which are not used again while they are kept.
+        self._kept = memory.copy() if _has_objects(memory) else None
 
     @property
     def size(self) -> int:
@@ -237,21 +275,31 @@ class Bytes(Place):
         return len(self._saved)
 
     def is_same(self) -> bool:
-        """Return whether the bytes are the same."""
-        return _bytes_of(self._object) == self._saved
+        """Return whether the shape and the bytes are the same."""
+        try:
+            return _bytes_of(self._object) == self._saved and (
+                self._shape is None or self._object.shape == self._shape
+            )
+        except ValueError:  # a view that was released
+            return False
 
     def restore(self) -> None:
-        """Put the bytes back."""
+        """Put the bytes back, if that is possible."""
         found = self._object
         if hasattr(found, "dtype"):
             import numpy as np
 
-            np.copyto(found, np.frombuffer(self._saved, found.dtype).reshape(found.shape))
+            if found.flags.writeable:
+                if found.shape != self._shape:
+                    found.shape = self._shape
+                saved = np.frombuffer(self._saved, found.dtype) if self._kept is None else self._kept
+                np.copyto(found, saved.reshape(found.shape))
         elif isinstance(found, bytearray):
             found[:] = self._saved
         else:
             with memoryview(found) as view:
-                view.cast("B")[:] = self._saved
+                if not view.readonly:
+                    view.cast("B")[:] = self._saved
 
 
 class State(Place):
@@ -283,12 +331,12 @@ def place_of(label: str, item: Any) -> Place | None:
     """Return the place that a container, an array or a generator of random numbers is; None for other objects."""
     if isinstance(item, (list, dict, set, deque, MappingProxyType)):
         return Items(label, item)
-    kind = type(item)
-    if kind.__module__.partition(".")[0] == "numpy":
+    modules = {base.__module__ for base in type(item).__mro__}
+    if "numpy" in {module.partition(".")[0] for module in modules}:
         return _place_of_numpy(label, item)
-    if kind.__module__ == "random" and hasattr(item, "getstate"):
+    if type(item).__module__ == "random" and hasattr(item, "getstate"):
         return State(label, item.getstate, item.setstate)
-    if isinstance(item, bytearray) or kind.__module__ in ("array", "ctypes", "_ctypes"):
+    if isinstance(item, (bytearray, memoryview)) or modules & {"array", "ctypes", "_ctypes"}:
         try:
             return Bytes(label, item)
         except (TypeError, ValueError, BufferError):
@@ -299,8 +347,9 @@ def place_of(label: str, item: Any) -> Place | None:
 def _place_of_numpy(label: str, item: Any) -> Place | None:
     kind = type(item)
     if hasattr(item, "dtype") and hasattr(item, "tobytes") and hasattr(item, "flags"):
-        is_kept = item.nbytes <= _MOST_BYTES and not item.dtype.hasobject and item.flags.writeable
-        return Bytes(label, item) if is_kept else None
+        # A view that is read-only may be of an array that is not.
+        may_change = item.flags.writeable or item.base is not None
+        return Bytes(label, item) if may_change and item.nbytes <= _MOST_BYTES else None
     if kind.__name__ == "RandomState":
         return State(label, item.get_state, item.set_state)
     generator = getattr(item, "bit_generator", item if kind.__name__ in _BIT_GENERATORS else None)
@@ -326,6 +375,10 @@ def is_equal(one: Any, other: Any) -> bool:
     if kind.__module__ == "numpy" and hasattr(one, "tobytes") and not hasattr(one, "__len__"):
         return one.dtype == other.dtype and bool(one.tobytes() == other.tobytes())
     return False
+
+
+def _has_objects(memory: Any) -> bool:
+    return bool(getattr(getattr(memory, "dtype", None), "hasobject", False))
 
 
 def _bytes_of(memory: Any) -> bytes:

@@ -45,6 +45,9 @@ _PLAIN_OBJECTS = {
     "UserDict": ("data",),
     "UserList": ("data",),
     "ChainMap": ("maps",),
+    "ConfigParser": ("_sections", "_defaults"),
+    "RawConfigParser": ("_sections", "_defaults"),
+    "SectionProxy": ("_parser",),
     "SimpleNamespace": (),
     "Namespace": (),
 }
@@ -126,7 +129,7 @@ class Reachable:
         for name in tuple(names):
             for base in kind.__mro__:
                 found = base.__dict__.get(name)
-                if found is None or is_foreign(base.__module__):
+                if found is None or is_foreign(base.__module__) or _is_generated(found):
                     continue
                 if isinstance(found, property):
                     for function in (found.fget, found.fset):
@@ -217,9 +220,13 @@ def attributes_of(item: Any) -> dict[str, Any]:
 def _names_in(code: types.CodeType) -> set[str]:
     """Return the names and the texts in code and in the functions inside it."""
     found = {sys.intern(name) for name in (*code.co_names, *code.co_freevars)}
-    for constant in code.co_consts:
+    constants = list(code.co_consts)
+    while constants:
+        constant = constants.pop()
         if isinstance(constant, types.CodeType):
             found |= _names_in(constant)
+        elif isinstance(constant, (tuple, frozenset)):
+            constants += constant
         elif isinstance(constant, str) and len(constant) < 200:
             found.update(part for part in constant.split(".") if part.isidentifier())
     return found
@@ -232,6 +239,11 @@ def _written_in(code: types.CodeType) -> set[str]:
         if isinstance(constant, types.CodeType):
             found |= _written_in(constant)
     return found
+
+
+def _is_generated(function: Any) -> bool:
+    """Return whether a dataclass wrote a method: it names every field, whether compute uses it or not."""
+    return isinstance(function, types.FunctionType) and function.__code__.co_filename == "<string>"
 
 
 def _functions_in(module: types.ModuleType, names: Iterable[str]) -> list[Any]:
@@ -248,19 +260,16 @@ _ASSIGNMENTS = frozenset(
 _ANY_ASSIGNMENT = frozenset(
     {"__delattr__", "__dict__", "__setattr__", "delattr", "eval", "exec", "globals", "setattr", "vars"}
 )
-# Methods that the interpreter calls.
+# Methods that the interpreter calls for operators, built-in functions and statements.
 _CALLED_UNNAMED = frozenset(
-    {
-        *(
-            "__array__",
-            "__bool__",
-            "__call__",
-            "__contains__",
-            "__enter__",
-            "__exit__",
-            "__float__",
-            "__getattr__",
-        ),
-        *("__getattribute__", "__getitem__", "__index__", "__int__", "__iter__", "__len__", "__setitem__"),
-    }
+    f"__{prefix}{name}__"
+    for names, prefixes in (
+        ("add and floordiv lshift matmul mod mul or pow rshift sub truediv xor", ("", "r", "i")),
+        ("abs array bool bytes call ceil complex contains delitem divmod enter eq exit float floor", ("",)),
+        ("format ge get getattr getattribute getitem gt hash index int invert iter le len", ("",)),
+        ("length_hint lt missing ne neg next pos rdivmod reversed round setitem str", ("",)),
+        ("trunc", ("",)),
+    )
+    for name in names.split()
+    for prefix in prefixes
 )
