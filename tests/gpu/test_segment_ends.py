@@ -151,7 +151,7 @@ def test_an_error_that_comes_late_in_compute_names_the_operator() -> None:
     with pytest.raises(ValueError, match="too large") as raised:
         app.run()
     assert raised.value.__notes__[0] == "raised in compute of operator 'member' (Work)"
-    assert app.segments[0].replayed == 4
+    assert app.segments[0].replayed == 3
     assert app.outcome.ended_by is EndedBy.FAILED
 
 

@@ -10,6 +10,7 @@ kernel is needed.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from penstock import gpu
 from penstock.tensor import DLDevice, DLDeviceType, Tensor, as_tensor
 from penstock.tensor.types import DLDataType
 
-__all__ = ["ArrayKind", "Layout", "Unsupported", "kind_of", "span_of"]
+__all__ = ["ArrayKind", "Layout", "Unsupported", "kind_of", "overlap", "span_of"]
 
 
 class Unsupported(Exception):
@@ -46,6 +47,11 @@ class Layout(NamedTuple):
     dtype: Any
     device_id: int
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are bytes between its elements that are not its own."""
+        return self.kind.extent(self).size > math.prod(self.shape) * self.kind.itemsize(self)
+
 
 class Extent(NamedTuple):
     """The bytes of an array: how many lie before the address of its first element, and how many there are."""
@@ -61,9 +67,12 @@ class ArrayKind:
     ----------
     name
         Its name, for messages.
+    has_views
+        Whether an array may be a part of another.
     """
 
     name = ""
+    has_views = True
 
     def layout(self, array: Any) -> Layout:
         """Return the layout of an array; raise Unsupported if a recording cannot work on it."""
@@ -142,6 +151,11 @@ def span_of(array: Any) -> tuple[int, int]:
     before, size = kind.extent(kind.layout(array))
     begin = kind.address(array) - before
     return begin, begin + size
+
+
+def overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Return whether two spans have a byte in common."""
+    return max(one[0], other[0]) < min(one[1], other[1])
 
 
 class _CuPy(ArrayKind):
@@ -316,6 +330,7 @@ class _Buffer(ArrayKind):
     """The buffers of cuda.core, or of a simulated device: bytes without a shape."""
 
     name = "cuda.core"
+    has_views = False
 
     def layout(self, array: Any) -> Layout:
         if not array.is_device_accessible or array.is_host_accessible:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.capture.device_arrays import kind_of
+from penstock._runtime.capture.device_arrays import kind_of, overlap, span_of
 from penstock._runtime.streams.owners import add_owners
 from penstock.gpu.allocation import Allocation
 
@@ -74,7 +74,7 @@ def addresses_of(leaves: Leaves) -> tuple[int, ...]:
 
 
 class Shared(tuple[int, ...]):
-    """Which arrays of a frame are at the same address: for each of them, the first that is there."""
+    """Which arrays of a frame share memory: for each of them, the first that has bytes in common with it."""
 
     __slots__ = ()
 
@@ -84,10 +84,17 @@ def shared_memory(leaves: Leaves) -> Shared | None:
 
     A recording has memory for each. If an operator changes one of two that are the same, it matters.
     """
-    addresses = addresses_of(leaves)
-    if len(set(addresses)) == len(addresses):
+    spans = [span_of(leaf) for leaf in leaves]
+    end = 0
+    for first, last in sorted(spans):
+        if first < end and first < last:
+            break
+        end = max(end, last)
+    else:
         return None
-    return Shared(map(addresses.index, addresses))
+    return Shared(
+        [next(i for i, two in enumerate(spans) if one is two or overlap(one, two)) for one in spans]
+    )
 
 
 def _is(one: Any, other: Any) -> bool:

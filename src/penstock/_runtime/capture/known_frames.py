@@ -33,14 +33,17 @@ class Known:
         What enters, while it may turn out that it comes in few buffers.
     at
         The recordings that read the buffers where they are, by address.
+    changed
+        The arrays that the operators change in place, by their number; what is copied in is copied back.
     emits, silent
         How many messages its frames emitted at each output, and the operators that emitted nothing to the next.
     """
 
-    __slots__ = ("at", "buffers", "emits", "frames", "recording", "silent", "slots")
+    __slots__ = ("at", "buffers", "changed", "emits", "frames", "recording", "silent", "slots")
 
     def __init__(self, slots: Slots | None) -> None:
         self.frames = 0
+        self.changed: set[int] = set()
         self.emits: dict[str, set[int]] = {}
         self.silent: list[Node] = []
         self.recording: Recording | None = None

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._runtime.capture.attribute_use import names_in_compute
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
-from penstock._runtime.capture.device_state import DeviceState
-from penstock._runtime.capture.few_buffers import addresses_of, shared_memory
+from penstock._runtime.capture.device_state import DeviceState, KeptArray
+from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of, shared_memory
 from penstock._runtime.capture.known_frames import Known, Quick
 from penstock._runtime.capture.members import Members
 from penstock._runtime.capture.recording import Recording, record
@@ -232,7 +232,7 @@ class Part:
             self._forget(recording)
             self._compute(items)
         elif recording.left_to_verify:
-            self._verify(recording, items, leaves)
+            self._verify(known, recording, items, leaves)
         else:
             self._replay(recording, items, leaves)
             return True
@@ -315,7 +315,7 @@ class Part:
         self._replaying.order_after(items)
         try:
             received = dict(zip(names, signature, strict=False))  # without what is said about shared memory
-            recording = record(self, received, leaves, known.slots, is_copied)
+            recording = record(self, received, leaves, known.slots, is_copied, known.changed)
             known.check_emits(recording, self.outputs)
         except Refusal as refusal:
             # First of all the frame: if the operators fail at it as well, that is the error.
@@ -338,17 +338,21 @@ class Part:
         if recording.left_to_verify:
             if self.state != "captured":  # as it is if another shape has been verified
                 self.state = "verifying"
-            self._verify(recording, items, leaves)
+            self._verify(known, recording, items, leaves)
         else:
             self.state = "captured"
             self._replay(recording, items, leaves)
 
-    def _verify(self, recording: Recording, items: list[Any], leaves: Leaves) -> None:
+    def _verify(self, known: Known, recording: Recording, items: list[Any], leaves: Leaves) -> None:
         """Replay a frame, let the operators compute it too, and compare; what they emit is what is sent."""
         own = self.own.handle
         self._replaying.order_after(items)
+        arrays = recording.arrays
+        if recording.copies_back:
+            name = self.inputs[0].node.name
+            arrays = [*arrays, *[KeptArray(name, "what it received", leaf) for leaf in leaves]]
         try:
-            saved = DeviceState(recording.arrays, own)
+            saved = DeviceState(arrays, own)
         except Refusal as refusal:
             leaves.clear()
             self._compute(items)
@@ -359,7 +363,6 @@ class Part:
         left = contents_of_states(saved, own)
         saved.restore()
         own.stream.sync()  # of the recording, too: an operator may work on streams that are not known
-        leaves.clear()
         self._replaying.end()
         held = [*self._members.knobs, *self._live]  # the operators see what the replay saw
         collected = self._members.compute_and_collect(items, held)
@@ -367,8 +370,13 @@ class Part:
         if not difference:
             self._replaying.order_own()
             difference = compare_states(left, contents_of_states(saved, own))
+        changed = [] if difference else self._find_changed(recording, leaves, looks)
         saved.close()
         del emitted
+        leaves.clear()
+        if changed:
+            self._copy_back(known, recording, changed)
+            return
         if difference and self._forget_buffers(recording):
             return
         if difference:
@@ -388,6 +396,29 @@ class Part:
             if not recording.left_to_verify:
                 recording.seen_inputs.clear()
                 self.state = "captured"
+
+    def _find_changed(self, recording: Recording, leaves: Leaves, looks: tuple[bytes, ...]) -> list[int]:
+        """Return the arrays that the operators have changed in place and that the recording does not copy back."""
+        if recording.keeps_inputs:
+            return []
+        return [
+            number
+            for number, (before, after) in enumerate(zip(looks, recording.contents(leaves), strict=True))
+            if before != after and not recording.inputs[number].is_copied_back
+        ]
+
+    def _copy_back(self, known: Known, recording: Recording, changed: list[int]) -> None:
+        """Record again, with a copy back of what the operators change: others may still use the array."""
+        if any(recording.inputs[number].layout.has_gaps for number in changed):
+            self._refuse(
+                Refusal(
+                    "its operators change an array in place that they receive and that does not lie in memory "
+                    "without gaps; what is between its elements may be in use elsewhere, so copy it first"
+                )
+            )
+            return
+        known.changed.update(changed)
+        self._record_again(known)
 
     def _look_for_buffers(self, known: Known, recording: Recording, leaves: Leaves) -> None:
         """Find out in the first replays whether frames come in few buffers; then look at frames only quickly."""
@@ -443,15 +474,19 @@ class Part:
                 )
             )
             return
-        self._quick = None
         for known in self._known.values():
-            known.recording = None
-            known.at.clear()
-            known.buffers = None
-            if known.slots is not None:
-                known.slots.forget()
-                known.slots = Slots(self._slot_available)
+            self._record_again(known)
+            known.buffers = FewBuffers()
         self.state = "warming up"
+
+    def _record_again(self, known: Known) -> None:
+        """Drop the recordings of a signature; its next frame is recorded."""
+        self._quick = None
+        known.recording = None
+        known.at.clear()
+        if known.slots is not None:
+            known.slots.forget()
+            known.slots = Slots(self._slot_available)
 
     def _refuse(self, refusal: Refusal) -> None:
         self._quick = None

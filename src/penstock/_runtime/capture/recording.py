@@ -28,6 +28,8 @@ from penstock._runtime.capture.streams import CapturedStreams
 from penstock._runtime.capture.structure import Leaves, Signature, flatten, layouts_of, rebuild
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from penstock._runtime.capture.border import Border
     from penstock._runtime.capture.part import Part
     from penstock._runtime.capture.slots import Slots
@@ -49,14 +51,17 @@ class Input:
         Returns the address of the first element of such an array.
     memory
         The memory of the recording that it is copied to; None if the recording reads the array where it is.
+    is_copied_back
+        Whether it is copied back after the frame, since the operators change it in place.
     before, size
         The bytes before the address of its first element, and all of them.
     """
 
-    __slots__ = ("address_of", "before", "layout", "memory", "size")
+    __slots__ = ("address_of", "before", "is_copied_back", "layout", "memory", "size")
 
     def __init__(self, layout: Layout, stream: gpu.StreamHandle, is_copied: bool) -> None:
         self.layout = layout
+        self.is_copied_back = False
         self.address_of = layout.kind.address
         self.before, self.size = layout.kind.extent(layout)
         self.memory = AddressedMemory(stream, self.size) if is_copied else None
@@ -69,9 +74,15 @@ class Input:
 
 
 class OutputArray:
-    """An array that leaves a recording: where the recording writes it, and what the copies look like."""
+    """An array that leaves a recording: where the recording writes it, and what the copies look like.
 
-    __slots__ = ("address", "address_of", "array", "before", "layout", "size")
+    Attributes
+    ----------
+    within
+        What it shares memory with, as one array, which is copied in its place; None if it shares none.
+    """
+
+    __slots__ = ("address", "address_of", "array", "before", "layout", "size", "within")
 
     def __init__(self, layout: Layout, array: Any) -> None:
         kind = layout.kind
@@ -80,6 +91,24 @@ class OutputArray:
         self.before, self.size = kind.extent(layout)
         self.address = kind.address(array) - self.before
         self.address_of = kind.address
+        self.within: OutputArray | None = None
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The addresses of its first byte, and of the first one behind it."""
+        return self.address, self.address + self.size
+
+    def is_like(self, other: OutputArray) -> bool:
+        """Return whether another array is the same elements."""
+        return self.layout == other.layout and self.address == other.address
+
+    def view(self, other: OutputArray, copied: Any) -> Any:
+        """Return what corresponds to another array, which is within this one, on a copy of this one."""
+        if other.is_like(self):
+            return copied
+        begin = self.address_of(copied) - self.before
+        address = begin + other.address - self.address + other.before
+        return other.layout.kind.at(other.layout, address, copied)
 
 
 class Output:
@@ -131,6 +160,8 @@ class Recording:
         The number of frames that it emitted.
     keeps_inputs
         Whether it reads what it receives where that is, and keeps it.
+    copies_back
+        Whether it copies back some of what it receives.
     is_chain
         Whether what it emits carries the metadata and the timestamp of the one message that it receives.
     """
@@ -153,6 +184,7 @@ class Recording:
         self.replays = 0
         self.keeps_inputs = bool(inputs) and not any(input_.memory is not None for input_ in inputs)
         self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
+        self.copies_back = any(input_.is_copied_back for input_ in inputs)
         self._stream = stream
         self._handle = stream.handle
         self.inputs = inputs
@@ -162,11 +194,17 @@ class Recording:
         self.attributes = attributes
         self._kept = kept
         self.left_to_verify = 0
-        self.seen_inputs: set[bytes] = set()
+        self.seen_inputs: set[tuple[bytes, ...]] = set()
         self.slot = None if slots is None else Slot(slots, self)
+        # Where arrays share memory, one for each that is copied; otherwise those of each output.
+        self._shared_stocks = (
+            {array: Stock(array.layout, stream.handle) for array in _copied(outputs)}
+            if slots is None and any(array.within for output in outputs for array in output.arrays)
+            else {}
+        )
         self._stocks = (
             []
-            if slots is not None
+            if slots is not None or self._shared_stocks
             else [
                 (output, [(Stock(array.layout, stream.handle), array) for array in output.arrays])
                 for output in outputs
@@ -190,7 +228,9 @@ class Recording:
                 self._executables.launch((target,), self._handle)
             else:
                 (leaf,) = leaves
-                self._executables.launch((input_.address_of(leaf) - input_.before, target), self._handle)
+                source = input_.address_of(leaf) - input_.before
+                addresses = (source, target, source) if self.copies_back else (source, target)
+                self._executables.launch(addresses, self._handle)
             return [new]
         return self._replay_any(leaves)
 
@@ -203,14 +243,39 @@ class Recording:
         emitted: list[Any] = []
         if self.slot is not None:
             emitted = self._lend_outputs(self.slot)
-        for output, stocks in self._stocks:
-            made: list[Any] = []
-            for stock, array in stocks:
-                made.append(stock.take())
-                if array.size:
-                    addresses.append(array.address_of(made[-1]) - array.before)
-            emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
+        if self._shared_stocks:
+            emitted = self._take_sharing(addresses)
+        else:
+            for output, stocks in self._stocks:
+                made: list[Any] = []
+                for stock, array in stocks:
+                    made.append(stock.take())
+                    if array.size:
+                        addresses.append(array.address_of(made[-1]) - array.before)
+                emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
+        if self.copies_back:
+            addresses += [
+                input_.address_of(leaf) - input_.before
+                for input_, leaf in zip(self._copied_inputs, leaves, strict=True)
+                if input_.is_copied_back
+            ]
         self._executables.launch(tuple(addresses), self._handle)
+        return emitted
+
+    def _take_sharing(self, addresses: list[int]) -> list[Any]:
+        """Return what each output emits, where some arrays are on the memory of others; add the addresses."""
+        new: dict[OutputArray, Any] = {}
+        for array, stock in self._shared_stocks.items():
+            new[array] = stock.take()
+            if array.size:
+                addresses.append(array.address_of(new[array]) - array.before)
+        emitted: list[Any] = []
+        for output in self.outputs:
+            made = [
+                new[array] if array.within is None else array.within.view(array, new[array.within])
+                for array in output.arrays
+            ]
+            emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
 
     def _lend_outputs(self, slot: Slot) -> list[Any]:
@@ -228,19 +293,24 @@ class Recording:
         """Let an observer see every launch."""
         self._executables = replays.around_launches(self._executables, self._marks, self._stream)
 
-    def contents(self, leaves: Leaves) -> bytes:
-        """Return a digest of what is in the arrays of a frame; wait for the work on them."""
-        digest = hashlib.blake2b(digest_size=16)
+    def contents(self, leaves: Leaves) -> tuple[bytes, ...]:
+        """Return a digest of what is in each array of a frame; wait for the work on them."""
         handle = self._handle
-        for input_, leaf in zip(self.inputs, leaves, strict=True):
-            address = input_.address_of(leaf) - input_.before
-            digest.update(read_bytes(handle, address, input_.size).tobytes())
-        return digest.digest()
+        return tuple(
+            [
+                hashlib.blake2b(
+                    read_bytes(handle, input_.address_of(leaf) - input_.before, input_.size).tobytes(),
+                    digest_size=16,
+                ).digest()
+                for input_, leaf in zip(self.inputs, leaves, strict=True)
+            ]
+        )
 
     def close(self) -> None:
         """Release the graphs first, then the memory that they use; the device has finished."""
         self._executables.close()
         self._stocks.clear()
+        self._shared_stocks.clear()
         self._single = self.slot = None  # a slot refers to its recording
         self.outputs.clear()
         self.arrays.clear()
@@ -256,16 +326,18 @@ def record(
     leaves: Leaves,
     slots: Slots | None = None,
     is_copied: bool = True,
+    changed: Collection[int] = (),
 ) -> Recording:
     """Record one frame of a part, whose arrays are `leaves`; raise Refusal if that is not possible.
 
     With `slots`, the recording sends its own memory, and is one of these.
-    Unless `is_copied`, it reads the arrays where they are, and keeps them.
+    Unless `is_copied`, it reads the arrays where they are, and keeps them. Those that are `changed`, by their
+    number, are copied back.
 
     Nothing is launched: the frame itself has to be replayed, or run as usual.
     """
     try:
-        return _record(part, signatures, leaves, slots, is_copied)
+        return _record(part, signatures, leaves, slots, is_copied, changed)
     except Refusal:
         raise
     except Exception as error:
@@ -273,7 +345,12 @@ def record(
 
 
 def _record(
-    part: Part, signatures: dict[str, Signature], leaves: Leaves, slots: Slots | None, is_copied: bool
+    part: Part,
+    signatures: dict[str, Signature],
+    leaves: Leaves,
+    slots: Slots | None,
+    is_copied: bool,
+    changed: Collection[int],
 ) -> Recording:
     own = part.own
     members = part.members
@@ -311,6 +388,8 @@ def _record(
             arrays = [input_.array() for input_ in inputs[name]] if is_copied else next_leaves
             received[name] = rebuild(signature, iter(arrays))
         all_inputs = [input_ for group in inputs.values() for input_ in group]
+        for number in changed if is_copied else ():
+            all_inputs[number].is_copied_back = True
         memory = PrivateMemory(device_id, own.handle.is_simulated)
         kept: list[Any] = [memory, received, states]
         arrays = [
@@ -371,11 +450,17 @@ def _capture(
             emitted, flow = _record_members(part, streams, received, kept, marks)
         streams.join()
         outputs = _outputs(emitted)
-        for output in outputs if slots is None else ():
-            for array in output.arrays:
-                if array.size:
-                    copies.append(Copy(array.layout, array.address, False, own.handle))
-                    copies[-1].record(origin)
+        if slots is None:
+            _find_views(outputs)
+        for array in _copied(outputs) if slots is None else ():
+            if array.size:
+                copies.append(Copy(array.layout, array.address, False, own.handle))
+                copies[-1].record(origin)
+        for input_ in inputs:
+            if input_.is_copied_back:
+                assert input_.memory is not None
+                copies.append(Copy(input_.layout, input_.memory.address, False, own.handle))
+                copies[-1].record(origin)
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes(part, kinds_of_nodes(definition))
@@ -528,3 +613,48 @@ def _outputs(emitted: dict[Border, Any]) -> list[Output]:
                 f"operator {border.node.name!r} emits at {border.port!r} {error}", border.node.name
             ) from None
     return outputs
+
+
+def _copied(outputs: list[Output]) -> list[OutputArray]:
+    """Return the arrays that are copied; those that share memory are copied as one."""
+    return list(dict.fromkeys(array.within or array for output in outputs for array in output.arrays))
+
+
+def _find_views(outputs: list[Output]) -> None:
+    """Find arrays that share memory, so that what is copied from them does as well."""
+    found = sorted(
+        [(array.span, array, output.border) for output in outputs for array in output.arrays if array.size],
+        key=lambda one: one[0],
+    )
+    while found:
+        (begin, end), _, border = found[0]
+        group: list[OutputArray] = []
+        while found and found[0][0][0] < end:
+            span, array, _ = found.pop(0)
+            end = max(end, span[1])
+            group.append(array)
+        if len(group) == 1:
+            continue
+        whole = next((array for array in group if array.span == (begin, end)), None) or _joined(
+            group, begin, end
+        )
+        others = [array for array in group if array is not whole]
+        if whole is None or not all(array.layout.kind.has_views or array.is_like(whole) for array in others):
+            raise Refusal(
+                f"operator {border.node.name!r} emits at {border.port!r} something on the memory of something "
+                "else that leaves the segment; emit one of them, or a copy",
+                border.node.name,
+            )
+        for array in others:
+            array.within = whole
+
+
+def _joined(arrays: list[OutputArray], begin: int, end: int) -> OutputArray | None:
+    """Return an array of all bytes from one address to another, of the library of one of these arrays."""
+    for array in arrays:
+        kind, _, _, dtype, device_id = array.layout
+        size = kind.itemsize(array.layout)
+        if kind.has_views and (end - begin) % size == 0:
+            layout = Layout(kind, ((end - begin) // size,), (size,), dtype, device_id)
+            return OutputArray(layout, kind.at(layout, begin, arrays))
+    return None

@@ -1,0 +1,192 @@
+"""Arrays that share memory, and arrays that are changed in place, on either side of a captured segment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition, gpu
+from penstock.core.segment import CaptureRefused
+from penstock.tensor import Tensor
+from tests.gpu.segment_programs import (
+    COUNT,
+    Sink,
+    Source,
+    Work,
+    affine,
+    blend,
+    both,
+    chain,
+    count_up,
+    is_captured,
+    launch,
+)
+
+pytestmark = pytest.mark.usefixtures("of_this_process")
+
+
+def viewed(frame: Tensor, first: int, count: int, step: int = 1) -> Tensor:
+    """Return a view of a part of a frame."""
+    described = (
+        *(frame.data + 4 * first, (count,), (4 * step,)),
+        *(frame.dl_dtype, frame.device, frame.is_readonly),
+    )
+    return Tensor._create(described, frame.owner, frame._exporter, None)
+
+
+def whole(part: Tensor) -> Tensor:
+    """Return a tensor with what is between its elements."""
+    (count,), (stride,) = part.shape, part.strides
+    return viewed(part, 0, (count - 1) * stride // 4 + 1)
+
+
+def change_one_and_read_the_other(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    one, two = [whole(part) for part in op_input.receive("in")]
+    stream = op_input.receive_cuda_stream("in")
+    launch(stream, affine, one, one, one.shape[0], 2, 3)
+    result = self.new(stream, two)
+    launch(stream, affine, result, two, two.shape[0], 1, 0)
+    op_output.emit(result, "out")
+
+
+def begin(self: Any) -> None:
+    self.number = 0
+
+
+# What enters.
+
+
+def test_two_parts_of_a_frame_that_begin_to_overlap() -> None:
+    """In the recording each has memory of its own; the difference is found before it matters."""
+
+    def divide(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        op_input.receive_cuda_stream("in")
+        self.number += 1
+        op_output.emit((viewed(frame, 0, 8), viewed(frame, 4 if self.number > 9 else 8, 8)), "out")
+
+    def compose(app: Any) -> None:
+        divides = Work(app, body=divide, begin=begin, name="divides")
+        member = Work(app, body=change_one_and_read_the_other, name="member")
+        chain(app, Source(app, frames=20, name="source"), divides, member, Sink(app, name="sink"))
+        app.capture(member)
+
+    with pytest.warns(CaptureRefused, match="differs from an ordinary run"):
+        ran = both(compose)
+    assert ran.segment.replayed == 9 - 6
+
+
+# What leaves.
+
+PARTS: dict[str, Callable[[Any], Any]] = {
+    "twice the same": lambda frame: (frame, frame),
+    "one inside the other": lambda frame: (frame, viewed(frame, 4, 8)),
+    "the other inside one": lambda frame: (viewed(frame, 4, 8), frame),
+    "overlapping": lambda frame: (viewed(frame, 0, 10), viewed(frame, 4, 10)),
+    "interleaved": lambda frame: (viewed(frame, 0, 5, 3), viewed(frame, 1, 5, 3)),
+    "apart": lambda frame: (viewed(frame, 0, 8), viewed(frame, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("outputs", ["copy", "ring"])
+@pytest.mark.parametrize("parts", PARTS)
+def test_arrays_that_share_memory_still_do_behind_a_segment(parts: str, outputs: str) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = self.new(stream, frame)
+        launch(stream, affine, result, frame, COUNT, 2, 1)
+        op_output.emit(PARTS[parts](result), "out")
+
+    def compose(app: Any) -> None:
+        member = Work(app, body=body, name="member")
+        behind = Work(app, body=change_one_and_read_the_other, name="behind")
+        chain(app, Source(app, frames=20, name="source"), member, behind, Sink(app, late=3, name="sink"))
+        app.capture(member, outputs=outputs)
+
+    assert is_captured(both(compose), 20, 5 if outputs == "copy" else 11)
+
+
+# What is changed in place.
+
+
+def add_one_in_place(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    launch(stream, affine, frame, frame, COUNT, 1, 1)
+    result = self.new(stream)
+    launch(stream, affine, result, frame, COUNT, 1, 0)
+    op_output.emit(result, "out")
+
+
+@pytest.mark.parametrize("outputs", ["copy", "ring"])
+@pytest.mark.parametrize("buffers", [1, 2, 6])
+def test_what_is_changed_in_a_buffer_that_its_sender_keeps(buffers: int, outputs: str) -> None:
+    """The source fills each buffer once, and sends it again as the segment left it."""
+
+    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        stream = context.allocate_cuda_stream("mine")
+        op_output.set_cuda_stream(stream, "out")
+        if len(self.history) < buffers:
+            self.history.append(gpu.Device().allocate(4 * COUNT, stream=stream.stream))
+            launch(stream, count_up, self.history[-1], COUNT, 100 * self.number)
+        stream.device.sync()  # nobody works on it any more
+        op_output.emit(self.history[self.number % buffers], "out")
+        self.number += 1
+
+    def prepare(self: Any) -> None:
+        self.number, self.history = 0, []
+
+    def compose(app: Any) -> None:
+        source = Work(app, CountCondition(app, 40), body=emit, begin=prepare, inputs=(), name="source")
+        member = Work(app, body=add_one_in_place, name="member")
+        chain(app, source, member, Sink(app, name="sink"))
+        app.capture(member, outputs=outputs)
+
+    ran = both(compose)
+    assert (ran.segment.state, ran.segment.reason) == ("captured", "")
+    assert ran.segment.replayed > 20
+
+
+def test_what_is_changed_in_a_frame_that_also_goes_past_the_segment() -> None:
+    def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        one, two = op_input.receive("one"), op_input.receive("two")
+        op_input.receive_cuda_stream("two")
+        stream = op_input.receive_cuda_stream("one")  # after the segment
+        result = self.new(stream)
+        launch(stream, blend, result, one, two, COUNT)
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        source = Source(app, frames=20, name="source")
+        member = Work(app, body=add_one_in_place, name="member")
+        joins = Work(app, inputs=("one", "two"), body=join, name="join")
+        chain(app, source, member)
+        app.add_flow(member, joins, {("out", "one")})
+        app.add_flow(source, joins, {("out", "two")})
+        chain(app, joins, Sink(app, name="sink"))
+        app.capture(member)
+
+    assert is_captured(both(compose), 20, 6)
+
+
+def test_an_array_with_gaps_that_is_changed_in_place() -> None:
+    """What is between its elements may be in use by others, so it cannot be copied back."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        one = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        first = viewed(one, 0, 1)
+        launch(stream, affine, first, first, 1, 2, 3)
+        op_output.emit(one, "out")
+
+    def compose(app: Any) -> None:
+        source = Source(app, make=lambda frame, number: viewed(frame, 0, 8, 2), name="source")
+        member = Work(app, body=body, name="member")
+        chain(app, source, member, Sink(app, name="sink"))
+        app.capture(member)
+
+    with pytest.warns(CaptureRefused, match="change an array in place that they receive"):
+        assert both(compose).segment.state == "eager"
