@@ -1,0 +1,217 @@
+"""Corners of captured segments, where one thing meets another: rings and refusals, buffers and changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import CountCondition, gpu
+from penstock._runtime.compiled import is_compiled
+from penstock.core import EndedBy, MetadataPolicy
+from penstock.core.segment import CaptureRefused
+from tests.gpu.segment_programs import (
+    COUNT,
+    FRAMES,
+    Blend,
+    Sink,
+    Source,
+    Stage,
+    Work,
+    affine,
+    both,
+    chain,
+    count_up,
+    is_captured,
+    launch,
+)
+
+pytestmark = pytest.mark.usefixtures("of_this_process")
+
+
+def begin(self: Any) -> None:
+    self.number = 0
+    self.kept: list[Any] = []
+
+
+def test_few_buffers_are_read_where_they_are_after_a_change_as_well() -> None:
+    """One recording copies, and then there is one for each buffer; a change means all of them anew."""
+
+    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        stream = context.allocate_cuda_stream("mine")
+        op_output.set_cuda_stream(stream, "out")
+        if len(self.kept) < 2:
+            self.kept.append(gpu.Device().allocate(4 * COUNT, stream=stream.stream))
+        frame = self.kept[self.number % 2]
+        stream.device.sync()  # nobody reads it any more
+        launch(stream, count_up, frame, COUNT, 100 * self.number)
+        if self.number == 40:
+            context.find_operator("member").plus = 7
+        op_output.emit(frame, "out")
+        self.number += 1
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = self.new(stream)
+        launch(stream, affine, result, frame, COUNT, 2, self.plus)
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        source = Work(app, CountCondition(app, 80), body=emit, begin=begin, inputs=(), name="source")
+        member = Work(app, body=body, name="member")
+        member.plus = 1
+        chain(app, source, member, Sink(app, name="sink"))
+        app.capture(member)
+
+    ran = both(compose)
+    assert (ran.segment.state, ran.segment.recordings) == ("captured", 2 * (1 + 2))
+
+
+def test_a_ring_that_is_refused_does_not_wait_for_a_slot() -> None:
+    """The slot of the frame in which it is refused does not come back, and none is needed any more."""
+
+    def change(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        context.find_operator("stage").plus = self.number
+        self.number += 1
+        op_output.emit(op_input.receive("in"), "out")
+
+    def compose(app: Any) -> None:
+        changes, stage = Work(app, body=change, begin=begin, name="changes"), Stage(app, name="stage")
+        chain(app, Source(app, frames=40, name="source"), changes, stage, Sink(app, name="sink"))
+        app.capture(stage, outputs="ring", slots=1)
+
+    with pytest.warns(CaptureRefused, match="'plus' of operator 'stage' keeps changing"):
+        ran = both(compose)
+    assert ran.segment.state == "eager"
+    assert ran.app.outcome.ended_by is EndedBy.FINISHED
+
+
+def test_rare_values_do_not_end_the_replays_of_the_others() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, plus = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = self.new(stream)
+        launch(stream, affine, result, frame, COUNT, 1, plus)
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        source = Source(
+            app, frames=60, make=lambda frame, number: (frame, number % 2 * number), name="source"
+        )
+        member = Work(app, body=body, name="member")
+        chain(app, source, member, Sink(app, name="sink"))
+        app.capture(member, shapes=2)
+
+    ran = both(compose)
+    assert (ran.segment.state, ran.segment.reason, ran.segment.replayed) == ("captured", "", 30 - 5)
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_metadata_and_timestamps_of_some_frames_alone(every: int) -> None:
+    """A frame without any, behind one that has some, leaves without any."""
+
+    def label(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        timestamp = -1
+        if self.number % every == 0:
+            self.metadata["number"] = self.number
+            timestamp = 500 + self.number
+        self.number += 1
+        op_output.emit(frame, "out", acq_timestamp=timestamp)
+
+    def compose(app: Any) -> None:
+        source = Source(app, frames=20, name="source")
+        labels = Work(app, body=label, begin=begin, name="label")
+        stage, other, blends = (
+            Stage(app, name="stage"),
+            Stage(app, times=5, name="other"),
+            Blend(app, name="blend"),
+        )
+        blends.metadata_policy = MetadataPolicy.UPDATE
+        chain(app, source, labels)
+        for one, port in ((stage, "one"), (other, "two")):
+            app.add_flow(labels, one)
+            app.add_flow(one, blends, {("out", port)})
+            app.add_flow(one, Sink(app, name=f"sink of {one.name}"))
+        chain(app, blends, Sink(app, name="sink"))
+        app.capture(stage, other, blends)
+
+    assert is_captured(both(compose), 20)
+
+
+def test_an_operator_that_emits_from_another_of_its_streams() -> None:
+    """The next operator is ordered after that stream in the recording, too."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        other = context.allocate_cuda_stream("other")
+        context.synchronize_streams([stream], other)
+        op_output.set_cuda_stream(other, "out")
+        result = self.new(other)
+        launch(stream, affine, self.new(stream), frame, COUNT, 1, 0)
+        launch(other, affine, result, frame, COUNT, 3, 1)
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        member, last = Work(app, body=body, name="member"), Stage(app, name="last")
+        chain(app, Source(app, name="source"), member, last, Sink(app, name="sink"))
+        app.capture(member, last)
+
+    assert is_captured(both(compose))
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled code cannot be patched")
+@pytest.mark.parametrize("frames", [FRAMES, 80])
+def test_copies_that_the_driver_does_not_change(frames: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go by way of memory of the same kind; a copy that was refused leaves the graph as it was."""
+    change = gpu.RecordedCopy.change
+    refused: list[bool] = []
+
+    def changed(self: Any, graph: Any, target: int, source: int, size: int) -> bool:
+        # Every other address is memory of another kind; that of the recorded copy is not.
+        refused.append(bool((target + source) // 256 % 2) and (target, source) not in self.recorded)
+        if refused[-1]:
+            change(self, graph, target, source, size)  # as a driver that does half of it
+            return False
+        return change(self, graph, target, source, size)
+
+    made = gpu.RecordedCopy.__init__
+
+    def make(self: Any, node: Any) -> None:
+        made(self, node)
+        self.recorded = {(node.dst, node.src)}
+
+    monkeypatch.setattr(gpu.RecordedCopy, "__init__", make)
+    monkeypatch.setattr(gpu.RecordedCopy, "change", changed)
+
+    def compose(app: Any) -> None:
+        members = [Stage(app, times=k, plus=k, name=f"s{k}") for k in (2, 3)]
+        chain(app, Source(app, frames=frames, name="source"), *members, Sink(app, late=12, name="sink"))
+        app.capture(*members)
+
+    assert is_captured(both(compose), frames)
+    assert any(refused)
+    assert not all(refused)
+
+
+def test_a_member_that_stops_a_later_one() -> None:
+    """The later one does not compute in the same frame either."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = self.new(stream)
+        launch(stream, affine, result, frame, COUNT, 2, 1)
+        self.number += 1
+        if self.number == 2:
+            context.find_operator("last").stop_execution()
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        member, last = Work(app, body=body, begin=begin, name="member"), Stage(app, name="last")
+        chain(app, Source(app, name="source"), member, last, Sink(app, name="sink"))
+        app.capture(member, last)
+
+    assert len(both(compose).seen["sink"]) == 1
