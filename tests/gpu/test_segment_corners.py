@@ -30,6 +30,24 @@ from tests.gpu.segment_programs import (
 pytestmark = pytest.mark.usefixtures("of_this_process")
 
 
+def _slowly(out: Any, source: Any, count: int) -> None:
+    out.view(np.int32)[:count] = source.view(np.int32)[:count]
+
+
+slowly = gpu.kernel(
+    "slowly",
+    source=r"""
+extern "C" __global__ void slowly(int* out, const int* source, int count) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    for (long long end = clock64() + 10000000; clock64() < end;) {}
+    if (i < count) out[i] = source[i];
+}
+""",
+    seconds=1e-2,
+    effect=_slowly,
+)
+
+
 def begin(self: Any) -> None:
     self.number = 0
     self.kept: list[Any] = []
@@ -152,7 +170,7 @@ def test_an_operator_that_emits_from_another_of_its_streams() -> None:
         op_output.set_cuda_stream(other, "out")
         result = self.new(other)
         launch(stream, affine, self.new(stream), frame, COUNT, 1, 0)
-        launch(other, affine, result, frame, COUNT, 3, 1)
+        launch(other, slowly, result, frame, COUNT)
         op_output.emit(result, "out")
 
     def compose(app: Any) -> None:
@@ -216,24 +234,6 @@ def test_a_member_that_stops_a_later_one() -> None:
         app.capture(member, last)
 
     assert len(both(compose).seen["sink"]) == 1
-
-
-def _slowly(out: Any, source: Any, count: int) -> None:
-    out.view(np.int32)[:count] = source.view(np.int32)[:count]
-
-
-slowly = gpu.kernel(
-    "slowly",
-    source=r"""
-extern "C" __global__ void slowly(int* out, const int* source, int count) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    for (long long end = clock64() + 10000000; clock64() < end;) {}
-    if (i < count) out[i] = source[i];
-}
-""",
-    seconds=1e-2,
-    effect=_slowly,
-)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
