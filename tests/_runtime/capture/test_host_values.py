@@ -204,3 +204,18 @@ def test_memory_that_compute_changes_is_put_back(make: Callable[[], Any]) -> Non
     state.restore()
     assert list(step.thing) == before
     assert state.changed() == ""
+
+
+def test_the_same_value_in_another_object_is_compared_once() -> None:
+    """From then on it is found by its identity again, as fast as before."""
+
+    def compute(self: Any, *_: Any) -> Any:
+        return self.gain
+
+    step = made(compute)
+    step.gain = 12345.5
+    attributes = Attributes([HostState(step)], {})
+    step.gain = float("12345.5")
+    assert not attributes._are_identical()
+    assert attributes.are_unchanged()
+    assert attributes._are_identical()

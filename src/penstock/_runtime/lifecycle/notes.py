@@ -17,6 +17,11 @@ def note(error: BaseException, phase: str, component: Operator | Resource) -> No
 
     kind = "resource" if isinstance(component, Resource) else "operator"
     error.add_note(f"raised in {phase} of {kind} {component.name!r} ({type(component).__name__})")
+    if "STREAM_CAPTURE_UNSUPPORTED" in message_of(error) or "StreamCaptureUnsupported" in message_of(error):
+        error.add_note(
+            "a segment was being recorded, and the driver does not let anybody synchronize the whole device "
+            "meanwhile; synchronize a stream, or record nothing (PENSTOCK_CAPTURE=off)"
+        )
 
 
 def message_of(error: BaseException) -> str:
