@@ -219,3 +219,14 @@ def test_the_same_value_in_another_object_is_compared_once() -> None:
     assert not attributes._are_identical()
     assert attributes.are_unchanged()
     assert attributes._are_identical()
+
+
+def test_an_attribute_whose_name_is_computed() -> None:
+    def compute(self: Any, *_: Any) -> Any:
+        return getattr(self, "".join(("ga", "in")))
+
+    step = made(compute)
+    attributes = Attributes([HostState(step)], {})
+    assert attributes.are_unchanged()
+    step.gain = 2.0
+    assert not attributes.are_unchanged()
