@@ -21,9 +21,7 @@ import numpy as np
 from benchmarks.gpu_chain import SIZE, Stage
 from benchmarks.report import circumstances, publish, table
 from penstock import Application, CountCondition, Operator, gpu
-from penstock._runtime.lifecycle.run import run  # noqa: F401  (before its parts, for the compiled build)
-
-from penstock._runtime.capture.replaying import Replaying  # isort: skip
+from penstock._runtime.capture.replaying import Replaying
 from penstock.resources import CudaStreamPool
 
 FRAMES, ROUNDS, WARM_UP, BUFFERS = 5_000, 5, 300, 4
