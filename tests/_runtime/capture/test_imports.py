@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import penstock._runtime.capture
+import penstock._runtime
 
-ROOT = Path(penstock._runtime.capture.__file__).parent
+ROOT = Path(penstock._runtime.__file__).parent / "capture"
 
 # Each in a child of its own, which begins with nothing of penstock imported.
 SCRIPT = """
