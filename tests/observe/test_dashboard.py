@@ -328,13 +328,13 @@ def test_a_wrong_token_is_refused(one: Watched, path: str) -> None:
     assert get(one.server, path, Origin=f"http://{urlsplit(one.dashboard.url).netloc}")[0] == 403
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://localhost:1"])
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://localhost:1", "http://["])
 def test_a_page_from_elsewhere_is_refused(one: Watched, origin: str) -> None:
     for path in ("/", "/ws"):
         assert get(one.server, f"{path}?{token(one.server)}", Origin=origin)[0] == 403
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "192.168.1.7"])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "192.168.1.7", "[", "[::1"])
 def test_a_name_that_somebody_points_here_is_refused(one: Watched, host: str) -> None:
     assert get(one.server, f"/?{token(one.server)}", Host=host)[0] == 421
 
