@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -318,6 +319,21 @@ def test_a_page_pauses_steps_resumes_and_stops(one: Watched) -> None:
 
     talk(one, action)
     assert one.future.result(30).ended_by.value == "stopped"
+
+
+def test_an_announcement_that_raises_leaves_no_server_behind() -> None:
+    def refuse(url: str) -> None:
+        raise BrokenPipeError("nobody reads")
+
+    before, handlers = set(threading.enumerate()), list(logging.getLogger().handlers)
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1))))
+    dashboard = Dashboard(app, announce=refuse)
+    for _ in range(2):
+        with pytest.raises(BrokenPipeError):
+            app.run()
+        assert dashboard.url == ""
+    assert set(threading.enumerate()) <= before
+    assert logging.getLogger().handlers == handlers
 
 
 # What is refused.
