@@ -396,14 +396,27 @@ def test_data_is_shown_once_however_many_receive_it() -> None:
     ]
 
 
-def test_the_log_file_is_in_the_order_in_which_sinks_finished(tmp_path: Path) -> None:
-    def flow(sink: str, done: int) -> Flows:
-        way = FlowPath((OperatorInfo("source", 0), OperatorInfo(sink, 1)))
-        times = np.array([[0, 1, 2, done]]) * MS
-        return Flows(way, (), np.zeros((1, 2), np.int64), times, times[:, 1], np.ones(1, np.bool_))
+def flow_to(sink: str, done: int) -> Flows:
+    way = FlowPath((OperatorInfo("source", 0), OperatorInfo(sink, 1)))
+    times = np.array([[0, 1, 2, done]]) * MS
+    return Flows(way, (), np.zeros((1, 2), np.int64), times, times[:, 1], np.ones(1, np.bool_))
 
+
+def test_messages_after_the_end_of_the_log_file_are_left_out(tmp_path: Path) -> None:
+    log = FlowLog(tmp_path / "flow.log", 1)
+    log.add([flow_to("sink", 5)], is_limited=False)
+    log.close()
+    written = (tmp_path / "flow.log").read_text()
+    log.add([flow_to("sink", 9)], is_limited=False)
+    log.write()
+    log.flush()
+    log.close()
+    assert (tmp_path / "flow.log").read_text() == written
+
+
+def test_the_log_file_is_in_the_order_in_which_sinks_finished(tmp_path: Path) -> None:
     log = FlowLog(tmp_path / "flow.log", 100)
-    log.add([flow("slow", 9), flow("quick", 5)], is_limited=False)
+    log.add([flow_to("slow", 9), flow_to("quick", 5)], is_limited=False)
     log.close()
     assert (tmp_path / "flow.log").read_text() == (
         "1:\n(source,0,1000) -> (quick,2000,5000) \n\n2:\n(source,0,1000) -> (slow,2000,9000) \n\n"
