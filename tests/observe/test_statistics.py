@@ -16,6 +16,7 @@ from penstock.observe import Computes, Flows, OperatorInfo, RunInfo, Watcher, wa
 from penstock.observe import Path as FlowPath
 from penstock.observe.distribution import Distribution
 from penstock.observe.flow_log import FlowLog
+from penstock.resources import ManualClock, RealtimeClock
 from tests.harness.application import SCHEDULERS, App, MakeScheduler, greedy, multi_thread
 from tests.harness.operators import Step
 
@@ -274,6 +275,45 @@ def test_an_acquisition_timestamp_is_where_the_time_begins() -> None:
     app.run()
     latency = tracker.statistics.path("source,last").latency
     assert latency.min >= 8 * MS
+
+
+def test_a_timestamp_is_that_of_the_clock_as_it_began_with_the_run() -> None:
+    class Restarts(RealtimeClock):
+        """A clock that showed another time before the run; it begins anew with each run."""
+
+        def timestamp(self) -> int:
+            return super().timestamp() + (0 if self.has_begun else 100_000 * MS)
+
+        has_begun = False
+
+        def initialize(self) -> None:
+            super().initialize()
+            self.has_begun = app is not None
+
+    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(1, "out", acq_timestamp=context.timestamp)
+
+    def compose(app: Any) -> None:
+        source = Step(app, CountCondition(app, 1), outputs=["out"], body=emit, name="source")
+        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
+
+    app = None
+    app = App(compose, clock=Restarts())
+    tracker = app.track(0, 0)
+    app.run()
+    assert tracker.statistics.path("source,last").latency.max < 50_000 * MS
+
+
+def test_a_later_run_begins_where_its_clock_does() -> None:
+    app = App(chain(1, 2), clock=ManualClock())
+    tracker, collects = app.track(0, 0), Collects()
+    watch(app, collects)
+    lengths = []
+    for _ in range(2):
+        app.run()
+        assert collects.run.started == 0
+        lengths.append(tracker.statistics.seconds)
+    assert lengths[0] == lengths[1] > 0.04
 
 
 @pytest.mark.parametrize("stamp", [1 << 60, -(1 << 60), -1_000_000_000_000])

@@ -1,8 +1,8 @@
 """LogLines: the records that Python's logging makes during a run, for a page.
 
-There is no lock of its own here. Python may run a finalizer at any line, also one that logs: with a lock that is not
-reentrant, it would wait for its own thread, and every other thread that logs would wait with it. `logging` calls
-`emit` with the reentrant lock of the handler, and a deque is appended to and copied at once.
+It has no lock of its own. Python may run a finalizer at any line, also one that logs. With a lock that is not
+reentrant, the finalizer would wait for its own thread, and every other thread that logs would wait with it.
+`logging` calls `emit` with the reentrant lock of the handler, and a deque is appended to and copied at once.
 """
 
 from __future__ import annotations
