@@ -139,7 +139,7 @@ class Observation:
                 _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
         threads = any(watcher.wants_threads for watcher in self.watchers)
         operator = node.operator
-        if isinstance(operator, FunctionOperator) and node.inputs:
+        if isinstance(operator, FunctionOperator) and operator.yields and node.inputs:
             return recorder.around(compute, threads, lambda: operator.has_more)
         return recorder.around(compute, threads)
 
