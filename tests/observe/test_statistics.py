@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -331,6 +332,25 @@ def test_a_timestamp_of_another_clock_is_ignored(stamp: int) -> None:
 
     statistics = tracked(compose)
     assert statistics.path("source,last").latency.p99 == 1 * MS
+
+
+def test_a_signal_handler_may_ask_for_figures_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Distribution.add
+    asked: list[Any] = []
+
+    def interrupted(self: Distribution, values: Any) -> None:
+        add(self, values)
+        asked.append((tracker.statistics.paths, tracker.get_path_strings(), goal.figure("p99")))
+
+    monkeypatch.setattr(Distribution, "add", interrupted)
+    app = App(chain(1, 2, 3))
+    tracker, goal = app.track(0, 0), app.expect("a->c", p99="1s")
+    thread = threading.Thread(target=app.run, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert asked
+    assert tracker.statistics.operator("c").count == goal.count == 5
 
 
 def test_figures_can_be_read_while_the_application_runs() -> None:

@@ -77,7 +77,7 @@ class DataFlowTracker(StatisticsWatcher):
         self._probes: set[str] = set()
         self._flow_log: FlowLog | None = None
         self._counts: dict[str, _PathCounts] = {}
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()  # reentrant, as that of the statistics
 
     # As a watcher.
 
