@@ -380,13 +380,18 @@ def test_a_watcher_that_raises_ends_the_watching_and_not_the_run(caplog: pytest.
         def computed(self, computes: Computes) -> None:
             raise RuntimeError("broken on purpose")
 
+        def end(self, outcome: Any) -> None:
+            super().end(outcome)
+            raise RuntimeError("broken to the end")
+
     app = App(chain(1, 1))
     broken, good = Broken(), Collects()
     watch(app, broken)
     watch(app, good)
     app.run()
     assert caplog.text.count("Broken raised, and watches no more") == 1
-    assert (broken.ended, good.ended) == (0, 1)
+    assert caplog.text.count("Broken raised at the end of the run") == 1
+    assert (broken.ended, good.ended) == (1, 1), "also one that failed has a server or a file to close"
     assert sum(len(each.started) for each in good.computes) == 10
 
 

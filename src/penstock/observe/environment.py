@@ -185,7 +185,9 @@ def _report_to(target: str) -> Watcher:
         def begin(self, run: RunInfo) -> None:
             super().begin(run)
             if target:
-                Path(target).open("a").close()  # a file that cannot be written is an error now, not after the run
+                Path(target).open(
+                    "a"
+                ).close()  # a file that cannot be written is an error now, not after the run
 
         def end(self, outcome: Outcome | None) -> None:
             super().end(outcome)

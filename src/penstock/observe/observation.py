@@ -190,6 +190,11 @@ class Observation:
     def close(self, outcome: Outcome | None) -> None:
         """Tell the watchers that the run is over."""
         failed = () if self._resolver is None else self._resolver.failed
+        for watcher in failed:  # they release what they hold; the run does not fail with them
+            try:
+                watcher.end(outcome)
+            except Exception:
+                _log.exception("%s raised at the end of the run", type(watcher).__name__)
         error = _end([watcher for watcher in self._begun if watcher not in failed], outcome)
         if error is not None:
             raise error
