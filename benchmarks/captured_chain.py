@@ -23,7 +23,7 @@ from benchmarks.report import circumstances, publish, table
 from penstock import Application, CountCondition, Operator, gpu
 from penstock._runtime.lifecycle.run import run  # noqa: F401  (before its parts, for the compiled build)
 
-from penstock._runtime.capture.part import Part  # isort: skip
+from penstock._runtime.capture.replaying import Replaying  # isort: skip
 from penstock.resources import CudaStreamPool
 
 FRAMES, ROUNDS, WARM_UP, BUFFERS = 5_000, 5, 300, 4
@@ -152,25 +152,25 @@ def with_penstock(length: int, capture: dict[str, Any] | None) -> float:
 
 def note_replays() -> None:
     """Keep the host's time of every replayed frame."""
-    replay = Part._replay
+    replay = Replaying.replay
 
-    def noting(self: Part, *args: Any, **kwargs: Any) -> None:
+    def noting(self: Replaying, *args: Any, **kwargs: Any) -> None:
         began = time.perf_counter_ns()
         replay(self, *args, **kwargs)
         replays.append(time.perf_counter_ns() - began)
 
-    Part._replay = noting  # type: ignore[method-assign]
+    Replaying.replay = noting  # type: ignore[method-assign]
 
 
 def host_times() -> tuple[float, float]:
     """Return the median and the 99th percentile of the host's time for a replayed frame, in µs."""
-    plain = Part._replay
+    plain = Replaying.replay
     replays.clear()
     note_replays()
     try:
         with_penstock(5, {})
     finally:
-        Part._replay = plain  # type: ignore[method-assign]
+        Replaying.replay = plain  # type: ignore[method-assign]
     p50, p99 = np.percentile(np.array(replays[WARM_UP:]) / 1e3, [50, 99])
     return float(p50), float(p99)
 

@@ -7,11 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
+from penstock._runtime.capture.border import Border
 from penstock._runtime.capture.captured_segment import CapturedSegment
 from penstock._runtime.capture.member_context import MemberContext
 from penstock._runtime.capture.member_node import MemberNode
 from penstock._runtime.capture.nodes import PartOperator
-from penstock._runtime.capture.part import Border, Part
+from penstock._runtime.capture.part import Part
 from penstock._runtime.capture.slots import SlotAvailable
 from penstock._runtime.messages.execution import ExecutionContext
 from penstock._runtime.messages.input import InputContext

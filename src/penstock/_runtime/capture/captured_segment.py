@@ -104,11 +104,11 @@ class CapturedSegment:
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Let one frame pass; the compute of the segment's node."""
         (part,) = self.parts
-        replayed = part.replayed
+        is_replayed = False
         try:
-            part.run()
+            is_replayed = part.run()
         finally:
-            if part.replayed != replayed:
+            if is_replayed:
                 lifetimes = part.node.lifetimes
                 if lifetimes is not None and lifetimes.full is not None:
                     self._wait_for(lifetimes)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock._runtime.capture.few_buffers import FewBuffers
+from penstock._runtime.capture.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock._runtime.capture.border import Border
     from penstock._runtime.capture.recording import Recording
     from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
@@ -52,11 +54,34 @@ class Known:
         for name, messages in collected.items():
             self.emits.setdefault(name, set()).add(len(messages))
 
+    def check_emits(self, recording: Recording, outputs: list[Border]) -> None:
+        """Raise Refusal if the frames before emitted more or less than the recorded one, which all replays do."""
+        if self.silent:
+            recording.close()
+            name = self.silent[0].name
+            raise Refusal(
+                f"operator {name!r} emitted nothing to the next in some frames; operators that are recorded "
+                "together emit one message for each frame: leave it out of the segment",
+                name,
+            )
+        names = {output.name for output in recording.outputs}
+        for border in outputs:
+            count = int(border.name in names)
+            others = self.emits.get(border.name, {count})
+            if others != {count}:
+                recording.close()
+                counts = " and ".join(map(str, sorted(others | {count})))
+                raise Refusal(
+                    f"operator {border.node.name!r} emitted {counts} messages at {border.port!r} in different "
+                    "frames; a recorded operator emits the same number in each: leave it out of the segment",
+                    border.node.name,
+                )
 
-class Quick(NamedTuple):
+
+class Quick:
     """The recordings of nearly every frame, where frames are single arrays, to be found without a look-up.
 
-    Attributes
+    Parameters
     ----------
     matches
         Tells whether an object is such an array.
@@ -68,18 +93,33 @@ class Quick(NamedTuple):
         The recordings that read single buffers where they are.
     slots
         The recordings that send their own memory.
+
+    Attributes
+    ----------
+    slots
+        As given.
     """
 
-    matches: Callable[[Any], bool]
-    recording: Recording | None
-    address_of: Callable[[Any], int]
-    at: dict[tuple[int, ...], Recording | None]
-    slots: Slots | None = None
+    __slots__ = ("_address_of", "_at", "_matches", "_recording", "slots")
+
+    def __init__(
+        self,
+        matches: Callable[[Any], bool],
+        recording: Recording | None,
+        address_of: Callable[[Any], int],
+        at: dict[tuple[int, ...], Recording | None],
+        slots: Slots | None,
+    ) -> None:
+        self.slots = slots
+        self._matches = matches
+        self._recording = recording
+        self._address_of = address_of
+        self._at = at
 
     def choose(self, data: Any) -> Recording | None:
         """Return the recording for an array; None if it has to be looked at. A slot is not taken yet."""
-        if not self.matches(data):
+        if not self._matches(data):
             return None
         if self.slots is not None:
             return self.slots.free[0].recording
-        return self.at.get((self.address_of(data),), self.recording) if self.at else self.recording
+        return self._at.get((self._address_of(data),), self._recording) if self._at else self._recording

@@ -28,7 +28,8 @@ from penstock._runtime.capture.streams import CapturedStreams
 from penstock._runtime.capture.structure import Leaves, Signature, flatten, layouts_of, rebuild
 
 if TYPE_CHECKING:
-    from penstock._runtime.capture.part import Border, Part
+    from penstock._runtime.capture.border import Border
+    from penstock._runtime.capture.part import Part
     from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
@@ -163,14 +164,15 @@ class Recording:
         self.left_to_verify = 0
         self.seen_inputs: set[bytes] = set()
         self.slot = None if slots is None else Slot(slots, self)
-        self._stocks = (
-            []
-            if slots is not None
-            else [
-                (output, [(Stock(array.layout, stream.handle), array) for array in output.arrays])
-                for output in outputs
-            ]
-        )
+        # What each output emits: new arrays, or those of the recording itself.
+        self._stocks = [
+            (output, [(Stock(array.layout, stream.handle), array) for array in output.arrays])
+            for output in (outputs if slots is None else [])
+        ]
+        self._lent = [
+            (output, [array.layout.kind.aliasing(array.layout, array.array) for array in output.arrays])
+            for output in (outputs if slots is not None else [])
+        ]
         self.is_chain = len(inputs) == 1 == len(outputs) and flow.is_chain
         # One array in and one out, the usual case, without loops.
         self._single: tuple[Input, Stock, OutputArray] | None = None
@@ -214,12 +216,14 @@ class Recording:
 
     def _lend_outputs(self, slot: Slot) -> list[Any]:
         """Return what each output emits: the memory of the recording itself."""
-        owners = iter(slot.lend(self._stream))
+        owners = slot.lend(self._stream)
         emitted: list[Any] = []
-        for output in self.outputs:
-            made = [
-                array.layout.kind.alias(array.layout, array.array, next(owners)) for array in output.arrays
-            ]
+        place = 0
+        for output, aliases in self._lent:
+            made: list[Any] = []
+            for alias in aliases:
+                made.append(alias(owners[place]))
+                place += 1
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
 
@@ -240,6 +244,7 @@ class Recording:
         """Release the graphs first, then the memory that they use; the device has finished."""
         self._executables.close()
         self._stocks.clear()
+        self._lent.clear()
         self._single = self.slot = None  # a slot refers to its recording
         self.outputs.clear()
         self.arrays.clear()
