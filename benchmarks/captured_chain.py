@@ -13,6 +13,8 @@ import itertools
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import cupy
@@ -21,9 +23,7 @@ import numpy as np
 from benchmarks.gpu_chain import SIZE, Stage
 from benchmarks.report import circumstances, publish, table
 from penstock import Application, CountCondition, Operator, gpu
-from penstock._runtime.lifecycle.run import run  # noqa: F401  (before its parts, for the compiled build)
-
-from penstock._runtime.capture.replaying import Replaying  # isort: skip
+from penstock._runtime.capture.replaying import Replaying
 from penstock.resources import CudaStreamPool
 
 FRAMES, ROUNDS, WARM_UP, BUFFERS = 5_000, 5, 300, 4
@@ -65,6 +65,11 @@ def by_hand_cupy(length: int) -> float:
 
 def by_hand_graph(length: int) -> float:
     """Wait, copy in, launch, record: the least that a replayed frame needs, with cuda.core."""
+    return measured(step_by_hand(length))
+
+
+def step_by_hand(length: int) -> Callable[[], None]:
+    """Return a function that does that for one frame."""
     device = gpu.Device(0)
     device.set_current()
     stream = device.create_stream(options=gpu.StreamOptions(nonblocking=True))
@@ -92,7 +97,7 @@ def by_hand_graph(length: int) -> float:
         graph.launch(stream)
         stream.record(event)
 
-    return measured(step)
+    return step
 
 
 class Source(Operator):
@@ -150,7 +155,8 @@ def with_penstock(length: int, capture: dict[str, Any] | None) -> float:
     return (times[1] - times[0]) * 1e6 / FRAMES
 
 
-def note_replays() -> None:
+@contextmanager
+def noted_replays() -> Iterator[None]:
     """Keep the host's time of every replayed frame."""
     replay = Replaying.replay
 
@@ -160,19 +166,39 @@ def note_replays() -> None:
         replays.append(time.perf_counter_ns() - began)
 
     Replaying.replay = noting  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Replaying.replay = replay  # type: ignore[method-assign]
+
+
+def spread(nanoseconds: list[int]) -> tuple[float, float]:
+    """Return the median and the 99th percentile of times, in µs."""
+    p50, p99 = np.percentile(np.array(nanoseconds[WARM_UP:]) / 1e3, [50, 99])
+    return float(p50), float(p99)
 
 
 def host_times() -> tuple[float, float]:
-    """Return the median and the 99th percentile of the host's time for a replayed frame, in µs."""
-    plain = Replaying.replay
+    """Return the spread of the host's time for a replayed frame."""
     replays.clear()
-    note_replays()
-    try:
+    with noted_replays():
         with_penstock(5, {})
-    finally:
-        Replaying.replay = plain  # type: ignore[method-assign]
-    p50, p99 = np.percentile(np.array(replays[WARM_UP:]) / 1e3, [50, 99])
-    return float(p50), float(p99)
+    return spread(replays)
+
+
+def host_times_by_hand() -> tuple[float, float]:
+    """Return the same for a frame by hand; as far ahead of the device as the replays are."""
+    step = step_by_hand(5)
+    found: list[int] = []
+    for number in range(WARM_UP + FRAMES):
+        began = time.perf_counter_ns()
+        step()
+        found.append(time.perf_counter_ns() - began)
+        while time.perf_counter_ns() - began < 20_000:  # what else a pipeline does between two frames
+            pass
+        if number % 64 == 63:
+            cupy.cuda.Device().synchronize()
+    return spread(found)
 
 
 def with_holoscan(python: str, length: int) -> str:
@@ -225,7 +251,9 @@ def main() -> int:
             failed |= captured > OF_CUPY * hand or captured > OF_HAND * graph
             if arguments.holoscan:
                 rows.append(["5", "Holoscan SDK", with_holoscan(arguments.holoscan, 5), "", "", "", ""])
-    p50, p99 = host_times()
+    tries = [host_times() for _ in range(3)]
+    p50, p99 = sorted(tries, key=lambda times: times[1] / times[0])[1]
+    by_hand = host_times_by_hand()
     failed |= p99 > OF_P50 * p50
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     text = [
@@ -246,8 +274,9 @@ def main() -> int:
         f"Allowed besides, for five stages: {OF_CUPY} of CuPy by hand, {OF_HAND} of the graph by hand.",
         "",
         (
-            f"The host's time for a replayed frame of five stages: p50 {p50:.1f} µs, p99 {p99:.1f} µs "
-            f"({p99 / p50:.2f} times; {OF_P50:.0f} allowed)."
+            f"The host's time for a replayed frame of five stages, the middle one of three runs: p50 {p50:.1f} µs, "
+            f"p99 {p99:.1f} µs ({p99 / p50:.2f} times; {OF_P50:.0f} allowed). By hand: p50 {by_hand[0]:.1f} µs, "
+            f"p99 {by_hand[1]:.1f} µs ({by_hand[1] / by_hand[0]:.2f} times)."
         ),
     ]
     publish("captured_chain", "\n".join(text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -320,6 +321,21 @@ def test_a_page_pauses_steps_resumes_and_stops(one: Watched) -> None:
     assert one.future.result(30).ended_by.value == "stopped"
 
 
+def test_an_announcement_that_raises_leaves_no_server_behind() -> None:
+    def refuse(url: str) -> None:
+        raise BrokenPipeError("nobody reads")
+
+    before, handlers = set(threading.enumerate()), list(logging.getLogger().handlers)
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1))))
+    dashboard = Dashboard(app, announce=refuse)
+    for _ in range(2):
+        with pytest.raises(BrokenPipeError):
+            app.run()
+        assert dashboard.url == ""
+    assert set(threading.enumerate()) <= before
+    assert logging.getLogger().handlers == handlers
+
+
 # What is refused.
 
 
@@ -328,13 +344,13 @@ def test_a_wrong_token_is_refused(one: Watched, path: str) -> None:
     assert get(one.server, path, Origin=f"http://{urlsplit(one.dashboard.url).netloc}")[0] == 403
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://localhost:1"])
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://localhost:1", "http://["])
 def test_a_page_from_elsewhere_is_refused(one: Watched, origin: str) -> None:
     for path in ("/", "/ws"):
         assert get(one.server, f"{path}?{token(one.server)}", Origin=origin)[0] == 403
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "192.168.1.7"])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "192.168.1.7", "[", "[::1"])
 def test_a_name_that_somebody_points_here_is_refused(one: Watched, host: str) -> None:
     assert get(one.server, f"/?{token(one.server)}", Host=host)[0] == 421
 

@@ -148,3 +148,17 @@ def test_queues_and_paths_have_figures(operator: OperatorInfo) -> None:
     assert found["names"] == ["it"]
     assert found["count"] == 2, "one of them without a known end"
     assert found["latency"] == [2000.0, 2000.0]
+
+
+def test_what_is_old_is_forgotten_though_nobody_asks(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    path = Path((operator,))
+    for second in range(100):
+        started = np.array([second * SECOND])
+        figures.add_computes(computes_of(operator, started, MS))
+        times = np.stack([started, started + MS], axis=1)
+        figures.add_flows([Flows(path, (), np.zeros((1, 1), np.int64), times, started, np.ones(1, np.bool_))])
+    assert len(list(figures.pieces_after(0))) < 10
+    assert len(figures._operators[operator]._batches) < 10
+    assert len(figures._paths[path]._batches) < 10
+    assert figures.paths(99 * SECOND)[0]["count"] == 100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from penstock.core import ConditionType, IOSpec, Operator, PortError
 from penstock.core.errors import GraphError
 from penstock.gpu import sim
 from penstock.observe import PayloadError, PortRecorder, Recording, RecordingError, replay, watch
+from penstock.resources import ManualClock
 from penstock.tensor import Tensor, TensorMap, as_tensor
 from tests.harness import App, Consumer, Doubler, MakeScheduler, Producer, Step, sink, source, through
 
@@ -109,6 +111,33 @@ def test_a_sink_sees_the_same_messages_at_the_same_times(tmp_path: Path) -> None
     assert len(runs[0]) == len(VALUES)
     assert runs[1] == runs[0]
     assert app.source.ticks == 0
+
+
+def test_nothing_is_made_up_for_after_a_pause(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            seen.append(context.timestamp)
+            if self.ticks == 3 and pauses:
+                app.pause()
+
+        app.add_flow(detailed(app, VALUES), Step(app, inputs=["in"], body=body, name="sink"))
+
+    pauses = False
+    record(compose, tmp_path / "a.rec", ["source.out"])
+    pauses = True
+    seen.clear()
+    app = App(compose, clock=ManualClock())
+    replay(app, tmp_path / "a.rec")
+    future = app.run_async()
+    assert app.wait_until_paused(30)
+    app.scheduler().clock.sleep_for(1000 * MILLISECOND)
+    app.resume()
+    future.result(30)
+    distances = [(later - earlier) // MILLISECOND for earlier, later in pairwise(seen)]
+    assert distances == [10, 10, 1000, 10, 10, 10, 10, 10, 10]
 
 
 def test_a_fast_replay_has_the_same_messages_at_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from penstock.observe import Computes, Flows, OperatorInfo, RunInfo, Watcher, wa
 from penstock.observe import Path as FlowPath
 from penstock.observe.distribution import Distribution
 from penstock.observe.flow_log import FlowLog
+from penstock.resources import ManualClock, RealtimeClock
 from tests.harness.application import SCHEDULERS, App, MakeScheduler, greedy, multi_thread
 from tests.harness.operators import Step
 
@@ -276,6 +278,45 @@ def test_an_acquisition_timestamp_is_where_the_time_begins() -> None:
     assert latency.min >= 8 * MS
 
 
+def test_a_timestamp_is_that_of_the_clock_as_it_began_with_the_run() -> None:
+    class Restarts(RealtimeClock):
+        """A clock that showed another time before the run; it begins anew with each run."""
+
+        def timestamp(self) -> int:
+            return super().timestamp() + (0 if self.has_begun else 100_000 * MS)
+
+        has_begun = False
+
+        def initialize(self) -> None:
+            super().initialize()
+            self.has_begun = app is not None
+
+    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(1, "out", acq_timestamp=context.timestamp)
+
+    def compose(app: Any) -> None:
+        source = Step(app, CountCondition(app, 1), outputs=["out"], body=emit, name="source")
+        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
+
+    app = None
+    app = App(compose, clock=Restarts())
+    tracker = app.track(0, 0)
+    app.run()
+    assert tracker.statistics.path("source,last").latency.max < 50_000 * MS
+
+
+def test_a_later_run_begins_where_its_clock_does() -> None:
+    app = App(chain(1, 2), clock=ManualClock())
+    tracker, collects = app.track(0, 0), Collects()
+    watch(app, collects)
+    lengths = []
+    for _ in range(2):
+        app.run()
+        assert collects.run.started == 0
+        lengths.append(tracker.statistics.seconds)
+    assert lengths[0] == lengths[1] > 0.04
+
+
 @pytest.mark.parametrize("stamp", [1 << 60, -(1 << 60), -1_000_000_000_000])
 def test_a_timestamp_of_another_clock_is_ignored(stamp: int) -> None:
     def compose(app: Any) -> None:
@@ -291,6 +332,25 @@ def test_a_timestamp_of_another_clock_is_ignored(stamp: int) -> None:
 
     statistics = tracked(compose)
     assert statistics.path("source,last").latency.p99 == 1 * MS
+
+
+def test_a_signal_handler_may_ask_for_figures_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Distribution.add
+    asked: list[Any] = []
+
+    def interrupted(self: Distribution, values: Any) -> None:
+        add(self, values)
+        asked.append((tracker.statistics.paths, tracker.get_path_strings(), goal.figure("p99")))
+
+    monkeypatch.setattr(Distribution, "add", interrupted)
+    app = App(chain(1, 2, 3))
+    tracker, goal = app.track(0, 0), app.expect("a->c", p99="1s")
+    thread = threading.Thread(target=app.run, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert asked
+    assert tracker.statistics.operator("c").count == goal.count == 5
 
 
 def test_figures_can_be_read_while_the_application_runs() -> None:
@@ -320,13 +380,18 @@ def test_a_watcher_that_raises_ends_the_watching_and_not_the_run(caplog: pytest.
         def computed(self, computes: Computes) -> None:
             raise RuntimeError("broken on purpose")
 
+        def end(self, outcome: Any) -> None:
+            super().end(outcome)
+            raise RuntimeError("broken to the end")
+
     app = App(chain(1, 1))
     broken, good = Broken(), Collects()
     watch(app, broken)
     watch(app, good)
     app.run()
     assert caplog.text.count("Broken raised, and watches no more") == 1
-    assert (broken.ended, good.ended) == (0, 1)
+    assert caplog.text.count("Broken raised at the end of the run") == 1
+    assert (broken.ended, good.ended) == (1, 1), "also one that failed has a server or a file to close"
     assert sum(len(each.started) for each in good.computes) == 10
 
 
@@ -396,14 +461,27 @@ def test_data_is_shown_once_however_many_receive_it() -> None:
     ]
 
 
-def test_the_log_file_is_in_the_order_in_which_sinks_finished(tmp_path: Path) -> None:
-    def flow(sink: str, done: int) -> Flows:
-        way = FlowPath((OperatorInfo("source", 0), OperatorInfo(sink, 1)))
-        times = np.array([[0, 1, 2, done]]) * MS
-        return Flows(way, (), np.zeros((1, 2), np.int64), times, times[:, 1], np.ones(1, np.bool_))
+def flow_to(sink: str, done: int) -> Flows:
+    way = FlowPath((OperatorInfo("source", 0), OperatorInfo(sink, 1)))
+    times = np.array([[0, 1, 2, done]]) * MS
+    return Flows(way, (), np.zeros((1, 2), np.int64), times, times[:, 1], np.ones(1, np.bool_))
 
+
+def test_messages_after_the_end_of_the_log_file_are_left_out(tmp_path: Path) -> None:
+    log = FlowLog(tmp_path / "flow.log", 1)
+    log.add([flow_to("sink", 5)], is_limited=False)
+    log.close()
+    written = (tmp_path / "flow.log").read_text()
+    log.add([flow_to("sink", 9)], is_limited=False)
+    log.write()
+    log.flush()
+    log.close()
+    assert (tmp_path / "flow.log").read_text() == written
+
+
+def test_the_log_file_is_in_the_order_in_which_sinks_finished(tmp_path: Path) -> None:
     log = FlowLog(tmp_path / "flow.log", 100)
-    log.add([flow("slow", 9), flow("quick", 5)], is_limited=False)
+    log.add([flow_to("slow", 9), flow_to("quick", 5)], is_limited=False)
     log.close()
     assert (tmp_path / "flow.log").read_text() == (
         "1:\n(source,0,1000) -> (quick,2000,5000) \n\n2:\n(source,0,1000) -> (slow,2000,9000) \n\n"

@@ -31,6 +31,16 @@ def test_tracking_is_switched_by_words(
     assert ("source" in capsys.readouterr().err) == is_on
 
 
+def test_statistics_that_cannot_be_written_are_an_error_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_TRACK", str(tmp_path / "missing" / "statistics.json"))
+    taken: list[int] = []
+    with pytest.raises(FileNotFoundError, match=r"statistics\.json"):
+        run(lambda app: app.add_flow(source(app, [1]), sink(app, taken)))
+    assert taken == []
+
+
 def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_NVTX", "perhaps")
     with pytest.raises(ValueError, match="PENSTOCK_NVTX=perhaps: must be one of"):

@@ -245,7 +245,7 @@ class LiveServer:
         if not self._is_own_host(request.headers.get("Host", "")):
             return web.Response(status=421, text="This server does not answer to that name.\n")
         origin = request.headers.get("Origin")
-        is_foreign = urlsplit(origin or "").netloc != request.headers.get("Host")
+        is_foreign = _address_of(origin or "") != request.headers.get("Host")
         if is_foreign and (is_socket or origin is not None):
             return web.Response(status=403, text="A page from elsewhere must not connect here.\n")
         given = request.query.get("token", "").encode("utf-8", "replace")
@@ -256,10 +256,10 @@ class LiveServer:
         return None
 
     def _is_own_host(self, name: str) -> bool:
-        host = urlsplit(f"//{name}").hostname or ""
-        if host in ("localhost", self._host.lower()):
-            return True
         try:
+            host = urlsplit(f"//{name}").hostname or ""
+            if host in ("localhost", self._host.lower()):
+                return True
             # Addresses cannot be rebound as names can.
             return ip_address(host).is_loopback or not ip_address(self._host).is_loopback
         except ValueError:
@@ -339,6 +339,14 @@ class LiveServer:
             except MalformedMessage as error:
                 await socket.close(code=1007, message=str(error).encode()[:120])
                 return
+
+
+def _address_of(url: str) -> str | None:
+    """Return the host and port of a URL; None if it is malformed."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return None
 
 
 class Client:

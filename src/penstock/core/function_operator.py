@@ -37,6 +37,11 @@ class FunctionOperator(Operator):
     is_function = True
 
     @property
+    def yields(self) -> bool:
+        """Whether the function yields values instead of returning one."""
+        return inspect.isgeneratorfunction(self.declared.function)
+
+    @property
     def has_more(self) -> bool:
         """Whether the function has begun to yield and has not ended."""
         return self._steps is not None
@@ -71,7 +76,7 @@ class FunctionOperator(Operator):
             declared.input_ports[declared.receivers].declare(spec.input, declared.receivers, IOSpec.ANY_SIZE)
         for name in declared.outputs:
             declared.output_ports[name].declare(spec.output, name)
-            if inspect.isgeneratorfunction(declared.function):
+            if self.yields:
                 spec.outputs[name].size = 1  # it emits one value in each step
         for name, default in self.declared.parameters.items():
             spec.param(name, default)
@@ -85,7 +90,7 @@ class FunctionOperator(Operator):
             parameters.update({name: supplied[name] for name in self.declared.supplied})
         function = self.declared.function
         call = partial(function, **parameters) if parameters else function
-        if not inspect.isgeneratorfunction(function):
+        if not self.yields:
             chosen = self._returning(call)
         elif self.declared.inputs or self.declared.receivers:
             chosen = self._yielding(call)

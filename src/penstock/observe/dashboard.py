@@ -122,7 +122,11 @@ class Dashboard(Watcher):
         logging.getLogger().addHandler(self._log_lines)
         self._ticker = threading.Thread(target=self._work, name="penstock dashboard", daemon=True)
         self._ticker.start()
-        self._announce(server.url)
+        try:
+            self._announce(server.url)
+        except BaseException:
+            self.end(None)  # the run does not take place, and nothing else would end the server
+            raise
 
     def computed(self, computes: Computes) -> None:
         """Add computes."""

@@ -77,7 +77,7 @@ class DataFlowTracker(StatisticsWatcher):
         self._probes: set[str] = set()
         self._flow_log: FlowLog | None = None
         self._counts: dict[str, _PathCounts] = {}
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()  # reentrant, as that of the statistics
 
     # As a watcher.
 
@@ -107,19 +107,22 @@ class DataFlowTracker(StatisticsWatcher):
                     )
                 latencies = (each.done - each.times[:, 0]) / 1e6
                 counts.add(np.where(each.is_timed, latencies, np.nan))
-        if self._flow_log is not None:
-            self._flow_log.add(flows, self._is_limited)
+        log = self._flow_log  # another thread may end the logging
+        if log is not None:
+            log.add(flows, self._is_limited)
 
     def resolved(self) -> None:
         """Write to the log file what is complete."""
-        if self._flow_log is not None:
-            self._flow_log.write()
+        log = self._flow_log  # another thread may end the logging
+        if log is not None:
+            log.write()
 
     def end(self, outcome: Outcome | None) -> None:
         """End; the figures stay."""
         super().end(outcome)
-        if self._flow_log is not None:
-            self._flow_log.flush()
+        log = self._flow_log  # another thread may end the logging
+        if log is not None:
+            log.flush()
 
     def _name(self, path: Path) -> str:
         operators = path.operators

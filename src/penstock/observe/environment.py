@@ -37,6 +37,7 @@ from penstock.core.booleans import flag
 
 if TYPE_CHECKING:
     from penstock.core.outcome import Outcome
+    from penstock.observe.records import RunInfo
     from penstock.observe.replaying import Replay
     from penstock.observe.watchers import Watcher
 
@@ -180,6 +181,13 @@ def _report_to(target: str) -> Watcher:
 
     class Report(StatisticsWatcher):
         """Reports the statistics of a run at its end."""
+
+        def begin(self, run: RunInfo) -> None:
+            super().begin(run)
+            if target:
+                Path(target).open(
+                    "a"
+                ).close()  # a file that cannot be written is an error now, not after the run
 
         def end(self, outcome: Outcome | None) -> None:
             super().end(outcome)

@@ -98,7 +98,7 @@ class Goal:
         self.recent: deque[Miss] = deque(maxlen=_KEPT)
         self._on_miss = on_miss
         self._latency = Distribution()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant, as that of the statistics
 
     @property
     def bound(self) -> int:

@@ -68,8 +68,9 @@ class ComputeTimer:
         streams = self.streams
         if streams[0].time.is_sampled:
             self.next = max(self.next, now - _BURST) + _INTERVAL
-            if any(len(stream.segments) >= _MOST for stream in streams):
-                return False
+            for stream in streams:
+                if len(stream.segments) >= _MOST:
+                    return False
         # If there is something to receive, the time begins when it is received, or has been waited for.
         receives = any(self.queues)
         for stream in streams:
@@ -147,7 +148,7 @@ class StreamTimer:
         """Begin to time a compute; if it receives something, `receive` or `wait` begins."""
         self.managed.wait = self.wait
         if not receives:
-            self._begin()
+            self._began = self._mark()
 
     def receive(self, item: Any, port: Any) -> None:
         """Begin with a received message, unless the stream will wait for it and begin then."""
@@ -159,14 +160,14 @@ class StreamTimer:
                 fences is not None and fences.stream is not self.managed and item.number > fences.completed
             ):
                 return
-        self._begin()
+        self._began = self._mark()
 
     def wait(self, event: Any) -> None:
         """Make the stream wait, and leave the time of the wait out."""
         if self._began is not None:
             self._end()
         self._wait(event)
-        self._begin()
+        self._began = self._mark()
 
     def end(self) -> int:
         """End to time a compute, and return the number of its segments."""
@@ -182,23 +183,19 @@ class StreamTimer:
         """Time no more."""
         self.managed.wait = self._wait
 
-    def _begin(self) -> None:
-        event = self._free_event()
-        self._record(event)
-        self._began = event
-
     def _end(self) -> None:
-        event = self._free_event()
-        self._record(event)
-        self.segments.append((self._began, event))
+        self.segments.append((self._began, self._mark()))
         self._began = None
         self._count += 1
 
-    def _free_event(self) -> Any:
+    def _mark(self) -> Any:
+        """Record an event on the stream, and return it."""
         try:
-            return self._events.popleft()
+            event = self._events.popleft()
         except IndexError:
-            return self.time.create_event()
+            event = self.time.create_event()
+        self._record(event)
+        return event
 
     # From any thread.
 
@@ -215,12 +212,13 @@ class StreamTimer:
                 self._read_first(is_last)
 
     def _read_some(self) -> None:
-        """Read the times of the oldest two pieces of work, if they are complete and nobody else reads."""
+        """Read the times of the oldest pieces of work, if they are complete and nobody else reads."""
         if not self._reading.acquire(blocking=False):
             return
         try:
-            for _ in range(2):
-                if self.segments and self.segments[0][1].is_done:
+            # One question for all of them: the stream reaches the last one last.
+            if len(self.segments) >= _AT_ONCE and self.segments[_AT_ONCE - 1][1].is_done:
+                for _ in range(_AT_ONCE):
                     self._read_first(is_last=False)
         except Exception:  # the device has failed, or is not current on this thread: the resolver finds out
             _log.debug("no GPU times for a compute of %r", self.stream.operator.name, exc_info=True)
@@ -372,5 +370,6 @@ _INTERVAL = 1_000_000  # nanoseconds between two computes that are timed, in the
 _BURST = 20_000_000  # but in so many nanoseconds, as many as there would be room for
 _EVENTS = 32  # events that are created for a stream at once
 _MOST = 512  # pieces of work of which the device is behind with which no compute is timed
+_AT_ONCE = 4  # pieces of work whose times a compute reads
 _TRIES = 8
 _REFRESH = 2_000_000_000  # nanoseconds: 24 bits resolve 2 s to 0.1 µs

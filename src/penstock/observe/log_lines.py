@@ -1,9 +1,14 @@
-"""LogLines: the records that Python's logging makes during a run, for a page."""
+"""LogLines: the records that Python's logging makes during a run, for a page.
+
+It has no lock of its own. Python may run a finalizer at any line, also one that logs. With a lock that is not
+reentrant, the finalizer would wait for its own thread, and every other thread that logs would wait with it.
+`logging` calls `emit` with the reentrant lock of the handler, and a deque is appended to and copied at once.
+"""
 
 from __future__ import annotations
 
+import itertools
 import logging
-import threading
 from collections import deque
 from typing import Any
 
@@ -22,8 +27,7 @@ class LogLines(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._lines: deque[tuple[int, list[Any]]] = deque(maxlen=_KEPT)
-        self._last = 0
-        self._numbering = threading.Lock()
+        self._numbers = itertools.count(1)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a record."""
@@ -34,11 +38,11 @@ class LogLines(logging.Handler):
             return
         if len(text) > _LONGEST:
             text = text[:_LONGEST] + " …"
-        with self._numbering:
-            self._last += 1
-            self._lines.append((self._last, [record.created, record.levelname, record.name, text]))
+        line = [record.created, record.levelname, record.name, text]
+        self._lines.append((next(self._numbers), line))
 
     def after(self, number: int) -> tuple[int, list[list[Any]]]:
         """Return the number of the newest record, and those after one: time, level, logger and text of each."""
-        with self._numbering:
-            return self._last, [line for at, line in self._lines if at > number]
+        lines = list(self._lines)
+        newest = max((at for at, _ in lines), default=0)
+        return newest, [line for at, line in lines if at > number]

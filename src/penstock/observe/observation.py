@@ -107,7 +107,6 @@ class Observation:
             started,
             epoch,
             is_virtual=self._now is not time.perf_counter_ns,
-            clock_offset=engine.clock.timestamp() - started,
         )
         infos = dict(zip(engine.operator_nodes, operators, strict=True))
         self.run.segments = self._describe_segments(engine)
@@ -130,7 +129,8 @@ class Observation:
         self._resolver.start()
 
     def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
-        """Return a compute that takes the times of `compute`."""
+        """Return a compute that takes the times of `compute`; called when the operators have started."""
+        self._compare_clocks(node.engine)
         recorder = self._recorders[node]
         for watcher in self.watchers:
             try:
@@ -139,7 +139,7 @@ class Observation:
                 _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
         threads = any(watcher.wants_threads for watcher in self.watchers)
         operator = node.operator
-        if isinstance(operator, FunctionOperator) and node.inputs:
+        if isinstance(operator, FunctionOperator) and operator.yields and node.inputs:
             return recorder.around(compute, threads, lambda: operator.has_more)
         return recorder.around(compute, threads)
 
@@ -190,6 +190,11 @@ class Observation:
     def close(self, outcome: Outcome | None) -> None:
         """Tell the watchers that the run is over."""
         failed = () if self._resolver is None else self._resolver.failed
+        for watcher in failed:  # they release what they hold; the run does not fail with them
+            try:
+                watcher.end(outcome)
+            except Exception:
+                _log.exception("%s raised at the end of the run", type(watcher).__name__)
         error = _end([watcher for watcher in self._begun if watcher not in failed], outcome)
         if error is not None:
             raise error
@@ -213,6 +218,13 @@ class Observation:
         self._machine = getattr(clock, "machine", None)
         if self._machine is not None or not clock.passes:
             self._now = clock.timestamp
+
+    def _compare_clocks(self, engine: Engine) -> None:
+        """Note what the run's clock shows; not in `attach`, because it begins anew in between."""
+        now = self._now()
+        self.run.clock_offset = engine.clock.timestamp() - now
+        if self.run.is_virtual:
+            self.run.started = min(self.run.started, now)
 
     def _warn_of_unseen(self, segment: SegmentInfo) -> None:
         """Warn of messages that somebody wants to see, and that are not there in replays."""

@@ -63,6 +63,8 @@ class Playback:
         self.is_paced = is_paced
         self._closes = closes
         self.began: int | None = None
+        self.left: list[list[Step]] = []
+        """What each player has not played yet, the next step last."""
         self._playing = 0
 
     def start(self) -> None:
@@ -74,6 +76,12 @@ class Playback:
         self._playing -= 1
         if self._closes and not self._playing:
             self.recording.close()
+
+    def go_on(self, now: int) -> None:
+        """Move all messages that are still to come by the time that the next one is overdue, after a pause."""
+        times = [steps[-1].time for steps in self.left if steps]
+        if times and self.began is not None:
+            self.began = max(self.began, now - min(times))
 
 
 class Player(Operator):
@@ -102,6 +110,7 @@ class Player(Operator):
         self._declared = outputs
         self._playback = playback
         self._left = list(steps)[::-1]
+        playback.left.append(self._left)
         self._allocators: dict[int, UnboundedAllocator] = {}
         super().__init__(fragment, _Due(fragment, playback, self._left), *resources, name=name)
         self.metadata_policy = MetadataPolicy.UPDATE
@@ -162,6 +171,10 @@ class _Due(Condition):
             return SchedulingStatusType.READY, None
         due = playback.began + self._steps[-1].time
         return (SchedulingStatusType.READY if timestamp >= due else SchedulingStatusType.WAIT_TIME), due
+
+    def on_resume(self, timestamp: int) -> None:
+        """Go on with the next message as if no time had passed."""
+        self._playback.go_on(timestamp)
 
 
 class _Place:

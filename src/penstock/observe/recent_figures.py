@@ -72,6 +72,7 @@ class RecentFigures:
         for arrivals in computes.arrivals:
             if len(arrivals.received):
                 self._waits[arrivals.queue].add(arrivals.received, arrivals.wait)
+        self.forget(self.newest)  # nobody may ask for figures for hours
 
     def add_flows(self, flows: list[Flows]) -> None:
         """Add messages that reached the end of their paths."""
@@ -188,6 +189,7 @@ class _Series:
             return
         self.is_used = True
         self._batches.append((int(times[0]), int(times[-1]), events, durations, weight))
+        self._forget(int(times[-1]))
 
     def rate(self, now: int) -> float:
         """Return the events per second."""

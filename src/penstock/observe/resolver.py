@@ -73,8 +73,8 @@ class Resolver:
             log.connect({other.info: other for other in self._logs})
         self._tables = FlowTables(run)
         self._is_over = threading.Event()
-        # Held in a round: by the thread, or by whoever wants recent figures.
-        self._lock = threading.Lock()
+        # Held in a round: by the thread, or by whoever wants recent figures, which may be a signal handler.
+        self._lock = threading.RLock()
         self._round_on: int | None = None
         self._thread = threading.Thread(target=self._work, name="penstock observe", daemon=True)
 

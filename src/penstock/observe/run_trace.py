@@ -48,7 +48,6 @@ class RunTrace:
     def __init__(self, file: TraceFile, run: RunInfo, activity: CuptiActivity | None) -> None:
         self._file = file
         self._run = run
-        self._zero = run.started
         self.metadata: dict[QueueInfo, deque[str]] = defaultdict(deque)
         self.activity = activity if activity is not None and activity.start() else None
         self._write_header(activity)
@@ -73,6 +72,11 @@ class RunTrace:
             f'"args":{{"epoch_ns":{run.epoch}}}}}'
         )
         self._file.write()
+
+    @property
+    def _zero(self) -> int:
+        """The time 0 of the trace; known when the first compute begins."""
+        return self._run.started
 
     def _write_header(self, activity: CuptiActivity | None) -> None:
         run = self._run

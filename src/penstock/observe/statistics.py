@@ -160,7 +160,8 @@ class StatisticsWatcher(Watcher):
     period = 1.0  # `snapshot` catches up with the run
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler may ask for figures while its thread holds it.
+        self._lock = threading.RLock()
         self._run: RunInfo | None = None
 
     def begin(self, run: RunInfo) -> None:

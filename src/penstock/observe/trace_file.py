@@ -75,11 +75,13 @@ class TraceFile:
 
     def close(self) -> None:
         """Write what waits and close the file."""
-        self.write()
-        self._put("\n]\n")
-        if self._compressed is not None:
-            self._compressed.close()
-        self._raw.close()
+        try:
+            self.write()
+            self._put("\n]\n")
+            if self._compressed is not None:
+                self._compressed.close()
+        finally:
+            self._raw.close()  # also if the disk is full
 
     def _joined(self, events: list[str]) -> str:
         text = self._separator + ",\n".join(events)

@@ -25,7 +25,8 @@ class Watcher:
     """The base of trackers, traces and loggers: override the methods of interest.
 
     A watcher is attached to a fragment (`penstock.observe.watch`) and may watch several runs, one after the other.
-    An exception raised by a watcher ends the watching, not the run; it is logged.
+    An exception raised by a watcher ends the watching, not the run. It is logged, and `end` is still called when
+    the run is over.
     """
 
     period = 0.25

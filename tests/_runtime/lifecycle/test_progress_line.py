@@ -114,6 +114,29 @@ def test_what_the_program_prints_begins_on_an_empty_line(monkeypatch: pytest.Mon
     assert "\r\x1b[Khello\n" in shown(monkeypatch, Terminal(), said="hello")
 
 
+def test_a_signal_handler_may_print_while_the_line_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(Terminal):
+        """A terminal in whose writes a signal handler prints."""
+
+        is_interrupted = False
+
+        def write(self, text: str) -> int:
+            if text == "\r\x1b[K" and not self.is_interrupted:
+                self.is_interrupted = True
+                print("interrupted", file=sys.stderr)
+            return super().write(text)
+
+    written: list[str] = []
+    thread = threading.Thread(
+        target=lambda: written.append(shown(monkeypatch, Interrupted(), said="hello")), daemon=True
+    )
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert "interrupted\n" in written[0]
+    assert "hello\n" in written[0]
+
+
 def test_nothing_is_written_where_stderr_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(monkeypatch, Terminal(is_terminal=False)) == ""
 

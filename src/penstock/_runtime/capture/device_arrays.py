@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from penstock import gpu
@@ -86,9 +87,10 @@ class ArrayKind:
         """Return an array whose first element is at an address; it keeps the owner of the memory alive."""
         raise NotImplementedError
 
-    def alias(self, layout: Layout, array: Any, owner: Any) -> Any:
-        """Return an array on the memory of another, which keeps `owner` alive in its place."""
-        return self.at(layout, self.address(array), owner)
+    def aliasing(self, layout: Layout, array: Any) -> Callable[[Any], Any]:
+        """Return a function that makes arrays on the memory of another, which keep a given owner in its place."""
+        at, address = self.at, self.address(array)
+        return lambda owner: at(layout, address, owner)
 
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         """Return a new array, whose memory is for use on a stream; that stream is current."""
@@ -173,6 +175,18 @@ class _CuPy(ArrayKind):
         memory = cupy.cuda.UnownedMemory(address - before, size, owner, layout.device_id)
         pointer = cupy.cuda.MemoryPointer(memory, before)
         return cupy.ndarray(layout.shape, layout.dtype, pointer, layout.strides)
+
+    def aliasing(self, layout: Layout, array: Any) -> Callable[[Any], Any]:
+        cupy = sys.modules["cupy"]
+        ndarray, memory, pointer = cupy.ndarray, cupy.cuda.UnownedMemory, cupy.cuda.MemoryPointer
+        _, shape, strides, dtype, device_id = layout
+        before, size = self.extent(layout)
+        begin = self.address(array) - before
+
+        def alias(owner: Any) -> Any:
+            return ndarray(shape, dtype, pointer(memory(begin, size, owner, device_id), before), strides)
+
+        return alias
 
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         cupy = sys.modules["cupy"]
@@ -349,10 +363,10 @@ class _Buffer(ArrayKind):
             return owner._view(size, owner)
         return gpu.Buffer.from_handle(address, size, owner=owner)  # type: ignore[attr-defined]
 
-    def alias(self, layout: Layout, array: Any, owner: Any) -> Any:
+    def aliasing(self, layout: Layout, array: Any) -> Callable[[Any], Any]:
         if gpu.backend() == "sim":
-            return array._view(layout.shape[0], owner)
-        return self.at(layout, int(array.handle), owner)
+            return partial(array._view, layout.shape[0])
+        return super().aliasing(layout, array)
 
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         return stream.device.allocate(layout.shape[0], stream=stream.stream)

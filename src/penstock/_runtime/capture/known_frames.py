@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock._runtime.capture.few_buffers import FewBuffers
 from penstock._runtime.capture.refusal import Refusal
@@ -81,10 +81,10 @@ class Known:
                 )
 
 
-class Quick(NamedTuple):
+class Quick:
     """The recordings of nearly every frame, where frames are single arrays, to be found without a look-up.
 
-    Attributes
+    Parameters
     ----------
     matches
         Tells whether an object is such an array.
@@ -96,18 +96,33 @@ class Quick(NamedTuple):
         The recordings that read single buffers where they are.
     slots
         The recordings that send their own memory.
+
+    Attributes
+    ----------
+    slots
+        As given.
     """
 
-    matches: Callable[[Any], bool]
-    recording: Recording | None
-    address_of: Callable[[Any], int]
-    at: dict[tuple[int, ...], Recording | None]
-    slots: Slots | None = None
+    __slots__ = ("_address_of", "_at", "_matches", "_recording", "slots")
+
+    def __init__(
+        self,
+        matches: Callable[[Any], bool],
+        recording: Recording | None,
+        address_of: Callable[[Any], int],
+        at: dict[tuple[int, ...], Recording | None],
+        slots: Slots | None,
+    ) -> None:
+        self.slots = slots
+        self._matches = matches
+        self._recording = recording
+        self._address_of = address_of
+        self._at = at
 
     def choose(self, data: Any) -> Recording | None:
         """Return the recording for an array; None if it has to be looked at. A slot is not taken yet."""
-        if not self.matches(data):
+        if not self._matches(data):
             return None
         if self.slots is not None:
             return self.slots.free[0].recording
-        return self.at.get((self.address_of(data),), self.recording) if self.at else self.recording
+        return self._at.get((self._address_of(data),), self._recording) if self._at else self._recording

@@ -196,20 +196,20 @@ class Recording:
         self.left_to_verify = 0
         self.seen_inputs: set[tuple[bytes, ...]] = set()
         self.slot = None if slots is None else Slot(slots, self)
-        # Where arrays share memory, one for each that is copied; otherwise those of each output.
+        # What each output emits: new arrays, which may share memory, or those of the recording itself.
         self._shared_stocks = (
             {array: Stock(array.layout, stream.handle) for array in _copied(outputs)}
             if slots is None and any(array.within for output in outputs for array in output.arrays)
             else {}
         )
-        self._stocks = (
-            []
-            if slots is not None or self._shared_stocks
-            else [
-                (output, [(Stock(array.layout, stream.handle), array) for array in output.arrays])
-                for output in outputs
-            ]
-        )
+        self._stocks = [
+            (output, [(Stock(array.layout, stream.handle), array) for array in output.arrays])
+            for output in (outputs if slots is None and not self._shared_stocks else [])
+        ]
+        self._lent = [
+            (output, [array.layout.kind.aliasing(array.layout, array.array) for array in output.arrays])
+            for output in (outputs if slots is not None else [])
+        ]
         self.is_chain = len(inputs) == 1 == len(outputs) and flow.is_chain
         # One array in and one out, the usual case, without loops.
         self._single: tuple[Input, Stock, OutputArray] | None = None
@@ -280,12 +280,14 @@ class Recording:
 
     def _lend_outputs(self, slot: Slot) -> list[Any]:
         """Return what each output emits: the memory of the recording itself."""
-        owners = iter(slot.lend(self._stream))
+        owners = slot.lend(self._stream)
         emitted: list[Any] = []
-        for output in self.outputs:
-            made = [
-                array.layout.kind.alias(array.layout, array.array, next(owners)) for array in output.arrays
-            ]
+        place = 0
+        for output, aliases in self._lent:
+            made: list[Any] = []
+            for alias in aliases:
+                made.append(alias(owners[place]))
+                place += 1
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
 
@@ -311,6 +313,7 @@ class Recording:
         self._executables.close()
         self._stocks.clear()
         self._shared_stocks.clear()
+        self._lent.clear()
         self._single = self.slot = None  # a slot refers to its recording
         self.outputs.clear()
         self.arrays.clear()

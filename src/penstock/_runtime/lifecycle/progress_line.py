@@ -144,7 +144,8 @@ class _Screen:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler or a finalizer may print while this thread writes the line.
+        self._lock = threading.RLock()
         self.is_shown = False
 
     def show(self, text: str) -> None:

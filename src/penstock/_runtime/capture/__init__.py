@@ -1,0 +1,1 @@
+"""Segments: operators that are recorded as one CUDA graph and replayed for later frames."""
