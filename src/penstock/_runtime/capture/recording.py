@@ -620,7 +620,7 @@ def _outputs(emitted: dict[Border, Any]) -> list[Output]:
 
 def _copied(outputs: list[Output]) -> list[OutputArray]:
     """Return the arrays that are copied; those that share memory are copied as one."""
-    return list(dict.fromkeys(array.within or array for output in outputs for array in output.arrays))
+    return list(dict.fromkeys([array.within or array for output in outputs for array in output.arrays]))
 
 
 def _find_views(outputs: list[Output]) -> None:
