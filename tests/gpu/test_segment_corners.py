@@ -25,6 +25,7 @@ from tests.gpu.segment_programs import (
     count_up,
     is_captured,
     launch,
+    run_with,
 )
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
@@ -253,3 +254,42 @@ def test_a_slot_is_not_written_while_a_slow_kernel_still_reads_it(slots: int) ->
         app.capture(stage, outputs="ring", slots=slots)
 
     assert is_captured(both(compose), 20, 3 + 2 * slots)
+
+
+def test_a_part_waits_for_room_in_the_part_behind_it() -> None:
+    """An operator behind lacks one of its messages from a frame on, as without capture, and the run ends there."""
+
+    def mark(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, is_whole = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = self.new(stream)
+        launch(stream, affine, result, frame, COUNT, 2, 1)
+        op_output.emit((result, is_whole), "out")
+
+    def divide(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, is_whole = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        for port in ("one", "two") if is_whole else ("one",):
+            result = self.new(stream)
+            launch(stream, affine, result, frame, COUNT, 3, len(port))
+            op_output.emit(result, port)
+
+    def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("two")
+        op_input.receive_cuda_stream("two").stream.sync()
+        op_output.emit(op_input.receive("one"), "out")
+
+    def compose(app: Any) -> None:
+        source = Source(app, make=lambda frame, number: (frame, number < 10), name="source")
+        marks, last = Work(app, body=mark, name="marks"), Stage(app, name="last")
+        divides = Work(app, body=divide, outputs=("one", "two"), name="divides")
+        joins = Work(app, body=join, inputs=("one", "two"), name="joins")
+        chain(app, source, marks, divides)
+        app.add_flow(divides, joins, {("one", "one"), ("two", "two")})
+        chain(app, joins, last, Sink(app, name="sink"))
+        app.capture_chains()
+
+    with pytest.warns(CaptureRefused, match="'joins'"):
+        ran = both(compose)
+    assert len(ran.seen["sink"]) == 10
+    assert ran.app.outcome.ended_by is run_with(compose, "off").app.outcome.ended_by

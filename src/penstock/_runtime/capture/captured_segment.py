@@ -118,9 +118,14 @@ class CapturedSegment:
     def _compute_parts(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Let one frame pass the parts of a divided segment."""
         try:
+            has_run = False
             for part in self.parts:
                 if part.is_ready:
                     part.run()
+                    has_run = True
+            if not has_run:
+                # Nothing can run here any more, as without capture; there it would not be asked again.
+                self.members[0].request_stop()
         finally:
             self._end_frame()
 
