@@ -7,6 +7,8 @@ READY_ALL := $(VENV)/.ready-all
 READY_DEMO := $(VENV)/.ready-demo
 READY_DOCS := $(VENV)/.ready-docs
 C      ?= build/c
+# A process for each core, up to four. The tests of a file stay together: they share what is costly to set up.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 # Where there is an NVIDIA driver, cuda-core comes along, so that the demo measures instead of simulating: the
 # one for CUDA 13 from driver 580 on, else the one for CUDA 12.
@@ -42,10 +44,10 @@ demo: $(READY_DEMO)  ## an endoscope with a control loop beside it, on shared an
 	$(BIN)/python examples/endoscope.py $(DEMO)
 
 test: $(READY) pure  ## the tests that need no GPU, with the array libraries that are installed
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-all: $(READY_ALL) pure  ## the same, with every array library that runs without a GPU
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 sanitize: $(READY_ALL)  ## tensors under the checks of CPython's allocator, AddressSanitizer and Valgrind
 	$(BIN)/python -m tests.tensor.sanitize
@@ -56,7 +58,7 @@ test-compiled: $(C)/extensions.json  ## the same against compiled modules, in a 
 	cp -r src/penstock build/compiled
 	$(BIN)/python tools/compile_c.py $(C) build/compiled
 	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m penstock.cli info | grep 'Hot path   compiled'
-	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m pytest $(TESTS)
+	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) $(TESTS)
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from penstock.observe import Recording, environment
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "_recordings", defaultdict(lambda: itertools.count(1)))
+    monkeypatch.setattr(environment, "_runs", defaultdict(lambda: itertools.count(1)))
 
 
 PROGRAM = """

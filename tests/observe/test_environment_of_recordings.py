@@ -15,7 +15,7 @@ from tests.harness import App, sink, source
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "_recordings", defaultdict(lambda: itertools.count(1)))
+    monkeypatch.setattr(environment, "_runs", defaultdict(lambda: itertools.count(1)))
 
 
 def test_a_program_is_recorded_and_replayed_by_the_environment(

@@ -53,8 +53,12 @@ def test_the_last_lines_are_kept_and_long_ones_cut(log: logging.Logger, lines: L
 
 @pytest.fixture
 def collector() -> Iterator[None]:
+    """A collector that looks at new objects only; those of other tests would take it seconds."""
     was = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
     yield
+    gc.unfreeze()
     gc.set_threshold(*was)
     gc.enable()
 

@@ -57,9 +57,7 @@ VARIABLES = (
 )
 
 # The numbers of a program's runs, by file: it may run several applications, even at the same time.
-_traces = itertools.count(1)
-_recordings: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
-_flow_logs: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
+_runs: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
 _NVTX = ("PENSTOCK_NVTX", "HOLOSCAN_ENABLE_PROFILE")
 
 
@@ -126,7 +124,7 @@ def _record_to(path: str) -> Watcher:
     from penstock.observe.port_recorder import PortRecorder, recording_of_run
 
     ports = os.environ.get("PENSTOCK_RECORD_PORTS")
-    file = recording_of_run(Path(path), next(_recordings[path]))
+    file = recording_of_run(Path(path), next(_runs[path]))
     return PortRecorder(file, parse_patterns(ports) if ports else None)
 
 
@@ -176,37 +174,43 @@ def _flag(variable: str) -> bool:
         raise ValueError(f"{variable}={text}: {error}") from None
 
 
+def _file_of_run(filename: str) -> Path:
+    """Return the file of the next run: later ones have a number in their names."""
+    from penstock.observe.trace_writer import numbered
+
+    return numbered(Path(filename), next(_runs[filename]))
+
+
 def _report_to(target: str) -> Watcher:
     from penstock.observe.statistics import StatisticsWatcher
+
+    path = _file_of_run(target) if target else None
 
     class Report(StatisticsWatcher):
         """Reports the statistics of a run at its end."""
 
         def begin(self, run: RunInfo) -> None:
             super().begin(run)
-            if target:
-                Path(target).open(
-                    "a"
-                ).close()  # a file that cannot be written is an error now, not after the run
+            if path is not None:
+                path.open("a").close()  # a file that cannot be written is an error now, not after the run
 
         def end(self, outcome: Outcome | None) -> None:
             super().end(outcome)
             statistics = self.snapshot()
-            if not target:
+            if path is None:
                 print(statistics, file=sys.stderr)
-            elif target.endswith(".prom"):
-                Path(target).write_text(statistics.to_prometheus(), encoding="utf-8")
-            elif target.endswith(".txt"):
-                Path(target).write_text(f"{statistics}\n", encoding="utf-8")
+            elif path.suffix == ".prom":
+                path.write_text(statistics.to_prometheus(), encoding="utf-8")
+            elif path.suffix == ".txt":
+                path.write_text(f"{statistics}\n", encoding="utf-8")
             else:
-                Path(target).write_text(statistics.to_json() + "\n", encoding="utf-8")
+                path.write_text(statistics.to_json() + "\n", encoding="utf-8")
 
     return Report()
 
 
 def _log_to(filename: str) -> Watcher:
     from penstock.observe.data_flow_tracker import DataFlowTracker
-    from penstock.observe.trace_writer import numbered
 
     class Log(DataFlowTracker):
         """Writes the log file of a run, and closes it at the end."""
@@ -216,12 +220,11 @@ def _log_to(filename: str) -> Watcher:
             self.end_logging()
 
     log = Log()
-    log.enable_logging(numbered(Path(filename), next(_flow_logs[filename])))
+    log.enable_logging(_file_of_run(filename))
     return log
 
 
 def _trace_to(filename: str) -> Watcher:
-    from penstock.observe.trace_writer import TraceWriter, numbered
+    from penstock.observe.trace_writer import TraceWriter
 
-    path = numbered(Path(filename), next(_traces))
-    return TraceWriter(path, metadata=_flag("PENSTOCK_TRACE_METADATA"))
+    return TraceWriter(_file_of_run(filename), metadata=_flag("PENSTOCK_TRACE_METADATA"))
