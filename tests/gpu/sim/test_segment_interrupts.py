@@ -120,7 +120,7 @@ class InterruptAtTheEndOf:
 
 
 @pytest.mark.skipif(is_compiled(), reason="compiled code has no lines")
-@pytest.mark.parametrize("name", ["capture/recording.py", "streams/ambient.py"])
+@pytest.mark.parametrize("name", ["capture/record.py", "streams/ambient.py"])
 def test_an_interrupt_between_a_block_and_its_exit(machine: sim.Machine, name: str) -> None:
     class Ambient(Stage):
         def setup(self, spec: Any) -> None:

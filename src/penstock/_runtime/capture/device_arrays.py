@@ -20,7 +20,7 @@ from penstock import gpu
 from penstock.tensor import DLDevice, DLDeviceType, Tensor, as_tensor
 from penstock.tensor.types import DLDataType
 
-__all__ = ["ArrayKind", "Layout", "Unsupported", "kind_of", "overlap", "span_of"]
+__all__ = ["ArrayKind", "Extent", "Layout", "Unsupported", "kind_of", "overlap", "span_of"]
 
 
 class Unsupported(Exception):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.capture.device_arrays import kind_of, overlap, span_of
+from penstock._runtime.capture.device_arrays import Extent, kind_of, overlap
 from penstock._runtime.streams.owners import add_owners
 from penstock.gpu.allocation import Allocation
 
 if TYPE_CHECKING:
     from penstock._runtime.capture.structure import Leaves
 
-__all__ = ["FewBuffers", "Shared", "addresses_of", "shared_memory"]
+__all__ = ["FewBuffers", "Shared", "addresses_of", "extents_of", "shared_memory"]
 
 _MOST = 4
 _FRAMES = 16
@@ -79,12 +79,25 @@ class Shared(tuple[int, ...]):
     __slots__ = ()
 
 
-def shared_memory(leaves: Leaves) -> Shared | None:
+def extents_of(leaves: Leaves) -> list[Extent]:
+    """Return where the bytes of the arrays of a frame are, seen from their addresses."""
+    found = []
+    for leaf in leaves:
+        kind = kind_of(leaf)
+        assert kind is not None
+        found.append(kind.extent(kind.layout(leaf)))
+    return found
+
+
+def shared_memory(leaves: Leaves, extents: list[Extent]) -> Shared | None:
     """Return which arrays of a frame share their memory; None if none do.
 
     A recording has memory for each. If an operator changes one of two that are the same, it matters.
     """
-    spans = [span_of(leaf) for leaf in leaves]
+    spans = [
+        (address - before, address - before + size)
+        for address, (before, size) in zip(addresses_of(leaves), extents, strict=True)
+    ]
     end = 0
     for first, last in sorted(spans):
         if first < end and first < last:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock._runtime.capture.border import Border
+    from penstock._runtime.capture.device_arrays import Extent
     from penstock._runtime.capture.recording import Recording
     from penstock._runtime.capture.slots import Slots
     from penstock._runtime.scheduling.node import Node
@@ -23,6 +24,8 @@ class Known:
 
     Attributes
     ----------
+    extents
+        Where the bytes of their arrays are, seen from the addresses.
     frames
         The number of frames that ran as without capture.
     recording
@@ -39,9 +42,10 @@ class Known:
         How many messages its frames emitted at each output, and the operators that emitted nothing to the next.
     """
 
-    __slots__ = ("at", "buffers", "changed", "emits", "frames", "recording", "silent", "slots")
+    __slots__ = ("at", "buffers", "changed", "emits", "extents", "frames", "recording", "silent", "slots")
 
-    def __init__(self, slots: Slots | None) -> None:
+    def __init__(self, slots: Slots | None, extents: list[Extent]) -> None:
+        self.extents = extents
         self.frames = 0
         self.changed: set[int] = set()
         self.emits: dict[str, set[int]] = {}

@@ -1,7 +1,7 @@
 """Part: operators of a segment that are recorded together, and what becomes of each frame.
 
 The first frames of a signature run as without capture (`members`): kernels are compiled, and buffers made. Then a
-frame is recorded (`recording`). The first replays are compared with ordinary runs of the same frames, whose results
+frame is recorded (`record`). The first replays are compared with ordinary runs of the same frames, whose results
 are what is emitted (`verification`). From then on `compute` is not called any more: a frame is a copy in, a launch,
 and a copy out (`replaying`).
 
@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from penstock._runtime.capture.attribute_use import names_in_compute
 from penstock._runtime.capture.device_arrays import Layout, Unsupported
 from penstock._runtime.capture.device_state import DeviceState, KeptArray
-from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of, shared_memory
+from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of, extents_of, shared_memory
 from penstock._runtime.capture.known_frames import Known, Quick
 from penstock._runtime.capture.members import Members
-from penstock._runtime.capture.recording import Recording, record
+from penstock._runtime.capture.record import record
+from penstock._runtime.capture.recording import Recording
 from penstock._runtime.capture.refusal import Refusal
 from penstock._runtime.capture.replaying import Replaying
 from penstock._runtime.capture.slots import SlotAvailable, Slots
@@ -33,6 +34,7 @@ from penstock._runtime.messages.queue import UnconnectedQueue
 
 if TYPE_CHECKING:
     from penstock._runtime.capture.border import Border
+    from penstock._runtime.capture.device_arrays import Extent
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
     from penstock._runtime.streams.run_streams import RunStreams
@@ -217,11 +219,13 @@ class Part:
             self._compute(items)
             self._refuse(Refusal(what, border.node.name))
             return False
-        if len(leaves) > 1 and (shared := shared_memory(leaves)) is not None:
-            signature = (*signature, shared)
         known = self._known.get(signature)
+        extents = extents_of(leaves) if known is None else known.extents
+        if len(leaves) > 1 and (shared := shared_memory(leaves, extents)) is not None:
+            signature = (*signature, shared)
+            known = self._known.get(signature)
         if known is None:
-            known = self._meet(signature)
+            known = self._meet(signature, extents)
             if known is None:
                 self._compute(items)
                 return False
@@ -259,11 +263,11 @@ class Part:
                 )
             )
 
-    def _meet(self, signature: Signature) -> Known | None:
+    def _meet(self, signature: Signature, extents: list[Extent]) -> Known | None:
         """Begin to know a signature, unless too many are known."""
         if len(self._known) < self._options.shapes:
             slots = Slots(self._slot_available) if self._options.outputs == "ring" else None
-            known = self._known[signature] = Known(slots)
+            known = self._known[signature] = Known(slots, extents)
             return known
         others = [other for other in self._known if differing_values(signature, other)]
         if others and not self.recordings:

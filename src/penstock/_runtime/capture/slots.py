@@ -18,7 +18,8 @@ from penstock.core.patient_condition import PatientCondition
 from penstock.gpu.allocation import Allocation
 
 if TYPE_CHECKING:
-    from penstock._runtime.capture.recording import OutputArray, Recording
+    from penstock._runtime.capture.border_arrays import OutputArray
+    from penstock._runtime.capture.recording import Recording
     from penstock._runtime.streams.managed_stream import ManagedStream
     from penstock.gpu.allocation import StreamUser
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from penstock import gpu
+    from penstock._runtime.capture.border_arrays import Output
     from penstock._runtime.capture.device_state import DeviceState
-    from penstock._runtime.capture.recording import Output
 
 __all__ = ["Contents", "compare", "compare_states", "contents_of_states"]
 

@@ -1,0 +1,178 @@
+"""What enters and leaves a recording: its arrays, and where they are.
+
+Arrays that leave and share memory are copied as one, so that what is copied from them shares memory as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock import gpu
+from penstock._runtime.capture.device_arrays import Layout, Unsupported
+from penstock._runtime.capture.graphs import AddressedMemory
+from penstock._runtime.capture.refusal import Refusal
+from penstock._runtime.capture.structure import Leaves, flatten, layouts_of
+
+if TYPE_CHECKING:
+    from penstock._runtime.capture.border import Border
+
+__all__ = ["Input", "Output", "OutputArray", "copied_arrays", "find_views", "outputs_of"]
+
+
+class Input:
+    """An array that enters a recording.
+
+    Attributes
+    ----------
+    layout
+        What it looks like.
+    address_of
+        Returns the address of the first element of such an array.
+    memory
+        The memory of the recording that it is copied to; None if the recording reads the array where it is.
+    is_copied_back
+        Whether it is copied back after the frame, since the operators change it in place.
+    before, size
+        The bytes before the address of its first element, and all of them.
+    """
+
+    __slots__ = ("address_of", "before", "is_copied_back", "layout", "memory", "size")
+
+    def __init__(self, layout: Layout, stream: gpu.StreamHandle, is_copied: bool) -> None:
+        self.layout = layout
+        self.is_copied_back = False
+        self.address_of = layout.kind.address
+        self.before, self.size = layout.kind.extent(layout)
+        self.memory = AddressedMemory(stream, self.size) if is_copied else None
+
+    def array(self) -> Any:
+        """Return an array on the memory of the recording."""
+        assert self.memory is not None
+        owner = self.memory.buffer if gpu.backend() == "sim" else self.memory
+        return self.layout.kind.at(self.layout, self.memory.address + self.before, owner)
+
+
+class OutputArray:
+    """An array that leaves a recording: where the recording writes it, and what the copies look like.
+
+    Attributes
+    ----------
+    within
+        What it shares memory with, as one array, which is copied in its place; None if it shares none.
+    """
+
+    __slots__ = ("address", "address_of", "array", "before", "layout", "size", "within")
+
+    def __init__(self, layout: Layout, array: Any) -> None:
+        kind = layout.kind
+        self.layout = layout
+        self.array = array
+        self.before, self.size = kind.extent(layout)
+        self.address = kind.address(array) - self.before
+        self.address_of = kind.address
+        self.within: OutputArray | None = None
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The addresses of its first byte, and of the first one behind it."""
+        return self.address, self.address + self.size
+
+    def is_like(self, other: OutputArray) -> bool:
+        """Return whether another array is the same elements."""
+        return self.layout == other.layout and self.address == other.address
+
+    def view(self, other: OutputArray, copied: Any) -> Any:
+        """Return what corresponds to another array, which is within this one, on a copy of this one."""
+        if other.is_like(self):
+            return copied
+        begin = self.address_of(copied) - self.before
+        address = begin + other.address - self.address + other.before
+        return other.layout.kind.at(other.layout, address, copied)
+
+
+class Output:
+    """What a recording emits at one output of one operator.
+
+    Attributes
+    ----------
+    border
+        The output.
+    name
+        Its name, as the part of the segment names it.
+    signature
+        What is emitted.
+    arrays
+        The arrays in it.
+    is_array
+        Whether it is an array and nothing else.
+    """
+
+    __slots__ = ("arrays", "border", "is_array", "name", "signature")
+
+    def __init__(self, border: Border, data: Any) -> None:
+        self.border = border
+        self.name = border.name
+        leaves: Leaves = []
+        self.signature = flatten(data, leaves)
+        self.is_array = type(self.signature) is Layout
+        self.arrays = [
+            OutputArray(layout, leaf) for layout, leaf in zip(layouts_of(self.signature), leaves, strict=True)
+        ]
+
+
+def outputs_of(emitted: dict[Border, Any]) -> list[Output]:
+    """Return what a recording emits; raise Refusal for what cannot leave it."""
+    outputs: list[Output] = []
+    for border, data in emitted.items():
+        try:
+            outputs.append(Output(border, data))
+        except Unsupported as error:
+            raise Refusal(
+                f"operator {border.node.name!r} emits at {border.port!r} {error}", border.node.name
+            ) from None
+    return outputs
+
+
+def copied_arrays(outputs: list[Output]) -> list[OutputArray]:
+    """Return the arrays that are copied; those that share memory are copied as one."""
+    return list(dict.fromkeys([array.within or array for output in outputs for array in output.arrays]))
+
+
+def find_views(outputs: list[Output]) -> None:
+    """Find arrays that share memory, so that what is copied from them does as well."""
+    found = sorted(
+        [(array.span, array, output.border) for output in outputs for array in output.arrays if array.size],
+        key=lambda one: one[0],
+    )
+    while found:
+        (begin, end), _, border = found[0]
+        group: list[OutputArray] = []
+        while found and found[0][0][0] < end:
+            span, array, _ = found.pop(0)
+            end = max(end, span[1])
+            group.append(array)
+        if len(group) == 1:
+            continue
+        whole = next((array for array in group if array.span == (begin, end)), None) or _joined(
+            group, begin, end
+        )
+        others = [array for array in group if array is not whole]
+        if whole is None or not all(array.layout.kind.has_views or array.is_like(whole) for array in others):
+            raise Refusal(
+                f"operator {border.node.name!r} emits at {border.port!r} something on the memory of something "
+                "else that leaves the segment; emit one of them, or a copy",
+                border.node.name,
+            )
+        for array in others:
+            array.within = whole
+
+
+def _joined(arrays: list[OutputArray], begin: int, end: int) -> OutputArray | None:
+    """Return an array of all bytes from one address to another, of the library of one of these arrays."""
+    for array in arrays:
+        kind, _, _, dtype, device_id = array.layout
+        size = kind.itemsize(array.layout)
+        if kind.has_views and (end - begin) % size == 0:
+            layout = Layout(kind, ((end - begin) // size,), (size,), dtype, device_id)
+            return OutputArray(layout, kind.at(layout, begin, arrays))
+    return None
