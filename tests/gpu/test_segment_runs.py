@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from penstock._runtime.capture import part
+from penstock._runtime.capture.record import record
+from penstock._runtime.compiled import is_compiled
 from penstock.core import MetadataPolicy
 from penstock.core.segment import CaptureRefused
 from penstock.resources import (
@@ -61,6 +64,41 @@ def two_segments(app: Any) -> None:
 def test_any_number_of_workers(kind: type, count: int) -> None:
     ran = both(two_segments, scheduler=workers(kind, count))
     assert [(one.state, one.replayed) for one in ran.segments] == [("captured", 25)] * 2
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("kind", [EventBasedScheduler, MultiThreadScheduler])
+@pytest.mark.parametrize("outputs", ["copy", "ring"])
+def test_operators_on_other_workers_may_wait_for_the_device(
+    kind: type, count: int, outputs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA forbids that while a stream captures, so nothing else computes while a frame is recorded."""
+    computing: set[str] = set()
+    beside: list[set[str]] = []
+
+    def wait(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        computing.add(self.name)
+        op_output.emit(op_input.receive("in"), "out")
+        op_input.receive_cuda_stream("in").device.sync()
+        computing.discard(self.name)
+
+    def compose(app: Any) -> None:
+        members = [Stage(app, name="one"), Stage(app, name="two")]
+        chain(app, Source(app, frames=20, name="source"), *members, Sink(app, late=2, name="sink"))
+        for name in ("left", "right"):
+            source, waiting = Source(app, frames=40, name=name), Work(app, body=wait, name=f"waiting {name}")
+            chain(app, source, waiting, Sink(app, name=f"sink of {name}"))
+        app.capture(*members, outputs=outputs, slots=6)
+
+    def noting(*args: Any) -> Any:
+        beside.append(set(computing))
+        return record(*args)
+
+    monkeypatch.setattr(part, "record", noting)
+    ran = both(compose, scheduler=workers(kind, count))
+    assert ran.segment.state == "captured"
+    if not is_compiled():  # compiled code calls it directly
+        assert beside == [set()] * (1 if outputs == "copy" else 6)
 
 
 @pytest.mark.parametrize("make", [GreedyScheduler, EventBasedScheduler])

@@ -46,6 +46,7 @@ __all__ = [
 
 # Where any line may be the last before another thread goes on. Their `threading` and `time` are the controller's.
 _MODULES = [
+    "penstock._runtime.scheduling.alone",
     "penstock._runtime.scheduling.single_threaded",
     "penstock._runtime.messages.input",
     "penstock._runtime.messages.output",

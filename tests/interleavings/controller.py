@@ -387,7 +387,8 @@ class Controller:
     def _can_go_on(self, task: Task) -> bool:
         if task.state is _BLOCKED:
             assert task.waits_for is not None
-            return task.waits_for.is_free() or task.interrupt is not None
+            is_due = task.deadline is not None and task.deadline <= self.now
+            return is_due or task.waits_for.is_free() or task.interrupt is not None
         return task.state is _READY
 
     def _decide(self, options: list[Task], costs: list[int], line: Any = None) -> Task:

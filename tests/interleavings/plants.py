@@ -18,6 +18,7 @@ _ENGINE = "penstock._runtime.scheduling.engine"
 _WAITING = "penstock._runtime.scheduling.waiting"
 _WORKERS = "penstock._runtime.scheduling.workers"
 _PARKER = "penstock._runtime.scheduling.parker"
+_ALONE = "penstock._runtime.scheduling.alone"
 _PAUSING = "penstock._runtime.scheduling.pausing"
 _QUEUE = "penstock._runtime.messages.queue"
 
@@ -440,5 +441,46 @@ PLANTS = [
         "            is_paused = engine.pausing.is_still and engine.has_ready()\n",
         "pause-end-1",
         (_WRONG,),
+    ),
+    # Computing alone.
+    Plant(
+        "a node that wants to compute alone waits for nobody",
+        _ALONE,
+        "        self.node = node\n        engine.held = True\n        return True\n",
+        "        return False\n",
+        "alone-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "others begin while a node computes alone",
+        _PAUSING,
+        "        engine.held = self.is_paused or engine.alone.node is not None\n",
+        "        engine.held = self.is_paused or engine.alone.is_waiting\n",
+        "alone-2",
+        (_WRONG, _ERROR),
+    ),
+    Plant(
+        "the end of a compute that was alone wakes nobody",
+        _ALONE,
+        "            engine.waiting.wake_others(node.ready_queue, computes=True)\n",
+        "",
+        "alone-pool-1",
+        (_LOST, _HANG),
+    ),
+    Plant(
+        "a node that waits to compute alone is not enqueued for the workers of its queue",
+        _ALONE,
+        "        engine.enqueue_if_ready(node)  # a worker of its queue is woken for it, if this is another\n",
+        "",
+        "alone-pool-1",
+        (_LOST, _HANG, _WRONG),
+    ),
+    Plant(
+        "a node waits for ever to compute alone",
+        _ALONE,
+        "            self.is_given_up = True\n            self._let_go()\n",
+        "            pass\n",
+        "alone-in-vain-2",
+        (_LOST, _HANG, Kind.LIVELOCK),
     ),
 ]

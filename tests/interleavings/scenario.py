@@ -95,7 +95,8 @@ class World:
         self.notes: dict[str, Any] = {}
         self.error: BaseException | None = None
         self.is_over = False
-        self._inside: set[str] = set()
+        # Who computes now.
+        self.inside: set[str] = set()
 
     # For compose.
 
@@ -175,9 +176,9 @@ class World:
 
     def enter(self, name: str) -> int:
         self.watch.begins(name)
-        if name in self._inside:
+        if name in self.inside:
             self.control.fail(Fault(Kind.WRONG_RESULT, f"two computes of {name} run at once"))
-        self._inside.add(name)
+        self.inside.add(name)
         began = self.control.now
         self.control.point(f"compute of {name} begins")
         return began
@@ -185,7 +186,7 @@ class World:
     def leave(self, name: str, began: int) -> None:
         self.control.event()
         self.control.point(f"compute of {name} ends")
-        self._inside.discard(name)
+        self.inside.discard(name)
         self.computes.append((name, began))
 
 

@@ -824,3 +824,101 @@ def _check_stepped(world: World) -> None:
 
 
 _add((0, 1, 2), Scenario("step-periodic", _beating, others={"pauser": _step_in_time}, check=_check_stepped))
+
+
+# Computing alone.
+
+
+def _single(world: World, name: str = "single") -> Any:
+    """Make an operator that passes on what it receives, while nothing else computes."""
+
+    def body(op: Any, op_input: Any, op_output: Any) -> None:
+        alone = op._node.engine.alone
+        world.notes[f"{name} is alone"] = is_alone = alone.node is op._node
+        op_output.emit(op_input.receive("in"), "out")
+        for number in range(2):
+            world.control.point(f"{name} goes on {number}")
+            others = world.inside - {name}
+            assert not (is_alone and others), f"{others} compute while {name} is alone"
+        if is_alone:
+            alone.end()
+            world.control.sleep(5 * MS)
+
+    def start(op: Any) -> None:
+        op._node.wants_alone = True
+
+    return world.op(name, inputs=["in"], outputs=["out"], body=body, start=start)
+
+
+def _alone(world: World) -> None:
+    single = _single(world)
+    world.app.add_flow(world.source("source", 3, takes=MS), single)
+    world.app.add_flow(single, world.sink("sink"))
+    world.app.add_flow(world.source("other", 3, takes=2 * MS), world.sink("other sink", takes=MS))
+
+
+def _check_alone(world: World) -> None:
+    assert world.received["sink"] == _numbers("source", 3), f"the sink received {world.received['sink']}"
+    assert world.received["other sink"] == _numbers("other", 3)
+
+
+def _check_was_alone(world: World) -> None:
+    _check_alone(world)
+    assert world.notes["single is alone"] or not world.is_on_time
+
+
+_add((1, 2, 3, 5), Scenario("alone", _alone, check=_check_was_alone))
+_add((2,), Scenario("alone-pause", _alone, others={"pauser": _pause_step_and_resume}, check=_check_alone))
+
+
+def _alone_in_a_pool(world: World) -> None:
+    _alone(world)
+    operators = {operator.name: operator for operator in world.app.graph}
+    world.app.make_thread_pool("pool", 1).add(operators["single"], pin_operator=True)
+
+
+_add((1, 2), Scenario("alone-pool", _alone_in_a_pool, check=_check_was_alone))
+
+
+def _two_alone(world: World) -> None:
+    for name in ("left", "right"):
+        single = _single(world, f"single {name}")
+        world.app.add_flow(world.source(name, 2, takes=MS), single)
+        world.app.add_flow(single, world.sink(f"{name} sink", takes=MS))
+
+
+def _check_two_alone(world: World) -> None:
+    for name in ("left", "right"):
+        assert world.received[f"{name} sink"] == _numbers(name, 2)
+        assert world.notes[f"single {name} is alone"] or not world.is_on_time
+
+
+_add((2, 3), Scenario("alone-both", _two_alone, check=_check_two_alone))
+
+
+def _stop_while_it_waits(world: World) -> None:
+    world.wait_for("source", 1)
+    world.app.stop_execution()
+
+
+_add((2,), Scenario("alone-stop", _alone, others={"stopper": _stop_while_it_waits}))
+
+
+def _alone_in_vain(world: World) -> None:
+    """A compute does not end before another has begun."""
+    single = _single(world)
+    world.app.add_flow(world.source("source", 2), single)
+    world.app.add_flow(single, world.sink("sink"))
+
+    def wait(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.wait_until(lambda: world.count("sink") >= 1 or world.is_over)
+
+    world.op("waiting", CountCondition(world.app, 1), body=wait)
+
+
+def _check_in_vain(world: World) -> None:
+    assert world.received["sink"] == _numbers("source", 2), f"the sink received {world.received['sink']}"
+    assert world.count("waiting") == 1
+
+
+_add((2, 3), Scenario("alone-in-vain", _alone_in_vain, check=_check_in_vain))

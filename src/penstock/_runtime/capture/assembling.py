@@ -201,7 +201,7 @@ class SegmentAssembly:
             inner,
             self.segment.options,
             self._verifies,
-            segment.refused,
+            segment,
             self._slot_available,
         )
         for member in members:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CapturedSegment"]
 
+_SOON = 16  # frames within which a frame of the same kind comes again
 _STATES = ("warming up", "verifying", "captured", "eager")
 
 
@@ -63,6 +64,13 @@ class CapturedSegment:
         self.members = members
         self._is_strict = is_strict
         self._make_part = make_part
+        # What lets frames be recorded while nothing else computes; None if there is one worker. And whether nothing
+        # else computes in this frame.
+        self._alone = node.engine.alone if node.engine.scheduler.workers else None
+        self._is_alone = False
+        # The number of frames in which nothing else is to compute, until one of them is recorded.
+        self._alone_left = 0
+        self._compute: Callable[..., None] = self._compute_whole
         # The parts of before it was divided, and what has been refused but not divided yet.
         self._former: list[Part] = []
         self._refused: list[tuple[Part, list[list[Node]]]] = []
@@ -99,9 +107,9 @@ class CapturedSegment:
         """Prepare for the first frame."""
         for part in self.parts:
             part.prime()
-        self.node.compute = self.compute
+        self.node.compute = self._compute
 
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+    def _compute_whole(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Let one frame pass; the compute of the segment's node."""
         (part,) = self.parts
         is_replayed = False
@@ -145,6 +153,47 @@ class CapturedSegment:
         self.node.lifetimes = lifetimes
         self.node.has_extra_work = True
 
+    # Recording, while nothing else computes.
+
+    def may_record(self) -> bool:
+        """Return whether a frame can be recorded now; if not, the next one can. It is recorded then."""
+        if self._alone is None or self._is_alone or self._alone.is_given_up:
+            self._alone_left = 0
+            return True
+        self.will_record()
+        return False
+
+    def will_record(self) -> None:
+        """Let nothing else compute from the next frame on until a frame is recorded, which will be soon."""
+        if self._alone is not None and not self._alone.is_given_up:
+            self._alone_left = _SOON
+            self._want_alone()
+
+    def _want_alone(self) -> None:
+        node = self.node
+        node.wants_alone = True
+        node.update_guard()
+        node.compute = self._compute_alone
+
+    def _compute_alone(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Let one frame pass that may be recorded."""
+        node, alone = self.node, self._alone
+        assert alone is not None
+        node.wants_alone = False
+        node.compute = self._compute
+        self._is_alone = alone.node is node
+        self._alone_left -= 1
+        try:
+            self._compute(op_input, op_output, context)
+        finally:
+            if self._is_alone:
+                self._is_alone = False
+                alone.end()
+            if self._alone_left > 0 and self.state != "eager":
+                self._want_alone()
+            else:
+                node.update_guard()
+
     # What cannot be recorded.
 
     def refused(self, part: Part, refusal: Refusal) -> None:
@@ -176,7 +225,9 @@ class CapturedSegment:
             new.prime()
             if len(new.members) == 1:
                 new.state = "eager"
-        self.node.compute = self._compute_parts
+        self._compute = self._compute_parts
+        if not self.node.wants_alone:
+            self.node.compute = self._compute
 
     def _former_of(self, member: Node) -> list[Part]:
         return [part for part in self._former if member in part.members]

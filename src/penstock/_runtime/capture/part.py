@@ -34,6 +34,7 @@ from penstock._runtime.messages.queue import UnconnectedQueue
 
 if TYPE_CHECKING:
     from penstock._runtime.capture.border import Border
+    from penstock._runtime.capture.captured_segment import CapturedSegment
     from penstock._runtime.capture.device_arrays import Extent
     from penstock._runtime.scheduling.node import Node
     from penstock._runtime.streams.managed_stream import ManagedStream
@@ -63,8 +64,8 @@ class Part:
         Where the messages of an output go inside the part.
     options
         How it is recorded.
-    on_refusal
-        Called when it will not be recorded any more.
+    owner
+        The segment, which is told if the part will not be recorded any more, and knows when it can be.
 
     Attributes
     ----------
@@ -83,7 +84,7 @@ class Part:
         inner: dict[tuple[Node, str], list[tuple[Node, str]]],
         options: SegmentOptions,
         verifies: bool,
-        on_refusal: Callable[[Part, Refusal], None],
+        owner: CapturedSegment,
         slot_available: SlotAvailable | None = None,
     ) -> None:
         self._slot_available = slot_available
@@ -102,7 +103,7 @@ class Part:
         self._quick: Quick | None = None
         self._options = options
         self._verifies = verifies
-        self._on_refusal = on_refusal
+        self._owner = owner
         self._keeps_state = any(member.operator.keeps_state for member in members)
         self._known: dict[Signature, Known] = {}
         self._made: list[Recording] = []
@@ -298,15 +299,18 @@ class Part:
             self._look_for_buffers(known, recording, leaves)
         if known.at and recording is not None and not recording.left_to_verify:
             key = addresses_of(leaves)
-            if key in known.at:
-                return known.at[key]
+            found = known.at.get(key)
+            if found is not None or (key in known.at and self._owner.may_record()):
+                return found
         return recording
 
     def _run_unrecorded(self, known: Known, signature: Signature, items: list[Any], leaves: Leaves) -> None:
         known.frames += 1
         if known.buffers is not None:
             known.buffers.note(leaves)
-        if known.frames <= self._options.warmup:
+        if known.frames <= self._options.warmup or not self._owner.may_record():
+            if known.frames == self._options.warmup:
+                self._owner.will_record()
             leaves.clear()
             self._members.silent.clear()
             self._replaying.end()
@@ -333,6 +337,8 @@ class Part:
         self.recordings += 1
         if known.slots is not None:
             known.slots.made += 1
+            if known.slots.made < self._options.slots:
+                self._owner.will_record()
         elif is_copied:
             known.recording = recording
         else:
@@ -431,6 +437,8 @@ class Part:
         if not known.buffers.is_decided:
             return
         known.at = dict.fromkeys(known.buffers.found())
+        if known.at:
+            self._owner.will_record()
         known.buffers = None
         self._be_quick(known, recording)
 
@@ -485,6 +493,7 @@ class Part:
 
     def _record_again(self, known: Known) -> None:
         """Drop the recordings of a signature; its next frame is recorded."""
+        self._owner.will_record()
         self._quick = None
         known.recording = None
         known.at.clear()
@@ -499,7 +508,7 @@ class Part:
                 known.slots.forget()  # it need not wait for one any more
         self.state = "eager"
         self.reason = str(refusal)
-        self._on_refusal(self, refusal)
+        self._owner.refused(self, refusal)
 
     def count_replayed(self) -> None:
         """Count the messages of replays that were not sent: those inside, and those of unconnected outputs."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from penstock._runtime.lifecycle.faults import compute_of
 from penstock._runtime.lifecycle.unreceived import SWEEPS, look_for_unreceived
+from penstock._runtime.scheduling.alone import Alone
 from penstock._runtime.scheduling.pausing import Pausing
 from penstock._runtime.scheduling.polling import Polling
 from penstock._runtime.scheduling.ready_queue import ReadyQueue
@@ -70,6 +71,7 @@ class Engine:
         "_evaluating",
         "_evaluating_on",
         "alive",
+        "alone",
         "clock",
         "ended_by",
         "errors",
@@ -110,6 +112,7 @@ class Engine:
         self.lock = threading.Lock()
         self.waiting = Waiting(self)
         self.pausing = Pausing(self)
+        self.alone = Alone(self)
         # The time at which the run ends in any case.
         self.limit: int | None = None
 
@@ -207,9 +210,7 @@ class Engine:
                 queue.available = len(queue) >= queue.min_size
                 node.blockers += not queue.available
             # Its outputs need no check: their queues are empty, and no node waits for more room than there is.
-            room = node.shared_room
-            node.is_guarded = node.evaluated is not None or (room is not None and bool(room.claims))
-            node.update_extra_work()
+            node.update_guard()
         for node in self.nodes:
             if node.remaining == 0:
                 self.retire(node)
@@ -233,7 +234,9 @@ class Engine:
                 if self.stopping:
                     return None
                 if self.pausing.handle():
-                    return self.take_step(ready_queue)
+                    node = self.take_step(ready_queue)
+                    if node is not None or self.pausing.handle():
+                        return node
             if ready_queue.now:
                 node = ready_queue.now.pop()
             elif ready_queue.later:
@@ -248,7 +251,11 @@ class Engine:
             return node
 
     def take_step(self, ready_queue: ReadyQueue) -> Node | None:
-        """Return the next node of a queue that may run although the run is paused, or None."""
+        """Return the next node of a queue that may run although the run is held, or None."""
+        if self.alone.node is not None:
+            node = self.alone.take(ready_queue)
+            if node is not None or self.alone.node is not None:
+                return node
         pausing = self.pausing
         if not pausing.is_paused:
             return None  # the run is stopping, or about to be paused
@@ -434,6 +441,8 @@ class Engine:
 
     def admit(self, node: Node) -> bool:
         """Return whether a node without blockers may run now; if not, make sure that it is evaluated again."""
+        if node.wants_alone and self.alone.has_to_wait(node):
+            return False
         evaluated = node.evaluated
         while evaluated is not None:
             status, until = self.evaluate(node)
@@ -449,6 +458,8 @@ class Engine:
         room = node.shared_room
         if room is not None:
             reserve(self, room)
+        if node.wants_alone:
+            self.alone.begin(node)
         self.progress = True
         return True
 

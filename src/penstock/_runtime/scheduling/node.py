@@ -74,6 +74,7 @@ class Node:
         "streams",
         "sweep",
         "throttled",
+        "wants_alone",
     )
 
     def __init__(self, engine: Engine, operator: Operator) -> None:
@@ -94,7 +95,7 @@ class Node:
         self.evaluated: EvaluatedConditions | None = None
         # The room that it shares with other producers, if any.
         self.shared_room: SharedRoom | None = None
-        # Whether conditions are evaluated, or room is reserved, before it runs.
+        # Whether conditions are evaluated, room is reserved, or others are waited for, before it runs.
         self.is_guarded = False
         # Its errors, if they do not stop the run.
         self.faults: Faults | None = None
@@ -107,6 +108,8 @@ class Node:
         self.has_extra_work = False
         # Whether it has metadata, a timestamp, or details of received messages to clear after its compute.
         self.has_details = False
+        # Whether its next compute is to take place while no other does (`alone`).
+        self.wants_alone = False
         # The received frames that its streams may still read, once it uses streams.
         self.lifetimes: Lifetimes | None = None
 
@@ -208,6 +211,15 @@ class Node:
         self.engine.announce(self)
 
     # Methods for the engine.
+
+    def update_guard(self) -> None:
+        """Determine whether there is anything to check before it runs."""
+        room = self.shared_room
+        self.is_guarded = (
+            self.wants_alone or self.evaluated is not None or (room is not None and bool(room.claims))
+        )
+        if self.lifetimes is None or self.lifetimes.full is None:  # otherwise there is, in this step at least
+            self.update_extra_work()
 
     def update_extra_work(self) -> None:
         """Determine whether its steps consist of more than its compute."""

@@ -129,20 +129,25 @@ class Pausing:
                 self.steps += count
             elif not node.retired:
                 self.node_steps[node] = self.node_steps.get(node, 0) + count
-        engine.held = self.is_paused
+        engine.held = self.is_paused or engine.alone.node is not None
         # Any thread may have stopped the run, or asked for a pause, since.
         if engine.stopping or requests:
             engine.held = True
             return True
-        return self.is_paused
+        return engine.held
 
     @property
     def is_still(self) -> bool:
-        """Whether the run is paused and no step is left."""
+        """Whether the run is paused and no step is left, or one node computes alone."""
+        if self._engine.alone.node is not None:
+            return True
         return self.is_paused and not self.steps and not self.node_steps
 
     def allows(self, ready_queue: ReadyQueue) -> bool:
         """Return whether a node of a ready queue may be taken."""
+        alone = self._engine.alone
+        if alone.node is not None:
+            return alone.allows(ready_queue)
         if not self.is_paused or self.steps:
             return True
         steps = self.node_steps
@@ -171,7 +176,7 @@ class Pausing:
 
     def settle(self) -> None:
         """Note that a worker parks in a pause; the last one to do so tells those who wait for it."""
-        if not self._engine.running and not self._is_quiet:
+        if self.is_paused and not self._engine.running and not self._is_quiet:
             with self._changed:
                 self._is_quiet = True
                 self._changed.notify_all()

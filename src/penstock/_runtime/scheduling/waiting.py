@@ -38,7 +38,8 @@ polled, declares a deadlock, moves a clock that can be moved, or waits for the n
 
 **The pause.** While a run is paused and no step is left (`Pausing.is_still`), rules 1 and 2 do not hold: workers
 park without a deadline, whatever is ready or due, and nothing is decided. A request to step or to resume wakes all
-of them, by rule 3.
+of them, by rule 3. The same holds while a node computes alone, or waits for others to end so that it can (`alone`).
+The last of these others finds the node, or wakes a worker of its queue; the end of the compute wakes all workers.
 
 `tests/interleavings` runs these lines under every interleaving of threads that small graphs allow, with planted
 faults against each of the four rules.
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["Waiting"]
 
 _PATIENCE = 1e-3  # seconds
+_LONGEST = 1.0  # seconds that a node waits to compute alone
 
 # The results of `_decide`.
 _WAIT = "wait"
@@ -207,7 +209,8 @@ class Waiting:
             and ready_queue.standby is None
             and not is_paused  # nobody would take over
         )
-        seconds: float | None = None
+        for_alone = engine.alone.is_waiting
+        seconds: float | None = _LONGEST if for_alone else None
         polls = False
         if not on_standby and not is_paused:
             if until is not None:
@@ -255,6 +258,8 @@ class Waiting:
                 engine.overtake(ready_queue)
             elif polls:
                 engine.polling.poll()
+            elif for_alone:
+                engine.alone.give_up()
         return True
 
     def _park(self, parker: Parker, seconds: float | None, is_paused: bool) -> bool:
