@@ -350,3 +350,16 @@ def is_captured(ran: Ran, frames: int = FRAMES, unreplayed: int = 5) -> bool:
         frames,
         frames - unreplayed,
     )
+
+
+def stages(app: Any, count: int = 3, first: int = 1) -> list[Any]:
+    """Return stages that multiply and add by different numbers."""
+    return [Stage(app, times=k + 1, plus=k, name=f"stage {k}") for k in range(first, first + count)]
+
+
+def three(app: Any, frames: int = FRAMES, **options: Any) -> list[Any]:
+    """Compose a chain of three that is captured."""
+    members = [Stage(app, times=k, plus=k, name=f"s{k}") for k in (2, 3, 4)]
+    chain(app, Source(app, frames=frames, name="source"), *members, Sink(app, name="sink"))
+    app.capture(*members, **options)
+    return members

@@ -20,13 +20,10 @@ from tests.gpu.segment_programs import (
     is_captured,
     launch,
     run_with,
+    stages,
 )
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
-
-
-def stages(app: Any, count: int = 3, first: int = 1) -> list[Any]:
-    return [Stage(app, times=k + 1, plus=k, name=f"stage {k}") for k in range(first, first + count)]
 
 
 def test_metadata_and_timestamps_are_carried_past() -> None:

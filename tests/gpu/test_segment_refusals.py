@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from penstock import gpu
 from penstock.core.segment import CaptureRefused
+from tests.gpu.refused_programs import emit_twice, program, sync_stream, use_host, use_metadata, work
 from tests.gpu.segment_programs import (
     COUNT,
     FRAMES,
@@ -28,37 +30,6 @@ from tests.gpu.segment_programs import (
 )
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
-
-
-def program(
-    body: Callable[..., None], member: Callable[[Any], None] = lambda member: None, **options: Any
-) -> Any:
-    """Return a program whose segment is a stage, an operator of this compute, and another stage."""
-
-    def compose(app: Any) -> None:
-        first, last = Stage(app, name="first"), Stage(app, name="last")
-        middle = Work(app, body=body, name="middle")
-        member(middle)
-        source = Source(app, details=True, name="source")
-        chain(app, source, first, middle, last, Sink(app, late=2, name="sink"))
-        app.capture(first, middle, last, name="three", **options)
-
-    return compose
-
-
-def work(self: Any, op_input: Any, op_output: Any, **emitting: Any) -> Any:
-    """Do what a stage does, and return the stream."""
-    frame = op_input.receive("in")
-    stream = op_input.receive_cuda_stream("in")
-    result = self.new(stream, frame)
-    launch(stream, affine, result, frame, frame.shape[0], 2, 3)
-    op_output.emit(result, "out", **emitting)
-    return stream
-
-
-def sync_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-    stream = work(self, op_input, op_output)
-    stream.stream.sync()  # here
 
 
 def sync_device(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -84,14 +55,6 @@ def wait_for_others(self: Any, op_input: Any, op_output: Any, context: Any) -> N
 def allocate(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     stream = work(self, op_input, op_output)
     self.scratch = stream.device.allocate(64, stream=stream.stream)  # here
-
-
-def use_metadata(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-    frame = op_input.receive("in")
-    stream = op_input.receive_cuda_stream("in")
-    result = self.new(stream, frame)
-    launch(stream, affine, result, frame, COUNT, 2, self.metadata["from source"])
-    op_output.emit(result, "out")
 
 
 def set_metadata(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -135,14 +98,6 @@ def use_default_stream(self: Any, op_input: Any, op_output: Any, context: Any) -
     op_output.emit(frame, "out")
 
 
-def use_host(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-    frame = op_input.receive("in")
-    op_input.receive_cuda_stream("in")
-    op_output.emit(frame, "out")
-    if gpu.is_capturing(op_input.receive_cuda_stream("in")):
-        raise KeyError("only here")  # here
-
-
 def use_own_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     if self.other is None:
         self.other = gpu.StreamHandle(gpu.Device().create_stream())
@@ -151,15 +106,6 @@ def use_own_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> No
         op_input.receive_cuda_stream("in").stream.sync()
     launch(self.other, affine, frame, frame, COUNT, 2, 3)
     self.other.stream.sync()
-    op_output.emit(frame, "out")
-
-
-def emit_twice(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-    frame = op_input.receive("in")
-    stream = op_input.receive_cuda_stream("in")
-    launch(stream, affine, frame, frame, COUNT, 2, 3)
-    if gpu.is_capturing(stream):
-        op_output.emit(frame, "out")
     op_output.emit(frame, "out")
 
 
@@ -203,7 +149,7 @@ def test_a_compute_that_cannot_be_recorded(body: Callable[..., None], reason: st
     assert "'middle'" in text or body is use_own_stream
     assert line in text
     if line:
-        assert "test_segment_refusals.py, line" in text
+        assert f"{Path(body.__code__.co_filename).name}, line" in text
     segment = ran.segment
     assert (segment.state, segment.replayed, segment.frames) == ("eager", 0, FRAMES)
     assert segment.reason in text

@@ -21,7 +21,6 @@ from tests.gpu.bench import Bench
 from tests.gpu.kernels import mark_sms
 from tests.gpu.segment_programs import (
     COUNT,
-    FRAMES,
     Sink,
     Source,
     Stage,
@@ -33,18 +32,11 @@ from tests.gpu.segment_programs import (
     launch,
     plain,
     run_with,
+    three,
 )
 from tests.harness import event_based
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
-
-
-def three(app: Any, frames: int = FRAMES, **options: Any) -> list[Any]:
-    """Compose a chain of three that is captured."""
-    members = [Stage(app, times=k, plus=k, name=f"s{k}") for k in (2, 3, 4)]
-    chain(app, Source(app, frames=frames, name="source"), *members, Sink(app, name="sink"))
-    app.capture(*members, **options)
-    return members
 
 
 @pytest.mark.parametrize("kind", ["unbounded", "blocks", "ordered"])

@@ -31,6 +31,7 @@ from tests.gpu.segment_programs import (
     launch,
     run_with,
     seen_by,
+    three,
 )
 from tests.harness import App, MakeScheduler, event_based, greedy
 
@@ -108,14 +109,6 @@ def test_real_time(make: type) -> None:
 
     ran = both(two_segments, scheduler=scheduler)
     assert [(one.state, one.replayed) for one in ran.segments] == [("captured", 25)] * 2
-
-
-def three(app: Any, frames: int = FRAMES, **options: Any) -> list[Any]:
-    """Compose a chain of three that is captured."""
-    members = [Stage(app, times=k, plus=k, name=f"s{k}") for k in (2, 3, 4)]
-    chain(app, Source(app, frames=frames, name="source"), *members, Sink(app, name="sink"))
-    app.capture(*members, **options)
-    return members
 
 
 # The environment.
