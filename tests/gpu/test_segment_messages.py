@@ -350,3 +350,21 @@ def test_a_message_that_no_sink_changes_is_as_it_was_sent() -> None:
     ran = run_with(compose)
     assert is_captured(ran)
     assert [one.numbers[1][0] for one in ran.seen["sink"]] == [200 * n + 1 for n in range(FRAMES)]
+
+
+def test_an_operator_that_emits_nothing_for_frames_of_another_shape() -> None:
+    """They are too few to be recorded, and say nothing about the others."""
+
+    def emit_if_large(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        if frame.size > 8:
+            op_output.emit(doubled(self, frame, stream), "out")
+
+    def compose(app: Any) -> None:
+        members = [Work(app, body=emit_if_large, name="one"), Stage(app, name="two")]
+        source = Source(app, frames=12, counts=[8, 16], name="source")
+        chain(app, source, *members, Sink(app, name="sink"))
+        app.capture(*members)
+
+    assert is_captured(both(compose), 12, unreplayed=6)
