@@ -52,3 +52,44 @@ def test_sigterm_stops_every_operator_and_ends_the_process_with_143(scheduler: s
     ended = signal_python(signal.SIGTERM, "-c", FOREVER, scheduler)
     printed = ["stopped", "interrupted 1", "exit"]
     assert (ended.stdout.splitlines(), ended.returncode) == (printed, 143), ended.stderr
+
+
+ELSEWHERE = """
+import signal, sys, threading
+from penstock import Application, Operator, schedulers
+from penstock.conditions import AsynchronousCondition, AsynchronousEventState
+
+class Waiting(Operator):
+    def compute(self, op_input, op_output, context):
+        event.event_state = AsynchronousEventState.EVENT_WAITING
+        threading.Thread(target=take_signals, args=[self._node.ready_queue], daemon=True).start()
+
+class App(Application):
+    def compose(self):
+        global event
+        self.scheduler(getattr(schedulers, sys.argv[1])(self))
+        event = AsynchronousCondition(self)
+        self.add_operator(Waiting(self, event))
+
+def take_signals(ready_queue):
+    while not ready_queue.parked:
+        pass
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    print("running", flush=True)
+    threading.Event().wait()
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+# The system gives the signal to another thread, and what the main thread waits for is not interrupted.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+app = App()
+try:
+    app.run()
+except KeyboardInterrupt:
+    print(app.outcome.ended_by, flush=True)
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["GreedyScheduler", "MultiThreadScheduler"])
+def test_a_signal_that_interrupts_no_wait_is_handled(scheduler: str) -> None:
+    ended = signal_python(signal.SIGINT, "-c", ELSEWHERE, scheduler)
+    assert (ended.stdout.splitlines(), ended.returncode) == (["interrupted"], 0), ended.stderr

@@ -6,13 +6,15 @@ its ready queue's `parked` list, so a worker gets at most one permit for each ti
 rules).
 
 A `threading.Lock` is enough for this and costs a third of a `threading.Event`: any thread may release it, and
-Ctrl-C can interrupt a wait for it.
+Ctrl-C can interrupt a wait for it. On the main thread no wait is long, so that no signal is missed (`threads`).
 """
 
 from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
+
+from penstock._runtime.scheduling.threads import acquire_in_parts
 
 if TYPE_CHECKING:
     from penstock._runtime.scheduling.ready_queue import ReadyQueue
@@ -23,6 +25,13 @@ __all__ = ["Parker"]
 class Parker:
     """The place where one worker waits.
 
+    Parameters
+    ----------
+    ready_queue
+        The ready queue that the worker serves.
+    handles_signals
+        Whether the worker is the main thread.
+
     Attributes
     ----------
     ready_queue
@@ -32,16 +41,19 @@ class Parker:
         The worker sets it, under the engine's lock, before it is listed as parked.
     """
 
-    __slots__ = ("_permit", "deadline", "ready_queue")
+    __slots__ = ("_handles_signals", "_permit", "deadline", "ready_queue")
 
-    def __init__(self, ready_queue: ReadyQueue) -> None:
+    def __init__(self, ready_queue: ReadyQueue, handles_signals: bool = False) -> None:
         self.ready_queue = ready_queue
+        self._handles_signals = handles_signals
         self.deadline: int | None = None
         self._permit = threading.Lock()
         self._permit.acquire()
 
     def park(self, seconds: float | None) -> bool:
         """Wait for a permit (True), or until `seconds` have passed (False)."""
+        if self._handles_signals:
+            return acquire_in_parts(self._permit, seconds)
         if seconds is None:
             return self._permit.acquire()
         # A lock accepts no longer timeout, but a clock may request one.
