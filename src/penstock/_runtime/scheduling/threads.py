@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerThread", "acquire_in_parts", "runs_signal_handlers"]
 
-_LONGEST = 0.5  # seconds after which the main thread looks for signals in any case
+_LONGEST = 1.0  # seconds after which the main thread looks for signals in any case
 
 
 def runs_signal_handlers() -> bool:
