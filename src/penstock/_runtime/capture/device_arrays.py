@@ -170,23 +170,23 @@ class _CuPy(ArrayKind):
         return array.data.ptr  # type: ignore[no-any-return]
 
     def at(self, layout: Layout, address: int, owner: Any) -> Any:
-        cupy = sys.modules["cupy"]
-        before, size = self.extent(layout)
-        memory = cupy.cuda.UnownedMemory(address - before, size, owner, layout.device_id)
-        pointer = cupy.cuda.MemoryPointer(memory, before)
-        return cupy.ndarray(layout.shape, layout.dtype, pointer, layout.strides)
+        return self._placing(layout, address)(owner)
 
     def aliasing(self, layout: Layout, array: Any) -> Callable[[Any], Any]:
+        return self._placing(layout, self.address(array))
+
+    def _placing(self, layout: Layout, address: int) -> Callable[[Any], Any]:
+        """Return a function that makes arrays at an address, quickly; each keeps the owner that it is given."""
         cupy = sys.modules["cupy"]
         ndarray, memory, pointer = cupy.ndarray, cupy.cuda.UnownedMemory, cupy.cuda.MemoryPointer
         _, shape, strides, dtype, device_id = layout
         before, size = self.extent(layout)
-        begin = self.address(array) - before
 
-        def alias(owner: Any) -> Any:
-            return ndarray(shape, dtype, pointer(memory(begin, size, owner, device_id), before), strides)
+        def place(owner: Any) -> Any:
+            unowned = memory(address - before, size, owner, device_id)
+            return ndarray(shape, dtype, pointer(unowned, before), strides)
 
-        return alias
+        return place
 
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         cupy = sys.modules["cupy"]

@@ -178,7 +178,7 @@ class Cell(Variables):
 
 
 class Absent(Place):
-    """Names that a dict of attributes or variables does not have."""
+    """Names that a dict of attributes or variables does not have; `Variables` finds those that compute adds."""
 
     __slots__ = ("_count", "_names", "_source")
 
@@ -205,11 +205,6 @@ class Absent(Place):
     def difference(self) -> str:
         """Return the name that is there now; an empty text if none is."""
         return next((self.label + name for name in self._names if name in self._source), "")
-
-    def restore(self) -> None:
-        """Remove the names."""
-        for name in self._names:
-            self._source.pop(name, None)
 
 
 class Items(Place):
