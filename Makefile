@@ -75,7 +75,7 @@ gpu-test:  ## the tests of tests/gpu on a real GPU, from the source tree, with t
 gpu-sanitize:  ## tensors and segments on a real GPU under compute-sanitizer; PLANT=leak or use-after-free gives it something to find
 	PYTHONPATH=src compute-sanitizer --tool memcheck --leak-check full --report-api-errors no --error-exitcode 1 \
 		$(PYTHON) -m tests.gpu.sanitize $(if $(PLANT),--plant $(PLANT))
-	PYTHONPATH=src compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 \
+	PYTHONPATH=src compute-sanitizer --tool memcheck --report-api-errors no --show-backtrace no --error-exitcode 1 \
 		$(PYTHON) -m tests.gpu.sanitize_segments $(if $(PLANT),--plant)
 
 soak: $(READY)  ## minutes of random graphs with faults injected; not part of the checks
