@@ -1,6 +1,6 @@
 """Replay a captured segment a million times with late readers, and count wrong frames.
 
-    python -m benchmarks.captured_soak [--frames N] [--outputs copy|ring] [--save]        needs a GPU and CuPy
+    python -m benchmarks.captured_soak [--frames N] [--save]        needs a GPU and CuPy
 
 The source writes the number of the frame into every element. Five captured operators add one each. The sink keeps
 frames for a while, a different one for each, and then compares every element on the device.
@@ -156,7 +156,10 @@ def main() -> int:
     arguments = parser.parse_args()
     ring = {"outputs": "ring", "slots": 16}
     few = max(arguments.frames // 10, 1_000)
-    found = [soak(arguments.frames, {}, 0), soak(few, ring, 0), soak(few, {}, 2), soak(few, ring, 2)]
+    found: list[list[Any]] = []
+    for frames, options, workers in ((arguments.frames, {}, 0), (few, ring, 0), (few, {}, 2), (few, ring, 2)):
+        found.append(soak(frames, options, workers))
+        print(*found[-1], file=sys.stderr)
     header = ["", "frames", "replayed", "wrong elements", "out of order", "MiB more at the end", "µs a frame"]
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     text = [
