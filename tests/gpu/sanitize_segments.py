@@ -5,8 +5,8 @@
 CuPy's pool is not used outside of recordings: what is freed is freed, so that the checker sees it. With ``--plant``
 a recording is used whose memory was freed, which shows that it is found.
 
-The checker must not take backtraces: for those it keeps Python's frames, with the arrays in them, and a slot of a ring
-is in use as long as its array is.
+The checker must not take backtraces: for those it keeps Python's frames, with the arrays in them, and a slot of a
+ring is in use as long as its array is.
 """
 
 from __future__ import annotations

@@ -92,15 +92,34 @@ def test_every_compute_is_timed_up_to_a_thousand_a_second() -> None:
     assert all(timed([n * MS for n in range(3000)]))
 
 
-def test_of_very_many_some_are_timed_evenly() -> None:
-    results = timed([n * MS // 10 for n in range(20_000)])  # 10,000 a second, for 2 s
+def gaps(results: list[bool]) -> list[int]:
+    """Return how many computes were not timed before each one that was, and at the end."""
+    return [len(gap) for gap in "".join("x" if each else "." for each in results).split("x")]
+
+
+def test_of_many_a_thousand_a_second_are_timed_evenly() -> None:
+    results = timed([n * 2 * MS // 3 for n in range(3000)])  # 1,500 a second, for 2 s
     assert 2000 <= sum(results) <= 2030
-    assert max(map(len, "".join("x" if each else "." for each in results).split("x"))) <= 10
+    assert max(gaps(results)) == 1
+
+
+def test_of_very_many_250_a_second_are_timed_evenly() -> None:
+    results = timed([n * MS // 10 for n in range(20_000)])  # 10,000 a second, for 2 s
+    assert 500 <= sum(results) <= 525
+    assert max(gaps(results)) <= 40
+
+
+def test_all_are_timed_again_once_there_are_less() -> None:
+    often = [n * MS // 10 for n in range(20_000)]
+    results = timed([*often, *(2000 * MS + n * MS for n in range(1000))])
+    assert all(results[-995:])
 
 
 def test_a_burst_is_timed_as_a_whole() -> None:
     assert all(timed([5000 * MS] * 20))
-    assert not all(timed([5000 * MS] * 40))
+    assert not any(timed([5000 * MS] * 40)[20:])
+    bursts = [n // 10 * 100 * MS for n in range(1000)]  # ten at once, ten times a second
+    assert all(timed(bursts))
 
 
 def test_all_are_timed_if_a_watcher_wants_them() -> None:

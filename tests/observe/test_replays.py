@@ -19,6 +19,7 @@ from penstock.gpu import sim
 from penstock.observe import NvtxRanges, Watcher, watch
 from penstock.observe.gpu_timing import SimulatedTime
 from penstock.observe.observation import Observation
+from penstock.observe.sampling import Sampling
 from tests.harness import App, MakeScheduler, event_based, greedy
 from tests.harness.segments import MS, Collects, branches, chain
 from tests.observe.traces import traced
@@ -130,7 +131,7 @@ def test_a_replay_that_fails_ends_the_run_and_its_observation(monkeypatch: pytes
         original(self, *arguments)
 
     monkeypatch.setattr(SimulatedTime, "is_sampled", True)
-    monkeypatch.setattr("penstock.observe.replays._INTERVAL", 1 << 60)  # not by the graphs that take times
+    monkeypatch.setattr(Sampling, "takes", lambda self, now: False)  # not by the graphs that take times
     monkeypatch.setattr(Executables, "launch", launch)
     app = App(chain)
     collects = Collects()
@@ -245,8 +246,8 @@ def test_segments_that_the_driver_does_not_divide_are_shown_as_a_whole(
 
 def test_only_some_replays_are_timed_if_not_every_time_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimulatedTime, "is_sampled", True)
-    monkeypatch.setattr("penstock.observe.replays._INTERVAL", 50 * MS)
-    monkeypatch.setattr("penstock.observe.replays._BURST", 0)
+    monkeypatch.setattr("penstock.observe.sampling._INTERVAL", 50 * MS)
+    monkeypatch.setattr("penstock.observe.sampling._BURST", 1)
     _, collects, _ = observed(lambda app: chain(app, 60, 10 * MS))
     timed = [bool(value) for each in collects.of("two") for value in each.is_timed][5:]
     replayed = collects.gpu_times("two")[5:]

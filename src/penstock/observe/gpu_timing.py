@@ -15,8 +15,8 @@ The resolver reads them, if few wait. Each of its calls to the driver gives up t
 that launches kernels does, too: both would wait for each other at every call. So where many wait, because an
 operator computes often, its own computes read them, a few at a time.
 
-Two events a compute, and reading them, cost several microseconds. An operator that computes thousands of times a
-second therefore has some of its computes timed, evenly spread, and the others pay a comparison.
+Two events a compute, and reading them, cost some ten microseconds. An operator that computes thousands of times a
+second therefore has some of its computes timed, and the others pay a comparison (`sampling`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
 from penstock._runtime import Message
+from penstock.observe.sampling import Sampling
 
 if TYPE_CHECKING:
     from penstock._runtime import ManagedStream
@@ -42,8 +43,8 @@ __all__ = ["ComputeTimer", "DeviceTime", "SimulatedBesideHost", "SimulatedTime",
 _log = logging.getLogger("penstock.observe")
 
 
-class ComputeTimer:
-    """Times the work of an operator's computes on its streams.
+class ComputeTimer(Sampling):
+    """Times the work of an operator's computes on its streams, or of some of them.
 
     Attributes
     ----------
@@ -51,23 +52,22 @@ class ComputeTimer:
         The streams that the operator uses.
     queues, ports
         The queues of the operator's inputs, and the port of each.
-    next
-        From when on a compute is timed again.
     """
 
-    __slots__ = ("next", "ports", "queues", "streams")
+    __slots__ = ("ports", "queues", "streams")
 
     def __init__(self) -> None:
+        super().__init__()
         self.streams: list[StreamTimer | ReplayTimer] = []
         self.queues: Sequence[Any] = ()
         self.ports: Sequence[Any] = ()
-        self.next = -_NEVER
 
     def begin(self, now: int) -> bool:
-        """Begin to time a compute; return False if the device is too far behind."""
+        """Begin to time a compute; return False if it is not, or if the device is too far behind."""
         streams = self.streams
         if streams[0].time.is_sampled:
-            self.next = max(self.next, now - _BURST) + _INTERVAL
+            if not self.takes(now):
+                return False
             for stream in streams:
                 if len(stream.segments) >= _MOST:
                     return False
@@ -365,9 +365,6 @@ class SimulatedTime(DeviceTime):
         """Do nothing: it is one clock."""
 
 
-_NEVER = 1 << 62
-_INTERVAL = 1_000_000  # nanoseconds between two computes that are timed, in the long run
-_BURST = 20_000_000  # but in so many nanoseconds, as many as there would be room for
 _EVENTS = 32  # events that are created for a stream at once
 _MOST = 512  # pieces of work of which the device is behind with which no compute is timed
 _AT_ONCE = 4  # pieces of work whose times a compute reads

@@ -22,9 +22,9 @@ from penstock.observe.recorder import (
     TAPS,
     THREAD,
     ZERO,
-    Tap,
 )
 from penstock.observe.records import NO_TIMESTAMP, Arrivals, Computes, Discards, Emissions, GpuWork
+from penstock.observe.taps import Tap
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

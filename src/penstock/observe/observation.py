@@ -19,7 +19,7 @@ from penstock.observe.gpu_timing import (
     SimulatedTime,
     StreamTimer,
 )
-from penstock.observe.recorder import NodeRecorder, ObservedQueue, Tap, UnconnectedTap
+from penstock.observe.recorder import NodeRecorder
 from penstock.observe.records import (
     OperatorInfo,
     OutputInfo,
@@ -30,6 +30,7 @@ from penstock.observe.records import (
 )
 from penstock.observe.replays import ReplayWatch
 from penstock.observe.resolver import Resolver
+from penstock.observe.taps import ObservedQueue, Tap, UnconnectedTap
 
 if TYPE_CHECKING:
     from penstock._runtime import Engine, ManagedStream, Node

@@ -19,17 +19,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from penstock._runtime import Message, Queue, Tally
+from penstock._runtime import Message
 from penstock.core.ports import IOSpec
 from penstock.observe.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from penstock.observe.gpu_timing import ComputeTimer, StreamTimer
-    from penstock.observe.records import OperatorInfo, OutputInfo, QueueInfo
+    from penstock.observe.records import OperatorInfo
+    from penstock.observe.taps import ObservedQueue, Tap, UnconnectedTap
 
 __all__ = [
     "COLUMNS",
@@ -45,45 +45,41 @@ __all__ = [
     "THREAD",
     "ZERO",
     "NodeRecorder",
-    "ObservedQueue",
-    "Tap",
-    "UnconnectedTap",
 ]
 
-COLUMNS = 4
+COLUMNS: Final = 4
 """The ints of a row. The last row of a compute: its start, its end, the time of the message received from the first
 queue, the time of the message emitted into the first tap. These two are 0 or less if there is none, or `ZERO`. Any
 other row begins with one of the following kinds, which are below 0, and ends with 0."""
-ZERO = -1
+ZERO: Final = -1
 """In place of the time 0 of a message, which only a simulated clock shows."""
-THREAD = -1
+THREAD: Final = -1
 """The compute runs on another thread than the one before: the thread, 0."""
-GPU = -2
+GPU: Final = -2
 """The compute's work on a stream was timed: the position of the timer, the number of segments."""
-DROP = -3
+DROP: Final = -3
 """A full queue rejected a message: the position of the tap, the time."""
-CONTINUE = -4
+CONTINUE: Final = -4
 """The compute continues with what an earlier one received: 0, 0."""
-REPLAY = -5
+REPLAY: Final = -5
 """The compute did not take place: a recording of it was replayed: 0, 0."""
-FIRST_TAKE = -6
+FIRST_TAKE: Final = -6
 """A message was received: its label (0 without labels), the time. Each queue of the operator has its own kind: this
 one minus a multiple of `KINDS`."""
-FIRST_PUT = -7
+FIRST_PUT: Final = -7
 """A message was emitted: its acquisition timestamp, the time. Each tap has its own kind, as each queue has."""
-FIRST_DISCARD = -8
+FIRST_DISCARD: Final = -8
 """A message was taken because the compute had failed: its label, the time. Each queue has its own kind."""
-KINDS = 3
+KINDS: Final = 3
 """The distance between the kinds of two queues, and of two taps."""
-TAPS = 1 << 12
+TAPS: Final = 1 << 12
 """A label is the number of a message times this, plus the position of its tap among those of the queue."""
 
-Show: TypeAlias = Callable[[Any], None]
 Compute: TypeAlias = Callable[..., None]
 
-_ROWS = -2  # in place of a time, if all messages of a compute have rows of their own
+_ROWS: Final = -2  # in place of a time, if all messages of a compute have rows of their own
 _POP = IOSpec.QueuePolicy.POP
-_popleft = deque.popleft
+_popleft: Any = deque.popleft
 
 
 class NodeRecorder:
@@ -110,7 +106,7 @@ class NodeRecorder:
     __slots__ = (
         "_around",
         "_end_replay",
-        "_thread",
+        "_last_thread",
         "begin_timing",
         "begin_with",
         "info",
@@ -129,7 +125,7 @@ class NodeRecorder:
         self.timer = timer
         self.taps: list[Tap | UnconnectedTap] = []
         # The thread that was recorded last.
-        self._thread = 0
+        self._last_thread = 0
         functions = _functions(self)
         self._around, self._end_replay = functions.around, functions.end_replay
         self.taking, self.offering = functions.taking, functions.offering
@@ -157,9 +153,9 @@ class NodeRecorder:
         def noting(op_input: Any, op_output: Any, context: Any) -> None:
             if goes_on is not None and goes_on():
                 extend((CONTINUE, 0, 0, 0))
-            if notes_threads and self._thread != get_ident():
-                self._thread = get_ident()
-                extend((THREAD, self._thread, 0, 0))
+            if notes_threads and self._last_thread != get_ident():
+                self._last_thread = get_ident()
+                extend((THREAD, self._last_thread, 0, 0))
             observed(op_input, op_output, context)
 
         return noting
@@ -189,8 +185,8 @@ class NodeRecorder:
             The position of the timer that takes the times on the device; -1 without one.
         """
         rows = [REPLAY, 0, 0, 0]
-        if thread and thread != self._thread:
-            self._thread = thread
+        if thread and thread != self._last_thread:
+            self._last_thread = thread
             rows += (THREAD, thread, 0, 0)
         for position in takes:
             rows += (FIRST_TAKE - KINDS * position, 0, started, 0)
@@ -271,7 +267,7 @@ def _functions(recorder: NodeRecorder) -> _Functions:
         received = emitted = 0
 
     def taking(queue: ObservedQueue, position: int) -> Callable[[], Any]:
-        take, labels = super(ObservedQueue, queue).popleft, queue.labels
+        take, labels = _popleft.__get__(queue), queue.labels
         kind = FIRST_TAKE - KINDS * position
         is_first = not position and labels is None
 
@@ -366,183 +362,6 @@ def _functions(recorder: NodeRecorder) -> _Functions:
         return _Offering(offer_labelled, lambda: count, lambda: most)
 
     return _Functions(around, taking, offering, begin_timing, begin_with, end_replay)
-
-
-class ObservedQueue(Queue):
-    """A queue whose messages are recorded as they are received.
-
-    Parameters
-    ----------
-    consumer, port, limit, policy
-        As in `Queue`.
-    recorder
-        The recorder of the operator that receives.
-    info
-        The queue in the observation.
-    position
-        The position among the queues of the operator.
-    show
-        Called with every message that is received, if somebody watches the data.
-
-    Attributes
-    ----------
-    labels
-        The labels of the waiting messages, if they need any. A label is added before its message and taken after
-        it, so a thread that finds a message finds its label.
-    discarded
-        The number of messages that failed computes left behind.
-    popleft
-        Takes a message and records it.
-    """
-
-    __slots__ = ("_position", "_recorder", "_show", "discarded", "info", "labels", "popleft")
-
-    popleft: Callable[[], Any]
-
-    def __init__(
-        self,
-        consumer: Any,
-        port: str,
-        limit: int,
-        policy: Any,
-        *,
-        recorder: NodeRecorder,
-        info: QueueInfo,
-        position: int,
-        show: Show | None,
-    ) -> None:
-        super().__init__(consumer, port, limit, policy)
-        self.info = info
-        self.labels: deque[int] | None = None
-        self.discarded = 0
-        self._recorder = recorder
-        self._position = position
-        self._show = show
-        self._prepare()
-
-    def share(self) -> None:
-        """Prepare for several feeders."""
-        super().share()
-        self._prepare()
-
-    def _prepare(self) -> None:
-        # A queue has a lock if producers share it or if it drops its oldest message.
-        if self.lock is not None:
-            self.labels = deque()
-        self.popleft = _showing_result(self._recorder.taking(self, self._position), self._show)
-
-    def discard(self) -> None:
-        """Take a message that is not received, and record that."""
-        recorder = self._recorder
-        with nullcontext() if self.lock is None else self.lock:
-            super().popleft()
-            self.discarded += 1
-            label = 0 if self.labels is None else self.labels.popleft()
-            recorder.log.extend((FIRST_DISCARD - KINDS * self._position, label, recorder.now(), 0))
-
-    def clear(self) -> None:
-        """Remove all messages."""
-        super().clear()
-        if self.labels is not None:
-            self.labels.clear()
-
-
-class Tap(Tally):
-    """Stands between an output and one queue behind it: records and passes on every message.
-
-    Parameters
-    ----------
-    behind
-        The queue.
-    output
-        The output in the observation.
-    recorder
-        The recorder of the operator that emits.
-    show
-        Called with every message, if somebody watches the data; given to the first tap of an output.
-
-    Attributes
-    ----------
-    offer
-        Passes on a message; made for the kind of queue behind.
-    replayed
-        The number of messages that a captured segment passed on in replays, and that came through no queue.
-    """
-
-    __slots__ = ("_count", "_most", "offer", "output", "replayed")
-
-    behind: ObservedQueue
-    offer: Callable[[Any], None]  # type: ignore[assignment]
-
-    def __init__(
-        self, behind: ObservedQueue, output: OutputInfo, recorder: NodeRecorder, show: Show | None
-    ) -> None:
-        self._count: Callable[[], int] = int
-        self._most: Callable[[], int]
-        self.replayed = 0
-        super().__init__(behind)
-        self.output = output
-        position = len(recorder.taps)
-        recorder.taps.append(self)
-        behind.info.taps.append(self)
-        behind.info.outputs.append(output)
-        offer, self._count, self._most = recorder.offering(self, position)
-        self.offer = _showing_argument(offer, show)
-
-    @property
-    def passed_on(self) -> int:
-        """The number of messages so far."""
-        return self._count() + self.replayed
-
-    @passed_on.setter
-    def passed_on(self, count: int) -> None:
-        """Do nothing: `offer` counts."""
-
-    @property
-    def most(self) -> int:
-        """The largest number of messages that waited once one of these had been added."""
-        return self._most() or int(self.replayed > 0)
-
-
-class UnconnectedTap(Tally):
-    """Stands before the queue of an unconnected output, which drops everything."""
-
-    __slots__ = ("_show",)
-
-    def __init__(self, behind: Queue, show: Show | None) -> None:
-        super().__init__(behind)
-        self._show = show
-
-    def offer(self, item: Any) -> None:
-        """Show a message, if somebody watches the data, and drop it."""
-        if self._show is not None:
-            self._show(item)
-        super().offer(item)
-
-
-def _showing_result(take: Callable[[], Any], show: Show | None) -> Callable[[], Any]:
-    """Return a `take` whose results are shown."""
-    if show is None:
-        return take
-
-    def take_and_show() -> Any:
-        item = take()
-        show(item)
-        return item
-
-    return take_and_show
-
-
-def _showing_argument(offer: Callable[[Any], None], show: Show | None) -> Callable[[Any], None]:
-    """Return an `offer` whose arguments are shown."""
-    if show is None:
-        return offer
-
-    def show_and_offer(item: Any) -> None:
-        show(item)
-        offer(item)
-
-    return show_and_offer
 
 
 def _timestamp_of(item: Any) -> int:

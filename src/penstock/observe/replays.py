@@ -25,8 +25,9 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
-from penstock.observe.recorder import Tap
 from penstock.observe.records import StreamInfo
+from penstock.observe.sampling import Sampling
+from penstock.observe.taps import Tap
 
 if TYPE_CHECKING:
     from penstock.observe.gpu_timing import DeviceTime
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["ReplayTimer", "ReplayWatch"]
 
 _log = logging.getLogger("penstock.observe")
-_INTERVAL = 1_000_000  # nanoseconds between two replays that are timed, in the long run
-_BURST = 20_000_000  # but in so many nanoseconds, as many as there would be room for
 _FEW = 2  # graphs that take times, if only some replays are timed
 _MOST = 16  # and if all are
 _WHOLE = -1  # in place of the place of an operator: all operators
@@ -82,7 +81,7 @@ class ReplayWatch:
         self._sample: _Sample | None = None
         self._is_watching = False
         # From when on a replay is timed again.
-        self._next = -(1 << 62)
+        self._sampling = Sampling()
 
     @property
     def wants_gpu_times(self) -> bool:
@@ -145,9 +144,7 @@ class ReplayWatch:
             return False
         if time.is_sampled:
             now = self._now()
-            if now < self._next:
-                return False
-            self._next = max(self._next, now - _BURST) + _INTERVAL
+            return now >= self._sampling.next and self._sampling.takes(now)
         return True
 
     def launched(self, sample: _Sample | None) -> None:

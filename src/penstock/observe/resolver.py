@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Resolver"]
 
-_PART = 0.02  # of the time that rounds take at most, where their pauses are shorter than
-_LONGEST = 1.0  # seconds
+_PART = 0.01  # of the time that rounds take at most, where their pauses are shorter than
+_LONGEST = 2.0  # seconds
 _AT_ONCE = 25_000  # computes that are read in a round, of all operators: some 10 ms
 _MOST = 250_000  # computes in a log from which on all are read: some 40 MB
 _log = logging.getLogger("penstock.observe")
