@@ -1,6 +1,6 @@
 """Measure what tracking costs, part by part, with and without GPU times, in one run.
 
-    python -m benchmarks.observe [--rounds 9] [--long 3] [--save]
+    python -m benchmarks.observe [--rounds 9] [--long 3] [--seconds 3] [--save]
 
 The chain of `benchmarks.chain` runs with and without a tracker, in turn. On a GPU with CuPy the chain of
 `benchmarks.gpu_chain` does, too. The columns, in microseconds per compute until the sink has its last message:
@@ -31,7 +31,6 @@ from penstock.observe.data_flow_tracker import DataFlowTracker
 from penstock.observe.resolver import Resolver
 
 MESSAGES, FRAMES = 10_000, 3_000
-SECONDS = 3.0  # of a long run
 LIMITS = {"tracked": 1.0, "tracked with GPU times": 2.0}
 
 
@@ -116,7 +115,7 @@ def rows_of(
 ) -> list[list[str]]:
     """Return the rows of a chain; `once` runs it with a number of messages."""
     short = measure(["off", *ways], options.rounds, once, messages, is_idle=True)
-    many = max(round(SECONDS * 1e6 / (short["off"].running * 5)), messages)
+    many = max(round(options.seconds * 1e6 / (short["off"].running * 5)), messages)
     long = measure(["off", *ways], options.long, once, many, is_idle=False)
     rows = [[name, "off", f"{short['off'].running:.2f}", "", f"{long['off'].running:.2f}", "", "", "", ""]]
     rows += [
@@ -140,6 +139,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9, help="of short runs")
     parser.add_argument("--long", type=int, default=3, help="rounds of long runs")
+    parser.add_argument("--seconds", type=float, default=3.0, help="that a long run takes, untracked")
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     rows: list[list[str]] = []
@@ -163,7 +163,7 @@ def main() -> None:
                 return gpu_chain.with_penstock(kind)
 
             rows += rows_of(f"chain of five CuPy kernels, {kind}", list(LIMITS), once, FRAMES, options)
-    runs = f"the least of {options.rounds} short runs and of {options.long} runs of {SECONDS:g} s, in turn"
+    runs = f"the least of {options.rounds} short runs and of {options.long} runs of {options.seconds:g} s, in turn"
     text = [
         "# What tracking costs",
         "",
