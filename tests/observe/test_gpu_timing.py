@@ -13,6 +13,7 @@ from penstock.conditions import CountCondition, PeriodicCondition
 from penstock.gpu import sim
 from penstock.observe import Computes, Watcher, watch
 from penstock.observe.gpu_timing import ComputeTimer, StreamTimer
+from penstock.observe.sampling import Sampling
 from penstock.resources import RealtimeClock
 from tests.harness.application import App
 from tests.harness.operators import Step
@@ -107,6 +108,15 @@ def test_of_very_many_250_a_second_are_timed_evenly() -> None:
     results = timed([n * MS // 10 for n in range(20_000)])  # 10,000 a second, for 2 s
     assert 500 <= sum(results) <= 525
     assert max(gaps(results)) <= 40
+
+
+def test_of_very_many_most_only_pay_a_comparison() -> None:
+    sampling, asked = Sampling(), 0
+    for now in range(0, 2000 * MS, MS // 10):
+        if now >= sampling.next:
+            asked += 1
+            sampling.takes(now)
+    assert asked <= 2 * 525
 
 
 def test_all_are_timed_again_once_there_are_less() -> None:

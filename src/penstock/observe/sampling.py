@@ -45,8 +45,7 @@ class Sampling:
         self._credit = min(self._credit + passed / self._interval, _BURST)
         self._follows = self._credit >= 1
         if self._follows:
-            self._credit -= 1
-            self.next = -_NEVER
+            self._credit -= 1  # and the next compute asks again, whenever it begins
         else:
             self.next = now + int((1 - self._credit) * self._interval) + 1
         return self._follows
