@@ -159,7 +159,7 @@ def main() -> int:
     found: list[list[Any]] = []
     for frames, options, workers in ((arguments.frames, {}, 0), (few, ring, 0), (few, {}, 2), (few, ring, 2)):
         found.append(soak(frames, options, workers))
-        print(*found[-1], file=sys.stderr)
+        print(*found[-1][:-1], sep="  ", file=sys.stderr)
     header = ["", "frames", "replayed", "wrong elements", "out of order", "MiB more at the end", "µs a frame"]
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     text = [

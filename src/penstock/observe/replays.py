@@ -80,7 +80,7 @@ class ReplayWatch:
         self._launched = 0
         self._sample: _Sample | None = None
         self._is_watching = False
-        # From when on a replay is timed again.
+        # Which replays are timed.
         self._sampling = Sampling()
 
     @property

@@ -4,11 +4,11 @@ In each round it takes what the logs hold by now, and finds for every received m
 compute is shown to the watchers when the device has completed its work, which is asked for and never waited for,
 and when the computes whose messages it received were shown.
 
-A round costs half a millisecond and 0.3 µs for each compute. What it costs the run can be more: NumPy gives up the
-interpreter for every array of more than 500 elements, and a thread that launches kernels gives it up at every
-launch, so both may wait for each other many times in a round. So there are as few rounds as the watchers allow
-(`Watcher.period`), and they take a small part of the time: in a run that computes without a pause, most is resolved
-at the end, unless too much would wait.
+A round costs half a millisecond, and half a microsecond for each compute. What it costs the run can be more: NumPy
+gives up the interpreter for every array of more than 500 elements, and a thread that launches kernels gives it up
+at every launch, so both may wait for each other many times in a round. So there are as few rounds as the watchers
+allow (`Watcher.period`), and they take a small part of the time: in a run that computes without a pause, most is
+resolved at the end, unless too much would wait.
 """
 
 from __future__ import annotations

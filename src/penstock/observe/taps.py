@@ -94,12 +94,6 @@ class ObservedQueue(Queue):
             label = 0 if self.labels is None else self.labels.popleft()
             recorder.log.extend((FIRST_DISCARD - KINDS * self._position, label, recorder.now(), 0))
 
-    def clear(self) -> None:
-        """Remove all messages."""
-        super().clear()
-        if self.labels is not None:
-            self.labels.clear()
-
 
 class Tap(Tally):
     """Stands between an output and one queue behind it: records and passes on every message.
