@@ -6,8 +6,7 @@ CuPy's pool is not used outside of recordings: what is freed is freed, so that t
 a recording is used whose memory was freed, which shows that it is found.
 
 The checker must not take backtraces: for those it keeps Python's frames, with the arrays in them, and a slot of a
-ring is in use as long as its array is. Without them, a run on an H200 (driver 580) ended with a segmentation fault
-in the launch of a graph; the cause is not known yet.
+ring is in use as long as its array is.
 """
 
 from __future__ import annotations

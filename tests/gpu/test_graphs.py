@@ -661,23 +661,6 @@ def test_one_recording_gives_a_graph_that_takes_times_and_one_that_does_not(
     assert end - begin == before
 
 
-def test_graphs_with_records_are_changed_like_those_without(bench: Bench, stream: Any, data: Any) -> None:
-    one, two = data
-    with building(stream) as builder:
-        two.copy_from(one, stream=stream)
-        after = gpu.captured_frontier(stream)
-    definition = builder.graph_definition
-    event = bench.timed_event()
-    timed = gpu.instantiate_with_records(definition, [(after, event)])
-    source = bench.zeros(COUNT, stream)
-    write(bench, stream, source, 9)
-    (node,) = definition.nodes()
-    assert gpu.RecordedCopy(node).change(timed, int(two.handle), int(source.handle), 4 * COUNT)
-    timed.launch(stream)
-    assert (bench.read(two, stream) == 9).all()
-    assert event.is_done
-
-
 def test_the_frontier_of_a_stream_needs_a_capture(bench: Bench, stream: Any) -> None:
     with pytest.raises(bench.names.CUDAError, match="CUDA_ERROR_INVALID_VALUE"):
         gpu.captured_frontier(stream)

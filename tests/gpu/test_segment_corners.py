@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from penstock import CountCondition, gpu
-from penstock._runtime.compiled import is_compiled
 from penstock.core import EndedBy, MetadataPolicy
 from penstock.core.segment import CaptureRefused
 from tests.gpu.segment_programs import (
     COUNT,
-    FRAMES,
     Blend,
     Sink,
     Source,
@@ -180,42 +178,6 @@ def test_an_operator_that_emits_from_another_of_its_streams() -> None:
         app.capture(member, last)
 
     assert is_captured(both(compose))
-
-
-@pytest.mark.skipif(is_compiled(), reason="compiled code cannot be patched")
-@pytest.mark.parametrize("frames", [FRAMES, 80])
-def test_copies_that_the_driver_does_not_change(frames: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go by way of memory of the same kind; a copy that was refused leaves the graph as it was."""
-    change = gpu.RecordedCopy.change
-    refused: list[bool] = []
-    numbers: dict[int, int] = {}
-
-    def changed(self: Any, graph: Any, target: int, source: int, size: int) -> bool:
-        # Every other address is memory of another kind; that of the recorded copy is not.
-        number = sum(numbers.setdefault(address, len(numbers)) for address in (target, source))
-        refused.append(bool(number % 2) and (target, source) not in self.recorded)
-        if refused[-1]:
-            change(self, graph, target, source, size)  # as a driver that does half of it
-            return False
-        return change(self, graph, target, source, size)
-
-    made = gpu.RecordedCopy.__init__
-
-    def make(self: Any, node: Any) -> None:
-        made(self, node)
-        self.recorded = {(node.dst, node.src)}
-
-    monkeypatch.setattr(gpu.RecordedCopy, "__init__", make)
-    monkeypatch.setattr(gpu.RecordedCopy, "change", changed)
-
-    def compose(app: Any) -> None:
-        members = [Stage(app, times=k, plus=k, name=f"s{k}") for k in (2, 3)]
-        chain(app, Source(app, frames=frames, name="source"), *members, Sink(app, late=12, name="sink"))
-        app.capture(*members)
-
-    assert is_captured(both(compose), frames)
-    assert any(refused)
-    assert not all(refused)
 
 
 def test_a_member_that_stops_a_later_one() -> None:

@@ -22,7 +22,6 @@ from penstock.gpu.backends import Backend as Backend
 from penstock.gpu.backends import DeviceUnavailable as DeviceUnavailable
 from penstock.gpu.backends import backend as backend
 from penstock.gpu.backends import module as _module
-from penstock.gpu.capture import RecordedCopy as RecordedCopy
 from penstock.gpu.capture import captured_frontier as captured_frontier
 from penstock.gpu.capture import captured_nodes as captured_nodes
 from penstock.gpu.capture import instantiate_with_records as instantiate_with_records
@@ -35,6 +34,7 @@ from penstock.gpu.current_device import remember_current as remember_current
 from penstock.gpu.device_names import DEVICE_NAMES as _DEVICE_NAMES
 from penstock.gpu.host_function import launch_host as launch_host
 from penstock.gpu.kernels import kernel as kernel
+from penstock.gpu.recorded_copy import RecordedCopy as RecordedCopy
 from penstock.gpu.stream_handle import StreamHandle as StreamHandle
 
 if TYPE_CHECKING:  # the simulated classes stand for both kinds of device

@@ -39,7 +39,7 @@ def is_capturing(stream: SupportsStream) -> bool:
     from cuda.bindings import driver
 
     status, state = driver.cuStreamIsCapturing(driver.CUstream(handle_of(owner)))
-    _check(status, "whether a stream captures cannot be determined")
+    check_status(status, "whether a stream captures cannot be determined")
     return bool(state != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
 
@@ -60,7 +60,7 @@ def captured_nodes(stream: SupportsStream) -> int:
 
     graph = next(part for part in _capture_info(owner) if isinstance(part, driver.CUgraph))
     status, *found = driver.cuGraphGetNodes(graph)
-    _check(status, "the nodes of a capture cannot be counted")
+    check_status(status, "the nodes of a capture cannot be counted")
     return int(found[-1])
 
 
@@ -113,7 +113,7 @@ def instantiate_with_records(
     from cuda.bindings import driver
 
     status, *found = driver.cuGraphGetRootNodes(definition.handle)
-    _check(status, "the first nodes of a graph cannot be determined")
+    check_status(status, "the first nodes of a graph cannot be determined")
     roots = list(found[0])[: int(found[-1])]
     added: list[Any] = []
     try:
@@ -121,7 +121,7 @@ def instantiate_with_records(
             status, *found = driver.cuGraphAddEventRecordNode(
                 definition.handle, list(nodes.values()), len(nodes), event.handle
             )
-            _check(status, "the record of an event cannot be added to a graph")
+            check_status(status, "the record of an event cannot be added to a graph")
             added.append(found[0])
             if not nodes:
                 _add_dependencies(
@@ -133,7 +133,7 @@ def instantiate_with_records(
         # With them goes what depends on them, so the others are as they were.
         for node in added:
             (status,) = driver.cuGraphDestroyNode(node)
-            _check(status, "the record of an event cannot be removed from a graph")
+            check_status(status, "the record of an event cannot be removed from a graph")
 
 
 def _capture_info(stream: Any) -> list[Any]:
@@ -142,7 +142,7 @@ def _capture_info(stream: Any) -> list[Any]:
 
     found: list[Any]
     status, *found = driver.cuStreamGetCaptureInfo(driver.CUstream(handle_of(stream)))
-    _check(status, "what a stream captures cannot be determined")
+    check_status(status, "what a stream captures cannot be determined")
     return found
 
 
@@ -157,47 +157,7 @@ def _add_dependencies(graph: Any, first: Any, others: list[Any]) -> None:
         (status,) = driver.cuGraphAddDependencies(graph, before, others, None, len(others))
     except TypeError:
         (status,) = driver.cuGraphAddDependencies(graph, before, others, len(others))
-    _check(status, "nodes of a graph cannot be ordered")
-
-
-class RecordedCopy:
-    """A copy in a recorded graph, which can be changed in each executable graph that is made of it.
-
-    cuda.core describes a copy anew to change it, by another kind of memory than a capture does, and the driver
-    refuses that. So the description is read from the recorded node here, and only its addresses are changed.
-
-    Parameters
-    ----------
-    node : MemcpyNode
-        The recorded node.
-    """
-
-    def __init__(self, node: Any) -> None:
-        self.node = node
-        self._described: Any = None
-        if not is_simulated(node):
-            from cuda.bindings import driver
-
-            self._handle = node.handle
-            status, self._described = driver.cuGraphMemcpyNodeGetParams(self._handle)
-            _check(status, "a recorded copy cannot be read")
-            status, self._context = driver.cuCtxGetCurrent()
-            _check(status, "the current context cannot be determined")
-            self._set = driver.cuGraphExecMemcpyNodeSetParams
-            self._good = driver.CUresult.CUDA_SUCCESS
-
-    def change(self, graph: Any, target: int, source: int, size: int) -> bool:
-        """Copy between other addresses in later launches of an executable graph.
-
-        Returns False, and changes nothing, if the driver refuses: memory of another kind is at these addresses.
-        """
-        if self._described is None:
-            graph[self.node].update(dst=target, src=source, size=size)
-            return True
-        self._described.dstDevice = target
-        self._described.srcDevice = source
-        (status,) = self._set(graph.handle, self._handle, self._described, self._context)
-        return bool(status == self._good)
+    check_status(status, "nodes of a graph cannot be ordered")
 
 
 def record_external(stream: SupportsStream, event: sim.Event) -> None:
@@ -222,7 +182,7 @@ def record_external(stream: SupportsStream, event: sim.Event) -> None:
 
     external = int(driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL)
     (status,) = driver.cuEventRecordWithFlags(event.handle, driver.CUstream(handle_of(owner)), external)
-    _check(status, "an event cannot be recorded by a graph")
+    check_status(status, "an event cannot be recorded by a graph")
 
 
 def wait_external(stream: SupportsStream, event: sim.Event) -> None:
@@ -247,10 +207,11 @@ def wait_external(stream: SupportsStream, event: sim.Event) -> None:
 
     external = int(driver.CUevent_wait_flags.CU_EVENT_WAIT_EXTERNAL)
     (status,) = driver.cuStreamWaitEvent(driver.CUstream(handle_of(owner)), event.handle, external)
-    _check(status, "an event cannot be waited for by a graph")
+    check_status(status, "an event cannot be waited for by a graph")
 
 
-def _check(status: Any, what: str) -> None:
+def check_status(status: Any, what: str) -> None:
+    """Raise an error that says what failed, if a call of the driver did."""
     from cuda.bindings import driver
 
     if status != driver.CUresult.CUDA_SUCCESS:

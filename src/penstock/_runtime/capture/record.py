@@ -152,32 +152,31 @@ def _capture(
 ) -> Recording:
     origin = streams.origin
     marks = None if part.replays is None or not part.replays.wants_gpu_times else Marks(part.inner)
-    copies = [
-        Copy(input_.layout, input_.memory.address, True, own.handle)
-        for input_ in inputs
-        if input_.memory is not None and input_.size
-    ]
-    kept.append(copies)
+    copies: list[Copy] = []
     builder = origin.stream.create_graph_builder()
     try:
         builder.begin_building("relaxed")
-        for each in copies:
-            each.record(origin)
+        copies += [
+            Copy(origin, input_.memory.address, input_.size, enters=True)
+            for input_ in inputs
+            if input_.memory is not None and input_.size
+        ]
         with memory:
             emitted, flow = _record_members(part, streams, received, kept, marks)
         streams.join()
         outputs = outputs_of(emitted)
         if slots is None:
             find_views(outputs)
-        for array in copied_arrays(outputs) if slots is None else ():
-            if array.size:
-                copies.append(Copy(array.layout, array.address, False, own.handle))
-                copies[-1].record(origin)
-        for input_ in inputs:
-            if input_.is_copied_back:
-                assert input_.memory is not None
-                copies.append(Copy(input_.layout, input_.memory.address, False, own.handle))
-                copies[-1].record(origin)
+            copies += [
+                Copy(origin, array.address, array.size, enters=False)
+                for array in copied_arrays(outputs)
+                if array.size
+            ]
+        copies += [
+            Copy(origin, input_.memory.address, input_.size, enters=False)
+            for input_ in inputs
+            if input_.memory is not None and input_.is_copied_back
+        ]
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes(part, kinds_of_nodes(definition))
@@ -191,6 +190,8 @@ def _capture(
                     node.name,
                 )
         executables = Executables(definition, copies, gpu.GraphCompleteOptions())
+        attributes = Attributes(states, knobs)
+        recording = Recording(own, inputs, outputs, executables, attributes, flow, arrays, kept, slots, marks)
     except BaseException as error:
         with contextlib.suppress(Exception):  # an invalidated capture ends with an error
             builder.close()
@@ -198,8 +199,7 @@ def _capture(
             raise
         raise refusal_of(error, "") from error
     builder.close()
-    attributes = Attributes(states, knobs)
-    return Recording(own, inputs, outputs, executables, attributes, flow, arrays, kept, slots, marks)
+    return recording
 
 
 def _record_members(
