@@ -90,11 +90,14 @@ class RecordedCopy:
             self._describe()
 
     def _describe(self) -> None:
-        """Read the recorded node; what is read is what a change gives back to the driver, with other arguments."""
+        """Read the recorded node. A change gives the driver what was read, with other arguments."""
         from cuda.bindings import driver
 
         status, self._parameters = driver.cuGraphKernelNodeGetParams(self._node)
         check_status(status, "a recorded copy cannot be read")
+        # The kernel is read in two forms. One of them is loaded in the context that is current, and the driver
+        # refuses that where the node is in another one: on a slice of the SMs.
+        self._parameters.func = driver.CUfunction(0)
         self._arguments = (ctypes.c_uint64 * 3)(0, 0, self._size)
         first = ctypes.addressof(self._arguments)
         self._pointers = (ctypes.c_void_p * 3)(first, first + 8, first + 16)
