@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from penstock import gpu
+from penstock.core.segment import CaptureRefused
 from tests.gpu.bench import Bench
+from tests.gpu.segment_programs import Sink, Source, Stage, both, chain, is_captured
 from tests.gpu.test_graphs import building
 
 MORE_THAN_A_GRID = (4 << 20) + 4096 + 3  # bytes; the threads of the largest grid copy 16 bytes each
@@ -192,3 +194,45 @@ def test_a_graph_that_does_not_have_the_copy_is_refused(
     graph = make(bench, stream, int(target.handle))
     with pytest.raises((ValueError, RuntimeError, bench.names.CUDAError)):
         copy.change(graph, int(target.handle), int(target.handle))
+
+
+def test_what_copies_need_is_compiled_before_a_frame_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is recorded nothing else computes, so nothing that takes long belongs there."""
+    order: list[str] = []
+    prepare, init = gpu.RecordedCopy.prepare, gpu.RecordedCopy.__init__
+
+    def prepared(device: Any) -> None:
+        order.append("prepare")
+        prepare(device)
+
+    def made(self: Any, *args: Any) -> None:
+        order.append("record")
+        init(self, *args)
+
+    monkeypatch.setattr(gpu.RecordedCopy, "prepare", staticmethod(prepared))
+    monkeypatch.setattr(gpu.RecordedCopy, "__init__", made)
+
+    def compose(app: Any) -> None:
+        stage = Stage(app, name="stage")
+        chain(app, Source(app, name="source"), stage, Sink(app, name="sink"))
+        app.capture(stage)
+
+    assert is_captured(both(compose))
+    assert order == ["prepare", "record", "record"]
+
+
+def test_a_copy_that_cannot_be_compiled_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: Any) -> None:
+        raise RuntimeError("there is no compiler")
+
+    monkeypatch.setattr(gpu.RecordedCopy, "prepare", staticmethod(fails))
+    monkeypatch.setattr(gpu.RecordedCopy, "__init__", fails)
+
+    def compose(app: Any) -> None:
+        stage = Stage(app, name="stage")
+        chain(app, Source(app, name="source"), stage, Sink(app, name="sink"))
+        app.capture(stage)
+
+    with pytest.warns(CaptureRefused, match="there is no compiler"):
+        ran = both(compose)
+    assert ran.segment.state == "eager"

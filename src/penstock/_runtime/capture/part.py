@@ -309,6 +309,8 @@ class Part:
         if known.buffers is not None:
             known.buffers.note(leaves)
         if known.frames <= self._options.warmup or not self._owner.may_record():
+            if known.frames == 1:
+                self._replaying.prepare()
             if known.frames == self._options.warmup:
                 self._owner.will_record()
             leaves.clear()

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock import gpu
 from penstock._runtime.messages.message import Details, Message
 from penstock._runtime.streams.managed_stream import ManagedStream, create_event
 from penstock._runtime.streams.order import wait_for
@@ -83,6 +85,12 @@ class Replaying:
             streams.allocation.own = self._own
             streams.work_on(self._own)
         return self._own
+
+    def prepare(self) -> None:
+        """Do what takes long before a frame is recorded: nothing else may compute while one is."""
+        device_id = self._node.streams.run.device_of(self._members.nodes[-1].operator)
+        with suppress(Exception):  # it will fail again when a frame is recorded, and be a refusal then
+            gpu.RecordedCopy.prepare(gpu.Device(device_id))
 
     # Each frame.
 
