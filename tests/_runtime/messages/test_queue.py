@@ -125,7 +125,7 @@ def at_line(number: int, queue: Queue, first: Callable[[], None], second: Callab
 @pytest.mark.parametrize("everything", [False, True])
 def test_the_newest_is_kept_wherever_the_consumer_comes_in_between(limit: int, everything: bool) -> None:
     for line in range(1, 30):
-        queue = Queue(None, "in", limit, POP)  # type: ignore[arg-type]
+        queue = Queue(None, "in", limit, POP)
         queue.extend(range(limit))
         take = InputPort(IOSpec("in", IOSpec.IOType.INPUT, 2 if everything else 1), (queue,)).take
         taken: list[Any] = []
@@ -143,12 +143,17 @@ def test_the_newest_is_kept_wherever_the_consumer_comes_in_between(limit: int, e
     assert line > 5
 
 
+class OfStep(Queue):
+    """A queue without a gate, whose consumer has a name."""
+
+    consumer = Step(App(lambda app: None))  # type: ignore[assignment]
+
+
 @pytest.mark.parametrize("policy", [POP, REJECT, FAULT])
 @pytest.mark.parametrize("waiting", [0, 1])
 def test_two_producers_never_fill_one_place(policy: Any, waiting: int) -> None:
     for line in range(1, 30):
-        queue = Queue(None, "in", 1, policy)  # type: ignore[arg-type]
-        queue.consumer = Step(App(lambda app: None))  # type: ignore[assignment]
+        queue = OfStep(None, "in", 1, policy)
         queue.extend(range(waiting))
         queue.share()
         assert queue.capacity == 0
@@ -175,7 +180,7 @@ def test_dropping_while_both_ends_are_at_it_loses_and_counts_each_message_once(
     limit: int, producers: int, everything: bool
 ) -> None:
     """Every step of a queue's Python code is a chance for the other threads to come in between."""
-    queue = Queue(None, "in", limit, POP)  # type: ignore[arg-type]
+    queue = Queue(None, "in", limit, POP)
     take = InputPort(IOSpec("in", IOSpec.IOType.INPUT, 2 if everything else 1), (queue,)).take
     if producers > 1:
         queue.share()
@@ -227,7 +232,7 @@ def test_dropping_while_both_ends_are_at_it_loses_and_counts_each_message_once(
 @pytest.mark.parametrize("limit", [1, 3])
 def test_a_full_queue_is_never_seen_with_less_in_it(limit: int) -> None:
     """Conditions look at the length from other threads, without a lock."""
-    queue = Queue(None, "in", limit, POP)  # type: ignore[arg-type]
+    queue = Queue(None, "in", limit, POP)
     for n in range(limit):
         queue.offer(n)
     seen: set[int] = set()

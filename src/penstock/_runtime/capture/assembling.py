@@ -126,7 +126,7 @@ class SegmentAssembly:
                 ):
                     node.input_queues[f"{member.name}.{name}"] = queues
                     for queue in queues:
-                        queue.consumer = node
+                        queue.gate.consumer = node
             for name, queues in member.output_queues.items():
                 behind = tuple(queue for queue in queues if queue.consumer not in inside)
                 if behind and any(

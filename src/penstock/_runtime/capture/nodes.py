@@ -38,6 +38,8 @@ class PartOperator(Operator):
 class Collector(Queue):
     """Stands between an output and a queue, and notes every message; with capacity 0, `offer` gets each.
 
+    It has no gate: nothing is scheduled by it, and the cycle of references would keep the messages alive.
+
     Attributes
     ----------
     seen
@@ -47,7 +49,7 @@ class Collector(Queue):
     __slots__ = ("_behind", "seen")
 
     def __init__(self, behind: Queue) -> None:
-        super().__init__(behind.consumer, behind.port, 0, behind.policy)
+        super().__init__(None, behind.port, 0, behind.policy)
         self._behind = behind
         self.seen: list[Any] = []
 

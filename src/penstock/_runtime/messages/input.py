@@ -161,7 +161,7 @@ class InputContext:
 
     def _announce_room(self, port: InputPort) -> None:
         for queue in port.queues:
-            if not queue.affordable:
+            if not queue.gate.affordable:
                 self._node.engine.announce_room(queue)
 
     def _open(self, port: InputPort, message: Message) -> Any:

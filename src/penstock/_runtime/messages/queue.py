@@ -1,10 +1,7 @@
-"""Queue: the messages waiting at an input, and the flags that tell both ends about them.
+"""Queue: the messages waiting at an input.
 
 A queue is a deque, so `emit` and `receive` are an append and a popleft in C. CPython makes both atomic, so neither
-end takes a lock. The schedulers use two flags: whether there are enough messages to run the consumer, and whether
-there is enough room to run the producers. `Engine.finish` updates both flags after each `compute` of either end,
-under the engine's lock if there are several threads. Updating them in `emit` and `receive` would need a lock in
-each.
+end takes a lock. What tells both ends whether they may run is the queue's `gate`.
 
 Only a producer finds a queue full, and only the consumer finds it empty, so races between the two ends are
 harmless: while the producer checks for room, room may appear but never vanish. Two cases are different, and take
@@ -26,6 +23,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from penstock._runtime.messages.gate import ANY, Gate
 from penstock.core.errors import QueueFullError
 from penstock.core.ports import IOSpec
 
@@ -36,7 +34,6 @@ __all__ = ["Claim", "Queue", "UnconnectedQueue"]
 
 _POP = IOSpec.QueuePolicy.POP
 _REJECT = IOSpec.QueuePolicy.REJECT
-_ANY = 1 << 62  # more messages than ever wait
 
 
 class Claim:
@@ -74,70 +71,50 @@ class Claim:
 class Queue(deque[Any]):
     """A bounded queue between the producers of one input and its consumer.
 
-    Producers add messages and the consumer takes them, without a lock except in the cases above. `available`,
-    `affordable`, `room`, `reserved` and the order of `claims` are changed under the engine's lock. `min_size` is
-    changed in the consumer's compute (`resume`). `dropped` is changed by the thread that adds, under `lock` if
-    there is one. The rest is set before the run begins.
+    Producers add messages and the consumer takes them, without a lock except in the cases above. `reserved` and
+    the order of `claims` are changed under the engine's lock. `dropped` is changed by the thread that adds, under
+    `lock` if there is one. The rest is set before the run begins.
 
     Attributes
     ----------
     capacity, limit
         The number that `emit` compares the length with, and the number of messages that really fit.
+    gate
+        What tells both ends whether they may run.
     feeders
         The nodes that emit into the queue.
-    min_size
-        The number of messages that the consumer waits for.
-    available
-        Whether there were enough messages for the consumer at the last update.
     claims
-        The feeders that wait for room here before they run. A single feeder is `producer`; it uses `affordable` and
-        `room`: if more than `room` messages wait, there is no room for another of its computes. With several
-        feeders, each uses its claim (`room_sharing`); `affordable` is then whether none of them waits, and `room`
-        has a value for which the comparisons for a single producer are never true.
+        The feeders that wait for room here before they run.
     reserved
         The places that running producers may fill; used only if several producers share the queue.
-    watched
-        Whether an evaluated (not counted) condition depends on this queue.
     undelivered
         The number of messages still waiting when the run ended.
     """
 
     __slots__ = (
-        "affordable",
-        "available",
         "capacity",
         "claims",
-        "consumer",
         "dropped",
         "feeders",
+        "gate",
         "limit",
         "lock",
-        "min_size",
         "policy",
         "port",
-        "producer",
         "reserved",
-        "room",
         "undelivered",
-        "watched",
     )
 
-    producer: Node
-
-    def __init__(self, consumer: Node, port: str, limit: int, policy: Any) -> None:
+    def __init__(self, consumer: Node | None, port: str, limit: int, policy: Any) -> None:
         super().__init__()
-        self.consumer = consumer
+        if consumer is not None:
+            self.gate = Gate(self, consumer)
         self.port = port
         self.capacity = self.limit = limit
         self.policy = policy
         self.feeders: list[Node] = []
-        self.min_size = 1
-        self.available = False
         self.claims: list[Claim] = []
-        self.affordable = True
-        self.room = _ANY
         self.reserved = 0
-        self.watched = False
         self.dropped = 0
         self.undelivered = 0
         self.lock: threading.Lock | None = threading.Lock() if policy is _POP else None
@@ -147,6 +124,20 @@ class Queue(deque[Any]):
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+    @property
+    def consumer(self) -> Node:
+        """The node that receives the messages."""
+        return self.gate.consumer
+
+    @property
+    def min_size(self) -> int:
+        """The number of messages that the consumer waits for."""
+        return self.gate.min_size
+
+    @min_size.setter
+    def min_size(self, size: int) -> None:
+        self.gate.min_size = size
 
     @property
     def drops(self) -> bool:
@@ -160,13 +151,8 @@ class Queue(deque[Any]):
             claim = Claim(node, self)
             self.claims.append(claim)
         claim.add(port, places)
-        self.producer = node
-        self.room = self.limit - claim.places if len(self.claims) == 1 else _ANY
-
-    def close_room(self, is_closed: bool) -> None:
-        """Record whether any of several producers that share the queue waits for room."""
-        self.affordable = not is_closed
-        self.room = -1 if is_closed else _ANY
+        self.gate.producer = node
+        self.gate.room = self.limit - claim.places if len(self.claims) == 1 else ANY
 
     def share(self) -> None:
         """Prepare for several feeders."""
@@ -250,10 +236,14 @@ class Queue(deque[Any]):
 
 
 class UnconnectedQueue(Queue):
-    """The queue behind an unconnected output; it drops and counts every message."""
+    """The queue behind an unconnected output; it drops and counts every message, and has no gate."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
-        # Nothing uses its consumer: it is in no node's inputs.
-        super().__init__(None, "", 0, _REJECT)  # type: ignore[arg-type]
+        super().__init__(None, "", 0, _REJECT)
+
+    @property
+    def consumer(self) -> Node:
+        """None: nothing receives from it."""
+        return None  # type: ignore[return-value]

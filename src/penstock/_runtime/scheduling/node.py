@@ -17,6 +17,7 @@ from penstock.core.errors import PortError, choices
 if TYPE_CHECKING:
     from penstock._runtime.lifecycle.faults import Faults
     from penstock._runtime.messages.execution import ExecutionContext
+    from penstock._runtime.messages.gate import Gate
     from penstock._runtime.messages.input import InputContext
     from penstock._runtime.messages.output import OutputContext
     from penstock._runtime.messages.queue import Queue
@@ -58,12 +59,14 @@ class Node:
         "has_details",
         "has_extra_work",
         "input",
+        "input_gates",
         "input_queues",
         "inputs",
         "is_guarded",
         "lifetimes",
         "operator",
         "output",
+        "output_gates",
         "output_queues",
         "outputs",
         "ready_queue",
@@ -86,11 +89,13 @@ class Node:
         self.context: ExecutionContext
         self.streams: NodeStreams
         self.ready_queue: ReadyQueue
-        # The queues by port, and as flat tuples for the hot path.
+        # The queues by port, as flat tuples, and their gates, for the hot path.
         self.input_queues: dict[str, tuple[Queue, ...]] = {}
         self.output_queues: dict[str, tuple[Queue, ...]] = {}
         self.inputs: tuple[Queue, ...] = ()
         self.outputs: tuple[Queue, ...] = ()
+        self.input_gates: tuple[Gate, ...] = ()
+        self.output_gates: tuple[Gate, ...] = ()
         # Conditions that are evaluated before each compute, if there are any.
         self.evaluated: EvaluatedConditions | None = None
         # The room that it shares with other producers, if any.
@@ -148,7 +153,7 @@ class Node:
             self.evaluated = EvaluatedConditions(self)
         self.evaluated.add(condition)
         for queue in (*self.inputs, *self.outputs):
-            queue.watched = True
+            queue.gate.watched = True
 
     def receiver(self, port: str) -> Receiver:
         """Return a view of an input port."""

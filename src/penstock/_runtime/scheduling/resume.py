@@ -3,10 +3,10 @@
 A function that yields emits one value in each step, so queues behind it need hold only one message, and a slow
 receiver slows it down like any other operator. Between two steps its node must be ready without a new message. The
 engine is not involved: from the step with the first value to the step that finds no further value, the node's input
-queues require no message (`Queue.min_size` is 0). Evaluated conditions on inputs return READY meanwhile.
+queues require no message (`Gate.min_size` is 0). Evaluated conditions on inputs return READY meanwhile.
 
 `min_size` is written in the compute of the node, without a lock. Other threads read it only for a queue with too
-few messages (`Queue.available` is False), and only the end of a compute of this node clears that flag.
+few messages (`Gate.available` is False), and only the end of a compute of this node clears that flag.
 
 Each step repeats the metadata and timestamp of the messages, so that every value carries them. The messages are
 kept alive until the streams have completed the work of the last step.

@@ -58,13 +58,14 @@ def update_producers(engine: Engine, queue: Queue) -> None:
     if len(queue.claims) > 1:
         share_room(engine, queue)
         return
-    affordable = len(queue) <= queue.room
-    if affordable is queue.affordable:
+    gate = queue.gate
+    affordable = len(queue) <= gate.room
+    if affordable is gate.affordable:
         return
-    queue.affordable = affordable
-    queue.producer.blockers += -1 if affordable else 1
+    gate.affordable = affordable
+    gate.producer.blockers += -1 if affordable else 1
     if affordable:
-        engine.enqueue_if_ready(queue.producer)
+        engine.enqueue_if_ready(gate.producer)
 
 
 def share_room(engine: Engine, queue: Queue) -> None:
@@ -100,4 +101,4 @@ def share_room(engine: Engine, queue: Queue) -> None:
             is_closed = True
             if is_emptied and node.blockers == 1:
                 free = 0
-    queue.close_room(is_closed)
+    queue.gate.close(is_closed)
