@@ -341,3 +341,19 @@ def test_an_operator_that_asks_late_which_streams_came_is_told_of_every_message_
         app.add_flow(ones, Step(app, inputs=("in",), body=take, name="take"))
 
     assert run(compose).found[1:] == [[None], [None]]
+
+
+def test_the_last_computes_are_released_where_no_other_follows() -> None:
+    """The fence after the last one is missing: the next compute would have inserted it."""
+    device = Device()
+    _, in_flight = device.timeline()
+    for frame in ("one", "two", "three"):
+        in_flight.add([frame])
+    assert not in_flight.settle()
+    assert in_flight.frames == 3
+    inserted = device.recorded
+    assert not in_flight.settle()
+    assert device.recorded == inserted
+    device.done = device.recorded
+    assert any(in_flight.settle() for _ in range(3))  # the newest fences are not looked at first
+    assert in_flight.frames == 0

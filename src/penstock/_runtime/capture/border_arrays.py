@@ -1,6 +1,6 @@
 """What enters and leaves a recording: its arrays, and where they are.
 
-Arrays that leave and share memory are copied as one, so that what is copied from them shares memory as well.
+Arrays that share memory are copied as one, so that what is copied from them shares memory as well.
 """
 
 from __future__ import annotations
@@ -8,15 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
-from penstock._runtime.capture.device_arrays import Layout, Unsupported
+from penstock._runtime.capture.device_arrays import Extent, Layout, Unsupported
 from penstock._runtime.capture.graphs import AddressedMemory
 from penstock._runtime.capture.refusal import Refusal
+from penstock._runtime.capture.sharing import groups_of, spans_of
 from penstock._runtime.capture.structure import Leaves, flatten, layouts_of
 
 if TYPE_CHECKING:
     from penstock._runtime.capture.border import Border
 
-__all__ = ["Input", "Output", "OutputArray", "copied_arrays", "find_views", "outputs_of"]
+__all__ = ["Input", "Output", "OutputArray", "copied_arrays", "find_views", "outputs_of", "place_inputs"]
+
+_ALIGNED = 256
 
 
 class Input:
@@ -28,28 +31,62 @@ class Input:
         What it looks like.
     address_of
         Returns the address of the first element of such an array.
-    memory
-        The memory of the recording that it is copied to; None if the recording reads the array where it is.
-    is_copied_back
-        Whether it is copied back after the frame, since the operators change it in place.
     before, size
         The bytes before the address of its first element, and all of them.
+    memory, address
+        The memory of the recording that it is copied to, and where in it; None if the recording reads the array
+        where it is. Arrays that share memory do so here as well.
+    copied
+        The number of bytes that are copied for it, from its first one on: its own, and those of arrays that share
+        memory with it; 0 if they are copied for one of those.
+    is_copied_back
+        Whether it is copied back after the frame, since the operators change it in place.
     """
 
-    __slots__ = ("address_of", "before", "is_copied_back", "layout", "memory", "size")
+    __slots__ = (
+        "address",
+        "address_of",
+        "before",
+        "copied",
+        "is_copied_back",
+        "layout",
+        "memory",
+        "size",
+    )
 
-    def __init__(self, layout: Layout, stream: gpu.StreamHandle, is_copied: bool) -> None:
+    def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.is_copied_back = False
         self.address_of = layout.kind.address
         self.before, self.size = layout.kind.extent(layout)
-        self.memory = AddressedMemory(stream, self.size) if is_copied else None
+        self.memory: AddressedMemory | None = None
+        self.address = 0
+        self.copied = 0
 
     def array(self) -> Any:
         """Return an array on the memory of the recording."""
         assert self.memory is not None
         owner = self.memory.buffer if gpu.backend() == "sim" else self.memory
-        return self.layout.kind.at(self.layout, self.memory.address + self.before, owner)
+        return self.layout.kind.at(self.layout, self.address + self.before, owner)
+
+    def close(self, stream: gpu.StreamHandle) -> None:
+        """Free the memory of the recording, unless that is the task of another that shares it."""
+        if self.memory is not None and (self.copied or not self.size):
+            self.memory.close(stream)
+
+
+def place_inputs(inputs: list[Input], leaves: Leaves, stream: gpu.StreamHandle) -> None:
+    """Give the arrays that enter a recording memory in it, which they share as the arrays of a frame do."""
+    spans = spans_of(leaves, [Extent(input_.before, input_.size) for input_ in inputs])
+    for group in groups_of(spans):
+        begin = spans[group[0]][0]
+        end = max(spans[number][1] for number in group)
+        aside = begin % _ALIGNED if len(group) > 1 else 0  # each of them may be aligned in another way
+        memory = AddressedMemory(stream, aside + end - begin)
+        for number in group:
+            inputs[number].memory = memory
+            inputs[number].address = memory.address + aside + spans[number][0] - begin
+        inputs[group[0]].copied = end - begin
 
 
 class OutputArray:

@@ -20,7 +20,7 @@ from penstock import gpu
 from penstock.tensor import DLDevice, DLDeviceType, Tensor, as_tensor
 from penstock.tensor.types import DLDataType
 
-__all__ = ["ArrayKind", "Extent", "Layout", "Unsupported", "kind_of", "overlap", "span_of"]
+__all__ = ["ArrayKind", "Extent", "Layout", "Unsupported", "kind_of", "layout_of", "span_of"]
 
 
 class Unsupported(Exception):
@@ -70,10 +70,13 @@ class ArrayKind:
         Its name, for messages.
     has_views
         Whether an array may be a part of another.
+    keeps_memory
+        Whether memory stays allocated as long as an array on it exists; otherwise a program may free it.
     """
 
     name = ""
     has_views = True
+    keeps_memory = False
 
     def layout(self, array: Any) -> Layout:
         """Return the layout of an array; raise Unsupported if a recording cannot work on it."""
@@ -146,6 +149,13 @@ def kind_of(data: Any) -> ArrayKind | None:
     return kind
 
 
+def layout_of(array: Any) -> Layout:
+    """Return the layout of an array."""
+    kind = kind_of(array)
+    assert kind is not None
+    return kind.layout(array)
+
+
 def span_of(array: Any) -> tuple[int, int]:
     """Return the addresses of the first byte of an array and of the first one behind it."""
     kind = kind_of(array)
@@ -155,13 +165,9 @@ def span_of(array: Any) -> tuple[int, int]:
     return begin, begin + size
 
 
-def overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Return whether two spans have a byte in common."""
-    return max(one[0], other[0]) < min(one[1], other[1])
-
-
 class _CuPy(ArrayKind):
     name = "CuPy"
+    keeps_memory = True
 
     def layout(self, array: Any) -> Layout:
         return Layout(self, array.shape, array.strides, array.dtype, array.data.device_id)
@@ -226,6 +232,7 @@ class _CuPy(ArrayKind):
 
 class _Torch(ArrayKind):
     name = "PyTorch"
+    keeps_memory = True
 
     def current(self, stream: gpu.StreamHandle) -> Any:
         return sys.modules["torch"].cuda.stream(stream.torch())

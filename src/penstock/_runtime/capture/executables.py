@@ -3,7 +3,8 @@
 A recorded graph begins with copies from where a frame is, and ends with copies to where its results go. Both differ
 from frame to frame. But memory is used again and again, so after a few frames the same addresses come back. An
 executable graph is made for each set of addresses, up to a number; from then on one of them is changed for every
-frame whose addresses are not known. A change affects later launches only.
+frame whose addresses are not known. A change affects later launches only. The first is made with the recording: if
+that fails, the segment is not recorded. If another cannot be made, those that there are have to do.
 
 The memory at an address may have been freed since, and other memory allocated there: the graphs know addresses only
 (:class:`penstock.gpu.RecordedCopy`).
@@ -13,6 +14,7 @@ On an H200 a launch costs the host 4 µs, and a copy beside the graph would cost
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
@@ -72,6 +74,8 @@ class Executables:
         self._copies = list(copies)
         self._options = options
         self._known: dict[tuple[int, ...], Any] = {}
+        # One that was made and not used yet.
+        self._spare: Any = definition.instantiate(options)
         # The one that is changed for each frame whose addresses are not known.
         self._changed: Any = None
 
@@ -83,15 +87,24 @@ class Executables:
         graph.launch(stream.stream)
 
     def _make(self, addresses: tuple[int, ...]) -> Any:
-        if len(self._known) < _MOST:
-            graph = self._definition.instantiate(self._options)
-            self._change(graph, addresses)
-            self._known[addresses] = graph
-            return graph
-        if self._changed is None:
-            self._changed = self._definition.instantiate(self._options)
-        self._change(self._changed, addresses)
-        return self._changed
+        graph = self._changed
+        if graph is None:
+            graph = self._take()
+            if graph is not None and len(self._known) < _MOST:
+                self._change(graph, addresses)
+                self._known[addresses] = graph
+                return graph
+            self._changed = graph = graph or self._known.popitem()[1]
+        self._change(graph, addresses)
+        return graph
+
+    def _take(self) -> Any:
+        """Return an executable graph that is not used yet; None if another cannot be made."""
+        graph, self._spare = self._spare, None
+        if graph is None:
+            with suppress(Exception):  # there is too little memory, say
+                graph = self._definition.instantiate(self._options)
+        return graph
 
     def _change(self, graph: Any, addresses: tuple[int, ...]) -> None:
         for each, address in zip(self._copies, addresses, strict=True):
@@ -105,9 +118,9 @@ class Executables:
 
     def close(self) -> None:
         """Close the graphs; the device has finished."""
-        graphs = [*self._known.values(), self._changed]
+        graphs = [*self._known.values(), self._spare, self._changed]
         self._known.clear()
-        self._changed = None
+        self._spare = self._changed = None
         for graph in graphs:
             if graph is not None:
                 graph.close()

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.capture.device_arrays import Extent, kind_of, overlap
+from penstock._runtime.capture.device_arrays import kind_of
 from penstock._runtime.streams.owners import add_owners
 from penstock.gpu.allocation import Allocation
 
 if TYPE_CHECKING:
     from penstock._runtime.capture.structure import Leaves
 
-__all__ = ["FewBuffers", "Shared", "addresses_of", "extents_of", "shared_memory"]
+__all__ = ["FewBuffers", "addresses_of", "are_same", "owners_of"]
 
 _MOST = 4
 _FRAMES = 16
@@ -42,14 +42,12 @@ class FewBuffers:
         if self._are_many or not leaves:
             return
         key = addresses_of(leaves)
-        owners: list[Any] = []
-        for leaf in leaves:
-            add_owners(leaf, owners)
+        owners = owners_of(leaves)
         known = self._owners.get(key)
         if known is None and len(self._owners) < _MOST and not any(type(one) is Allocation for one in owners):
             self._owners[key] = owners
             self._counts[key] = 1
-        elif known is not None and len(known) == len(owners) and all(map(_is, known, owners)):
+        elif known is not None and are_same(known, owners):
             self._counts[key] += 1
         else:
             self._are_many = True
@@ -73,42 +71,14 @@ def addresses_of(leaves: Leaves) -> tuple[int, ...]:
     return tuple(found)
 
 
-class Shared(tuple[int, ...]):
-    """Which arrays of a frame share memory: for each of them, the first that has bytes in common with it."""
-
-    __slots__ = ()
-
-
-def extents_of(leaves: Leaves) -> list[Extent]:
-    """Return where the bytes of the arrays of a frame are, seen from their addresses."""
-    found = []
+def owners_of(leaves: Leaves) -> list[Any]:
+    """Return the owners of the memory of the arrays of a frame."""
+    owners: list[Any] = []
     for leaf in leaves:
-        kind = kind_of(leaf)
-        assert kind is not None
-        found.append(kind.extent(kind.layout(leaf)))
-    return found
+        add_owners(leaf, owners)
+    return owners
 
 
-def shared_memory(leaves: Leaves, extents: list[Extent]) -> Shared | None:
-    """Return which arrays of a frame share their memory; None if none do.
-
-    A recording has memory for each. If an operator changes one of two that are the same, it matters.
-    """
-    spans = [
-        (address - before, address - before + size)
-        for address, (before, size) in zip(addresses_of(leaves), extents, strict=True)
-    ]
-    end = 0
-    for first, last in sorted(spans):
-        if first < end and first < last:
-            break
-        end = max(end, last)
-    else:
-        return None
-    return Shared(
-        [next(i for i, two in enumerate(spans) if one is two or overlap(one, two)) for one in spans]
-    )
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other
+def are_same(some: list[Any], others: list[Any]) -> bool:
+    """Return whether two lists hold the same objects."""
+    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))

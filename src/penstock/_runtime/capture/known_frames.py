@@ -129,4 +129,7 @@ class Quick:
             return None
         if self.slots is not None:
             return self.slots.free[0].recording
-        return self._at.get((self._address_of(data),), self._recording) if self._at else self._recording
+        if not self._at:
+            return self._recording
+        found = self._at.get((self._address_of(data),), self._recording)
+        return found if found is None or found.reads([data]) else None

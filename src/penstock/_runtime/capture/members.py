@@ -123,6 +123,11 @@ class Members:
         self._compute_each()
         self.times.append(time.perf_counter_ns() - began)
 
+    def settle(self) -> bool:
+        """Release the frames of the last computes, since none follow for now; return whether nothing is left."""
+        known = [node.lifetimes for node in self.nodes if node.lifetimes is not None]
+        return not [lifetimes for lifetimes in known if not lifetimes.settle()]
+
     def compute_and_collect(self, items: list[Any], held: Sequence[Any] = ()) -> dict[str, list[Any]]:
         """Let a frame pass, and return what was emitted at each output; values that are held do not change."""
         collected: dict[str, list[Any]] = {}

@@ -16,18 +16,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock._runtime.capture.attribute_use import names_in_compute
-from penstock._runtime.capture.device_arrays import Layout, Unsupported
+from penstock._runtime.capture.device_arrays import Layout, Unsupported, layout_of
 from penstock._runtime.capture.device_state import DeviceState, KeptArray
-from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of, extents_of, shared_memory
+from penstock._runtime.capture.few_buffers import FewBuffers, addresses_of
 from penstock._runtime.capture.known_frames import Known, Quick
 from penstock._runtime.capture.members import Members
 from penstock._runtime.capture.record import record
 from penstock._runtime.capture.recording import Recording
 from penstock._runtime.capture.refusal import Refusal
 from penstock._runtime.capture.replaying import Replaying
+from penstock._runtime.capture.sharing import extents_of, shared_memory, spans_of, with_shared
 from penstock._runtime.capture.slots import SlotAvailable, Slots
 from penstock._runtime.capture.structure import Leaves, Signature, differing_values, flatten
-from penstock._runtime.capture.verification import compare, compare_states, contents_of_states
+from penstock._runtime.capture.verification import compare, compare_states, contents_of_states, digests_of
 from penstock._runtime.lifecycle.accounts import Tally
 from penstock._runtime.messages.message import Message
 from penstock._runtime.messages.queue import UnconnectedQueue
@@ -300,6 +301,9 @@ class Part:
         if known.at and recording is not None and not recording.left_to_verify:
             key = addresses_of(leaves)
             found = known.at.get(key)
+            if found is not None and not found.reads(leaves):
+                del known.at[key]  # its memory was freed
+                found = None
             if found is not None or (key in known.at and self._owner.may_record()):
                 return found
         return recording
@@ -313,10 +317,7 @@ class Part:
                 self._replaying.prepare()
             if known.frames == self._options.warmup:
                 self._owner.will_record()
-            leaves.clear()
-            self._members.silent.clear()
-            self._replaying.end()
-            known.note_emits(self._members.compute_and_collect(items), self._members.silent)
+            self._run_eagerly(known, items, leaves)
             return
         names = [border.name for border in self.inputs]
         assert isinstance(signature, tuple)
@@ -344,6 +345,7 @@ class Part:
         elif is_copied:
             known.recording = recording
         else:
+            recording.keep_owners(leaves)
             known.at[addresses_of(leaves)] = recording
         if self.compares:
             recording.left_to_verify = max(self._options.verify, int(self._verifies)) * _UNCHANGING
@@ -354,6 +356,22 @@ class Part:
         else:
             self.state = "captured"
             self._replay(recording, items, leaves)
+
+    def _run_eagerly(self, known: Known, items: list[Any], leaves: Leaves) -> None:
+        """Let the operators compute, and note what a recording of such frames needs to know."""
+        looks: tuple[bytes, ...] = ()
+        if self.compares:
+            leaves.clear()
+        else:  # no frame is compared later
+            self._replaying.order_after(items)
+            looks = digests_of(leaves, known.extents, self.own.handle)
+        self._members.silent.clear()
+        self._replaying.end()
+        known.note_emits(self._members.compute_and_collect(items), self._members.silent)
+        if leaves:
+            self._replaying.order_own()
+            self._find_changed(known, leaves, looks)
+            leaves.clear()
 
     def _verify(self, known: Known, recording: Recording, items: list[Any], leaves: Leaves) -> None:
         """Replay a frame, let the operators compute it too, and compare; what they emit is what is sent."""
@@ -370,7 +388,7 @@ class Part:
             self._compute(items)
             self._refuse(refusal)
             return
-        looks = recording.contents(leaves)
+        looks = digests_of(leaves, known.extents, own)
         emitted = self._replaying.replay_unsent(recording, list(items), list(leaves))
         left = contents_of_states(saved, own)
         saved.restore()
@@ -382,12 +400,15 @@ class Part:
         if not difference:
             self._replaying.order_own()
             difference = compare_states(left, contents_of_states(saved, own))
-        changed = [] if difference else self._find_changed(recording, leaves, looks)
+        is_changed = (
+            not difference and not recording.keeps_inputs and self._find_changed(known, leaves, looks)
+        )
         saved.close()
         del emitted
         leaves.clear()
-        if changed:
-            self._copy_back(known, recording, changed)
+        if is_changed:
+            if self.state != "eager":
+                self._record_again(known)
             return
         if difference and self._forget_buffers(recording):
             return
@@ -409,28 +430,24 @@ class Part:
                 recording.seen_inputs.clear()
                 self.state = "captured"
 
-    def _find_changed(self, recording: Recording, leaves: Leaves, looks: tuple[bytes, ...]) -> list[int]:
-        """Return the arrays that the operators have changed in place and that the recording does not copy back."""
-        if recording.keeps_inputs:
-            return []
-        return [
-            number
-            for number, (before, after) in enumerate(zip(looks, recording.contents(leaves), strict=True))
-            if before != after and not recording.inputs[number].is_copied_back
-        ]
+    def _find_changed(self, known: Known, leaves: Leaves, looks: tuple[bytes, ...]) -> bool:
+        """Note the arrays that the operators have changed in place; return whether that was not known.
 
-    def _copy_back(self, known: Known, recording: Recording, changed: list[int]) -> None:
-        """Record again, with a copy back of what the operators change: others may still use the array."""
-        if any(recording.inputs[number].layout.has_gaps for number in changed):
+        They are copied back, since others may still use them. If that is not possible, the segment is refused.
+        """
+        after = digests_of(leaves, known.extents, self.own.handle)
+        changed = [number for number, one in enumerate(looks) if one != after[number]]
+        if known.changed.issuperset(changed):
+            return False
+        known.changed |= with_shared(changed, spans_of(leaves, known.extents))
+        if any(layout_of(leaves[number]).has_gaps for number in known.changed):
             self._refuse(
                 Refusal(
                     "its operators change an array in place that they receive and that does not lie in memory "
                     "without gaps; what is between its elements may be in use elsewhere, so copy it first"
                 )
             )
-            return
-        known.changed.update(changed)
-        self._record_again(known)
+        return True
 
     def _look_for_buffers(self, known: Known, recording: Recording, leaves: Leaves) -> None:
         """Find out in the first replays whether frames come in few buffers; then look at frames only quickly."""

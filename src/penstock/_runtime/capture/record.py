@@ -10,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from penstock import gpu
-from penstock._runtime.capture.border_arrays import Input, copied_arrays, find_views, outputs_of
+from penstock._runtime.capture.border_arrays import Input, copied_arrays, find_views, outputs_of, place_inputs
 from penstock._runtime.capture.details_flow import DetailsFlow
 from penstock._runtime.capture.device_arrays import Unsupported, span_of
 from penstock._runtime.capture.device_state import DeviceState, KeptArray
@@ -87,8 +87,6 @@ def _record(
                 "values in an operator outside of the segment",
                 node.name,
             )
-    inputs: dict[str, list[Input]] = {}
-    received: dict[str, Any] = {}
     device_id = own.device_id
     for border, signature in zip(part.inputs, signatures.values(), strict=True):
         for layout in layouts_of(signature):
@@ -98,13 +96,12 @@ def _record(
                     f"{layout.device_id}, and the segment is on device {device_id}; copy it before the segment",
                     border.node.name,
                 )
-    next_leaves = iter(leaves)
     with gpu.on_device(device_id):
-        for name, signature in signatures.items():
-            inputs[name] = [Input(layout, own.handle, is_copied) for layout in layouts_of(signature)]
-            arrays = [input_.array() for input_ in inputs[name]] if is_copied else next_leaves
-            received[name] = rebuild(signature, iter(arrays))
-        all_inputs = [input_ for group in inputs.values() for input_ in group]
+        all_inputs = [Input(layout) for signature in signatures.values() for layout in layouts_of(signature)]
+        if is_copied:
+            place_inputs(all_inputs, leaves, own.handle)
+        arrays_in = iter([input_.array() for input_ in all_inputs] if is_copied else leaves)
+        received = {name: rebuild(signature, arrays_in) for name, signature in signatures.items()}
         for number in changed if is_copied else ():
             all_inputs[number].is_copied_back = True
         memory = PrivateMemory(device_id, own.handle.is_simulated)
@@ -128,8 +125,7 @@ def _record(
             for state, node in zip(states, members, strict=True):
                 state.restore(ignored.get(node.name, set()))
             for input_ in all_inputs:
-                if input_.memory is not None:
-                    input_.memory.close(own.handle)
+                input_.close(own.handle)
             raise
         finally:
             streams.close()
@@ -157,9 +153,7 @@ def _capture(
     try:
         builder.begin_building("relaxed")
         copies += [
-            Copy(origin, input_.memory.address, input_.size, enters=True)
-            for input_ in inputs
-            if input_.memory is not None and input_.size
+            Copy(origin, input_.address, input_.copied, enters=True) for input_ in inputs if input_.copied
         ]
         with memory:
             emitted, flow = _record_members(part, streams, received, kept, marks)
@@ -173,9 +167,9 @@ def _capture(
                 if array.size
             ]
         copies += [
-            Copy(origin, input_.memory.address, input_.size, enters=False)
+            Copy(origin, input_.address, input_.copied, enters=False)
             for input_ in inputs
-            if input_.memory is not None and input_.is_copied_back
+            if input_.copied and input_.is_copied_back
         ]
         builder.end_building()
         definition = builder.graph_definition

@@ -7,14 +7,13 @@ What was received, emitted and held while it was made lives as long as the recor
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from penstock._runtime.capture.border_arrays import Input, Output, OutputArray, copied_arrays
 from penstock._runtime.capture.details_flow import DetailsFlow
 from penstock._runtime.capture.device_state import KeptArray
 from penstock._runtime.capture.executables import Executables
-from penstock._runtime.capture.graphs import read_bytes
+from penstock._runtime.capture.few_buffers import are_same, owners_of
 from penstock._runtime.capture.host_state import Attributes
 from penstock._runtime.capture.marks import Marks
 from penstock._runtime.capture.slots import Slot
@@ -70,8 +69,9 @@ class Recording:
         self.flow = flow
         self.arrays = arrays
         self.replays = 0
+        # The owners of the memory that it reads where it is, unless that lives as long as the arrays.
+        self._owners: list[Any] | None = None
         self.keeps_inputs = bool(inputs) and not any(input_.memory is not None for input_ in inputs)
-        self._copied_inputs = [input_ for input_ in inputs if input_.memory is not None]
         self.copies_back = any(input_.is_copied_back for input_ in inputs)
         self._stream = stream
         self._handle = stream.handle
@@ -124,9 +124,9 @@ class Recording:
 
     def _replay_any(self, leaves: Leaves) -> list[Any]:
         addresses: list[int] = []
-        if self._copied_inputs:
-            for input_, leaf in zip(self._copied_inputs, leaves, strict=True):
-                if input_.size:
+        if not self.keeps_inputs:
+            for input_, leaf in zip(self.inputs, leaves, strict=True):
+                if input_.copied:
                     addresses.append(input_.address_of(leaf) - input_.before)
         emitted: list[Any] = []
         if self.slot is not None:
@@ -144,8 +144,8 @@ class Recording:
         if self.copies_back:
             addresses += [
                 input_.address_of(leaf) - input_.before
-                for input_, leaf in zip(self._copied_inputs, leaves, strict=True)
-                if input_.is_copied_back
+                for input_, leaf in zip(self.inputs, leaves, strict=True)
+                if input_.copied and input_.is_copied_back
             ]
         self._executables.launch(tuple(addresses), self._handle)
         return emitted
@@ -179,22 +179,18 @@ class Recording:
             emitted.append(made[0] if output.is_array else rebuild(output.signature, iter(made)))
         return emitted
 
+    def keep_owners(self, leaves: Leaves) -> None:
+        """Note whose memory it reads where it is: an address may become that of other memory."""
+        if not all(input_.layout.kind.keeps_memory for input_ in self.inputs):
+            self._owners = owners_of(leaves)
+
+    def reads(self, leaves: Leaves) -> bool:
+        """Return whether the arrays of a frame, which are at the addresses that it reads, are in that memory."""
+        return self._owners is None or are_same(self._owners, owners_of(leaves))
+
     def watch(self, replays: Replays) -> None:
         """Let an observer see every launch."""
         self._executables = replays.around_launches(self._executables, self._marks, self._stream)
-
-    def contents(self, leaves: Leaves) -> tuple[bytes, ...]:
-        """Return a digest of what is in each array of a frame; wait for the work on them."""
-        handle = self._handle
-        return tuple(
-            [
-                hashlib.blake2b(
-                    read_bytes(handle, input_.address_of(leaf) - input_.before, input_.size).tobytes(),
-                    digest_size=16,
-                ).digest()
-                for input_, leaf in zip(self.inputs, leaves, strict=True)
-            ]
-        )
 
     def close(self) -> None:
         """Release the graphs first, then the memory that they use; the device has finished."""
@@ -206,6 +202,6 @@ class Recording:
         self.outputs.clear()
         self.arrays.clear()
         self._kept.clear()
-        for input_ in self._copied_inputs:
-            assert input_.memory is not None
-            input_.memory.close(self._handle)
+        self._owners = None
+        for input_ in self.inputs:
+            input_.close(self._handle)

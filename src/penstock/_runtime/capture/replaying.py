@@ -71,6 +71,8 @@ class Replaying:
         self._unsent: list[Any] = []
         # Whether the last frame was replayed.
         self._is_replaying = False
+        # Whether the operators have released the frames of their last computes.
+        self._are_settled = False
 
     @property
     def own(self) -> ManagedStream:
@@ -169,6 +171,8 @@ class Replaying:
             recording.replays += 1
             if is_timed:
                 self.times.append(time.perf_counter_ns() - began)
+                if not self._are_settled:
+                    self._are_settled = self._members.settle()
 
     def replay_unsent(self, recording: Recording, items: list[Any], leaves: Leaves) -> list[Any]:
         """Replay a frame, and return its results."""
@@ -206,6 +210,7 @@ class Replaying:
     def begin(self) -> None:
         """Order replays after the computes of the operators."""
         self._is_replaying = True
+        self._are_settled = False
         self.order_own()
 
     def end(self) -> None:

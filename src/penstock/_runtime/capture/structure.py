@@ -35,6 +35,13 @@ class _Value(tuple[Any, ...]):
 
 def flatten(data: Any, leaves: Leaves) -> Signature:
     """Return the signature of an object, and add its arrays to a list; raise Unsupported for other objects."""
+    try:
+        return _flatten(data, leaves)
+    except RecursionError:
+        raise Unsupported("a container that contains itself, or too many within each other") from None
+
+
+def _flatten(data: Any, leaves: Leaves) -> Signature:
     kind = kind_of(data)
     if kind is not None:
         leaves.append(data)
@@ -46,9 +53,13 @@ def flatten(data: Any, leaves: Leaves) -> Signature:
     if type(data) is dict or type(data) is TensorMap:
         if not all(type(key) is str or type(key) is int for key in data):
             raise Unsupported("a dict whose keys are neither text nor numbers")
-        return _Container((type(data), tuple(data), *[flatten(item, leaves) for item in list(data.values())]))
+        return _Container(
+            (type(data), tuple(data), *[_flatten(item, leaves) for item in list(data.values())])
+        )
     if type(data) is tuple or type(data) is list or _is_named_tuple(data):
-        return _Container((type(data), len(data), *[flatten(item, leaves) for item in data]))
+        if getattr(data, "__dict__", None):
+            raise Unsupported(f"a named tuple with attributes of its own, of type {type(data).__name__!r}")
+        return _Container((type(data), len(data), *[_flatten(item, leaves) for item in data]))
     if isinstance(data, enum.Enum):
         return _Value((type(data), data))
     raise Unsupported(_why(data))
@@ -73,7 +84,7 @@ def rebuild(signature: Signature, leaves: Iterator[Any]) -> Any:
         return made
     if kind is list:
         return parts
-    return tuple(parts) if kind is tuple else kind(*parts)
+    return tuple.__new__(kind, parts)  # the constructor of a named tuple may take something else
 
 
 def layouts_of(signature: Signature) -> list[Layout]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.capture.device_arrays import Layout, Unsupported, kind_of
+from penstock._runtime.capture.device_arrays import Extent, Layout, Unsupported, kind_of
 from penstock._runtime.capture.graphs import read_bytes
 from penstock._runtime.capture.places import is_equal
+from penstock._runtime.capture.sharing import spans_of
 from penstock._runtime.messages.message import Message
 
 if TYPE_CHECKING:
@@ -15,8 +17,9 @@ if TYPE_CHECKING:
     from penstock import gpu
     from penstock._runtime.capture.border_arrays import Output
     from penstock._runtime.capture.device_state import DeviceState
+    from penstock._runtime.capture.structure import Leaves
 
-__all__ = ["Contents", "compare", "compare_states", "contents_of_states"]
+__all__ = ["Contents", "compare", "compare_states", "contents_of_states", "digests_of"]
 
 # How far floating-point results of two runs may be apart: atomics add in any order.
 _TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-8}
@@ -47,6 +50,16 @@ def compare(
         if difference:
             return difference
     return ""
+
+
+def digests_of(leaves: Leaves, extents: list[Extent], stream: gpu.StreamHandle) -> tuple[bytes, ...]:
+    """Return a digest of what is in each array of a frame; wait for the stream."""
+    return tuple(
+        [
+            hashlib.blake2b(read_bytes(stream, first, last - first).tobytes(), digest_size=16).digest()
+            for first, last in spans_of(leaves, extents)
+        ]
+    )
 
 
 def contents_of_states(state: DeviceState, stream: gpu.StreamHandle) -> Contents:

@@ -84,6 +84,13 @@ class InFlight:
             del numbers[:completed], self._frames[:completed]
         self.release_at = min(len(numbers) + _STRIDE, self._limit)
 
+    def settle(self) -> bool:
+        """Release what the stream no longer reads, where no compute follows; return whether nothing is left."""
+        if self._numbers and self._numbers[-1] > self.fences.last:
+            self.fences.insert()
+        self.release_completed()
+        return not self._numbers
+
     def oldest_event(self) -> Any:
         """Return the event of the fence that the oldest unfinished compute waits for; call it when full."""
         return self.fences.event(self._numbers[0])

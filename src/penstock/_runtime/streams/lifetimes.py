@@ -74,6 +74,13 @@ class Lifetimes:
             if reader.add(released) >= reader.release_at:
                 self.release_completed(reader)
 
+    def settle(self) -> bool:
+        """Release what no stream reads any more, where no compute follows; return whether nothing is left."""
+        if self.keeper.watched:
+            self.end_compute()
+        unsettled = [reader for reader in self.readers if not reader.settle()]
+        return not unsettled and not self.keeper.watched
+
     def is_still_full(self) -> bool:
         """Release completed computes, and return whether the maximum number is still unfinished."""
         self.full = None
