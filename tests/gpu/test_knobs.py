@@ -15,7 +15,18 @@ from penstock.core.segment import CaptureRefused
 from penstock.observe import Dashboard
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin
-from tests.gpu.knob_pipelines import COUNT, LATE, Knobs, Scale, copy_bytes, launch, memory_of, repeat, sent
+from tests.gpu.knob_pipelines import (
+    COUNT,
+    LATE,
+    Knobs,
+    Scale,
+    copy_bytes,
+    launch,
+    memory_of,
+    repeat,
+    scale,
+    sent,
+)
 from tests.harness import MakeScheduler, switching_often
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
@@ -327,6 +338,31 @@ def test_an_array_that_was_made_of_a_knob_is_not_state_of_the_operator() -> None
     assert (app.segment.state, app.segment.reason, app.segment.recordings) == ("captured", "", 1)
 
 
+def test_a_knob_that_an_operator_keeps_is_set_while_frames_are_compared() -> None:
+    class Keeping(Scale):
+        def start(self) -> None:
+            self.gain_on_device = self.offset_on_device = None
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            if self.gain_on_device is None:
+                self.gain_on_device = context.knob("gain", np.float32, 1)
+                self.offset_on_device = context.knob("offset", np.int64)
+            frame = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            out = self.allocator.allocate_tensor(frame.shape, np.int32, stream=stream)
+            inputs = map(memory_of, (out, frame, self.gain_on_device, self.offset_on_device))
+            launch(stream, scale, *inputs, np.int32(COUNT), np.int64(LATE))
+            op_output.emit(out, "out")
+
+    def before(context: Any, n: int) -> None:
+        if n:
+            stage(context).set_knob("gain", n)
+            stage(context).set_knob("offset", 2 * n)
+
+    app = Knobs(before, Keeping, frames=FRAMES, capture={"verify": 5})
+    check(app, [1, *range(1, FRAMES)], [2 * n for n in range(FRAMES)])
+
+
 class OnCurrentStream(Operator):
     """Sends its knob, and asks penstock for no stream: it works on that of its library, as plain array code."""
 
@@ -533,6 +569,27 @@ def test_a_recording_that_fails_leaves_what_others_changed_meanwhile() -> None:
     class Synchronizing(Fixed):
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             super().compute(op_input, op_output, context)
+            op_input.receive_cuda_stream("in").stream.sync()
+
+    app = Nudged(3, once, Synchronizing)
+    with pytest.warns(CaptureRefused, match="operator 'stage1' .*it waits for the device"):
+        app.run()
+    assert app.sink.seen == [sent(n) * (1 if n < 3 else 5) + 5 for n in range(FRAMES)]
+
+
+def test_a_recording_that_fails_leaves_the_attribute_of_a_knob_to_others() -> None:
+    """Though the code of compute may assign to any attribute."""
+    done: list[int] = []
+
+    def once(operator: Any) -> None:
+        if not done:
+            operator.gain = 5
+        done.append(1)
+
+    class Synchronizing(Fixed):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            super().compute(op_input, op_output, context)
+            setattr(self, "no" + "ted", 1)
             op_input.receive_cuda_stream("in").stream.sync()
 
     app = Nudged(3, once, Synchronizing)

@@ -196,6 +196,20 @@ def test_a_graph_that_does_not_have_the_copy_is_refused(
         copy.change(graph, int(target.handle), int(target.handle))
 
 
+def test_preparing_makes_the_kernel_of_copies_available_on_the_device(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[Any] = []
+
+    class Kernel:
+        def on(self, device: Any) -> None:
+            compiled.append(device)
+
+    monkeypatch.setattr("penstock.gpu.recorded_copy._copy", Kernel())
+    gpu.RecordedCopy.prepare(bench.device)
+    assert compiled == [bench.device]
+
+
 def test_what_copies_need_is_compiled_before_a_frame_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one is recorded nothing else computes, so nothing that takes long belongs there."""
     order: list[str] = []

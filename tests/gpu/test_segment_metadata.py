@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.core import MetadataPolicy
 from tests.gpu.segment_programs import (
     FRAMES,
     Blend,
@@ -58,8 +59,6 @@ def test_an_output_has_the_metadata_of_the_inputs_that_lead_to_it() -> None:
 
 
 def test_metadata_is_merged_as_each_operator_says() -> None:
-    from penstock.core import MetadataPolicy
-
     def compose(app: Any) -> None:
         def label(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             self.metadata["label"] = self.name
@@ -149,6 +148,37 @@ def test_messages_of_several_outputs_leave_in_the_order_in_which_they_were_emitt
         chain(app, Source(app, name="source"), member)
         app.add_flow(member, merged, {("a", "in"), ("b", "in"), ("c", "in")})
         app.add_flow(merged, Sink(app, name="sink"), size=3)
+        app.capture(member)
+
+    assert is_captured(both(compose))
+
+
+def test_an_output_that_has_the_name_of_an_input_leaves_when_it_is_emitted() -> None:
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("frame")
+            stream = op_input.receive_cuda_stream("frame")
+            for port in ("early", "frame"):
+                result = self.new(stream)
+                launch(stream, affine, result, frame, frame.shape[0], 1, ord(port[0]))
+                op_output.emit(result, port)
+
+        def merge(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            for frame in op_input.receive("in"):
+                op_output.emit(frame, "out")
+
+        member = Work(app, body=body, inputs=("frame",), outputs=("frame", "early"), name="member")
+        merged = Work(
+            app,
+            body=merge,
+            inputs=(("in", {"size": 2}),),
+            outputs=(("out", {"size": 2}),),
+            name="merged",
+        )
+        merged.metadata_policy = MetadataPolicy.UPDATE
+        chain(app, Source(app, details=True, name="source"), member)
+        app.add_flow(member, merged, {("frame", "in"), ("early", "in")})
+        app.add_flow(merged, Sink(app, name="sink"), size=2)
         app.capture(member)
 
     assert is_captured(both(compose))

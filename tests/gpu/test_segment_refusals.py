@@ -189,6 +189,22 @@ def test_a_kernel_that_is_launched_elsewhere_is_found_before_a_wrong_frame_leave
     assert ran.segment.replayed == 0
 
 
+@pytest.mark.parametrize("verify", [0, 1])
+def test_an_operator_that_only_passes_frames_on_is_recorded_if_replays_are_compared(verify: int) -> None:
+    """It may have worked on a stream of its own; without a comparison nobody would find that out."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(op_input.receive("in"), "out")
+
+    compose = program(body, verify=verify)
+    if verify:
+        assert both(compose).segment.state == "captured"
+        return
+    with pytest.warns(CaptureRefused, match="operator 'middle' launched nothing on its stream"):
+        ran = both(compose)
+    assert (ran.segment.state, ran.segment.replayed) == ("eager", 0)
+
+
 def test_an_operator_that_sometimes_emits_nothing() -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         frame, number = op_input.receive("in")

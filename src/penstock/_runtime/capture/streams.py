@@ -59,7 +59,7 @@ class CapturedStreams:
         known = self._of[operator]
         if name not in known:
             known[name] = self._make(operator)
-            for earlier in (*self._after[operator], self.origin):
+            for earlier in self._after[operator]:
                 self.order(earlier, known[name])
         return known[name]
 

@@ -1,0 +1,118 @@
+"""Executable graphs by the addresses of their frames: which graph is launched, and when it is changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock._runtime.capture.executables import Executables, TimedExecutable
+
+
+class Graph:
+    """Stands for an executable graph: notes the addresses that it has at each launch."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[int, int] = {}
+        self.launched: list[tuple[int, ...]] = []
+        self.changes = 0
+        self.is_closed = False
+
+    def launch(self, stream: Any) -> None:
+        assert not self.is_closed
+        self.launched.append(tuple(address for _, address in sorted(self.addresses.items())))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Definition:
+    """Stands for a recorded graph: keeps the graphs that were made of it."""
+
+    def __init__(self) -> None:
+        self.made: list[Graph] = []
+
+    def instantiate(self, options: Any) -> Graph:
+        self.made.append(Graph())
+        return self.made[-1]
+
+
+class Copy:
+    """Stands for a copy at the border, by its number; a change of it may fail."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.fails = False
+
+    def change(self, graph: Graph, outside: int) -> None:
+        if self.fails:
+            raise RuntimeError("refused by the driver")
+        graph.addresses[self.number] = outside
+        graph.changes += 1
+
+
+class Stream:
+    """Stands for the handle of a stream."""
+
+    stream = None
+
+
+def launch(executables: Any, *addresses: int) -> None:
+    executables.launch(addresses, Stream())
+
+
+def test_addresses_that_come_again_launch_the_same_graph_unchanged() -> None:
+    definition = Definition()
+    executables = Executables(definition, [Copy(0), Copy(1)], None)
+    for _ in range(5):
+        for place in range(3):
+            launch(executables, place, place + 100)
+    assert [graph.launched for graph in definition.made] == [[(place, place + 100)] * 5 for place in range(3)]
+    assert [graph.changes for graph in definition.made] == [2, 2, 2]
+
+
+def test_the_number_of_graphs_does_not_grow_with_that_of_addresses() -> None:
+    counts = set()
+    for frames in (100, 1000):
+        definition = Definition()
+        executables = Executables(definition, [Copy(0)], None)
+        for address in range(frames):
+            launch(executables, address)
+        launched = [one for graph in definition.made for one in graph.launched]
+        assert sorted(launched) == [(address,) for address in range(frames)]
+        counts.add(len(definition.made))
+    assert len(counts) == 1
+    assert counts.pop() < 50
+
+
+@pytest.mark.parametrize("frames", [0, 1, 10, 100])
+def test_every_graph_that_was_made_is_closed(frames: int) -> None:
+    definition = Definition()
+    executables = Executables(definition, [Copy(0)], None)
+    for address in range(frames):
+        launch(executables, address)
+    executables.close()
+    assert bool(definition.made) == bool(frames)
+    assert all(graph.is_closed for graph in definition.made)
+
+
+def test_a_timed_graph_is_changed_only_for_other_addresses() -> None:
+    graph, copies = Graph(), [Copy(0), Copy(1)]
+    timed = TimedExecutable(graph, Executables(Definition(), copies, None)._change)
+    for addresses in ((1, 2), (1, 2), (3, 2), (3, 2)):
+        launch(timed, *addresses)
+    assert graph.launched == [(1, 2), (1, 2), (3, 2), (3, 2)]
+    assert graph.changes == 4
+
+
+def test_after_a_change_that_failed_half_way_a_timed_graph_is_changed_again() -> None:
+    """Its first copy has the new address and its second one does not, so the earlier addresses are not its own."""
+    graph, copies = Graph(), [Copy(0), Copy(1)]
+    timed = TimedExecutable(graph, Executables(Definition(), copies, None)._change)
+    launch(timed, 1, 2)
+    copies[1].fails = True
+    with pytest.raises(RuntimeError, match="refused by the driver"):
+        launch(timed, 3, 4)
+    copies[1].fails = False
+    launch(timed, 1, 2)
+    assert graph.launched == [(1, 2), (1, 2)]
