@@ -244,7 +244,8 @@ class Items(Place):
             return
         container.clear()
         if self._is_dict:
-            container.update(zip(self._keys, self._values, strict=True))
+            for key, value in zip(self._keys, self._values, strict=True):
+                container[key] = value  # `update` of a Counter adds
         elif isinstance(container, set):
             container.update(self._values)
         else:
