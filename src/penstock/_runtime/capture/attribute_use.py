@@ -33,9 +33,7 @@ def names_in_compute(operator: Operator) -> set[str]:
     kinds = [kind for kind in type(operator).__mro__ if not is_foreign(kind.__module__)]
     own = {_plain(value) for kind in kinds for value in vars(kind).values()}
     # Of the operator's methods only those that are called count, and not what they hide in the classes behind.
-    queue: list[types.FunctionType | None] = [
-        function for function in reachable.functions if function not in own
-    ]
+    queue: list[types.FunctionType | None] = [function for function in reachable.named if function not in own]
     queue.append(_plain(operator.compute))
     while queue:
         function = queue.pop()

@@ -81,6 +81,8 @@ class Reachable:
         The names to which its code assigns; None if it may assign to any.
     functions
         Its functions and methods, compute first.
+    named
+        Those that the code names; the others belong to libraries, or are kept where it does not look.
     of_others
         Those that are methods of objects other than the operator.
     excess
@@ -108,6 +110,7 @@ class Reachable:
             {name: value for name, value in vars(operator).items() if name not in OF_THE_RUN}
         )
         self._follow(_MOST_FUNCTIONS)
+        self.named = list(self.functions)
         # What belongs to libraries, and what the code does not name, is followed as far as there is room.
         self._queue = [*self._later, *[value for values in self._unnamed.values() for value in values]]
         self._later = None
