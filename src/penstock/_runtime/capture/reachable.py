@@ -217,7 +217,10 @@ class Reachable:
         self._queue += self.modules(new)
 
     def _add_module(self, module: types.ModuleType) -> None:
-        if not is_foreign(module.__name__):
+        name = module.__name__
+        if self.is_of_library(name):
+            self._queue += _found_in(module, self.names) if name in self.names else ()
+        elif not is_foreign(name):
             self._modules[module] = None
             self._queue += _found_in(module, self.names)
 
