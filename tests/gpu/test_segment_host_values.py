@@ -344,6 +344,11 @@ def test_a_count_goes_on_by_one_after_a_recording_in_vain() -> None:
             "more than 256 containers and arrays, self.tables[...] among them",
         ),
         (
+            _keep("arrays", lambda: [np.ones(3, np.int32) for _ in range(300)]),
+            lambda self, context: self.arrays[290][0],
+            "more than 256 containers and arrays, self.arrays[...] among them",
+        ),
+        (
             _keep("levels", lambda: [types.SimpleNamespace(value=1) for _ in range(3_000)]),
             lambda self, context: self.levels[2_900].value,
             "more than 2000 objects",

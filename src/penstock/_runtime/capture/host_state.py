@@ -10,6 +10,9 @@ The state is what the operator's attributes, the variables around compute, those
 objects refer to, under names that its code uses (`reachable`), through containers and plain objects. Contents of
 arrays of the device do not count: work on the device changes them, and a recording repeats that.
 
+What is read through an object may be in its class: both are compared. No code of the program runs for that; of a
+descriptor or a property it is the object itself, and what its code names, that is compared.
+
 What cannot be compared (an iterator, a file, a queue) moves on with every compute. An operator that uses it is
 refused before anything of it is lost.
 """
@@ -294,9 +297,15 @@ class HostState:
                 self._look_inside(label, item)
 
     def _is_for_later(self, label: str, item: Any) -> bool:
-        """Return whether something belongs to a library, or is kept by the operator under another name."""
-        is_kept = not self._is_named(label) and _first_name(label) not in self.operator.spec.params
-        return is_kept or self._reachable.is_of_library(type(item).__module__)
+        """Return whether an object is of a library, or is kept by the operator under a name that is not used."""
+        if not self._is_named(label) and _first_name(label) not in self.operator.spec.params:
+            return True
+        # Arrays and models are not looked into, and are state whoever wrote them.
+        return (
+            self._reachable.is_of_library(type(item).__module__)
+            and is_plain(item)
+            and not _is_torch_module(item)
+        )
 
     def _look_inside(self, label: str, item: Any) -> None:
         """Look at a container, an object, or a container that has attributes, too."""
