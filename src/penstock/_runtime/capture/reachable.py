@@ -4,9 +4,9 @@ Whatever compute reads it reads through a name: an attribute, a variable of its 
 around it. So the state that a recording depends on is found by the names in the code of compute and of the
 functions and methods that it may call. Text in the code counts as names as well, for ``getattr``.
 
-Code of array libraries and of penstock is not looked at: what it keeps is not the program's. That of other libraries
-that were installed, and what is kept under names that the code does not use, comes last, as far as there is room. If
-there is too much of the rest, `excess` says so.
+Code of array libraries and of penstock is not looked at: what it keeps is not the program's. That of other
+libraries that were installed, and what is kept under names that the code does not use, comes last, as far as there
+is room. If there is too much of the rest, `excess` says so.
 """
 
 from __future__ import annotations
