@@ -77,6 +77,29 @@ def test_the_method_of_the_subclass_is_the_one_that_is_called() -> None:
     assert "by_a_method" not in names(Derived)
 
 
+def test_the_method_that_a_subclass_calls_behind_its_own_is_followed() -> None:
+    class Calling(Base):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            super().compute(op_input, op_output, context)
+
+    assert "read" in names(Calling)
+
+
+def test_the_attributes_of_another_object_are_not_those_of_the_operator() -> None:
+    class Tool:
+        def use(self, operator: Any) -> Any:
+            return self.of_the_tool + operator.of_the_operator  # type: ignore[attr-defined]
+
+    class Using(Operator):
+        tool = Tool()
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            self.tool.use(self)
+
+    assert "of_the_operator" in names(Using)
+    assert "of_the_tool" not in names(Using)
+
+
 def test_functions_that_an_operator_was_given_are_followed() -> None:
     def body(self: Any, op_input: Any, op_output: Any) -> None:
         self.in_the_body = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import ctypes
 import types
+from collections import UserDict
 from collections.abc import Callable
 from typing import Any
 
@@ -61,6 +62,25 @@ class Gentle:
 
 class Strong:
     level = 2
+
+
+class Kept(UserDict[str, int]):
+    """A dict of the standard library, with another name."""
+
+
+class Checked:
+    """A property that keeps its value under its own name."""
+
+    reads = 0
+
+    @property
+    def level(self) -> Any:
+        Checked.reads += 1
+        return vars(self)["level"]
+
+    @level.setter
+    def level(self, value: Any) -> None:
+        vars(self)["level"] = value
 
 
 transfer = linear
@@ -138,6 +158,16 @@ VALUES: dict[str, tuple[Callable[[], Any], Callable[[Any], object], Callable[[An
         lambda thing: thing.set("camera", "level", "2"),
         lambda self: self.thing.getint("camera", "level"),
     ),
+    "a dict of a class of the program": (
+        lambda: Kept(level=1),
+        lambda thing: thing.update(level=2),
+        lambda self: self.thing["level"],
+    ),
+    "an attribute in the place of that of its class": (
+        Gentle,
+        lambda thing: setattr(thing, "level", 2),
+        lambda self: self.thing.level,
+    ),
     "a function with another name": (lambda: None, _replace_transfer, lambda self: transfer(3)),
     "a class with another name": (lambda: None, _replace_style, lambda self: style.level),
     "an attribute that was not there": (
@@ -204,6 +234,36 @@ def test_memory_that_compute_changes_is_put_back(make: Callable[[], Any]) -> Non
     state.restore()
     assert list(step.thing) == before
     assert state.changed() == ""
+
+
+def test_a_default_of_a_class_that_compute_hides_is_seen_again() -> None:
+    def compute(self: Any, *_: Any) -> None:
+        self.thing.level += 1
+
+    step = made(compute)
+    step.thing = Gentle()
+    state = HostState(step)
+    step.compute(None, None, None)
+    assert state.changed() == "self.thing.level"
+    state.restore()
+    assert vars(step.thing) == {}
+    assert state.changed() == ""
+
+
+def test_a_property_is_not_called_for_every_frame() -> None:
+    def compute(self: Any, *_: Any) -> Any:
+        return self.thing.level
+
+    step = made(compute)
+    step.thing = Checked()
+    step.thing.level = 1
+    attributes = Attributes([HostState(step)], {})
+    Checked.reads = 0
+    assert attributes.are_unchanged()
+    step.thing.level = 2
+    assert not attributes.are_unchanged()
+    assert attributes.changed() == ("step", "thing.level")
+    assert Checked.reads == 0
 
 
 def test_the_same_value_in_another_object_is_compared_once() -> None:

@@ -4,61 +4,73 @@ A knob follows an attribute of the operator, and a change of that attribute need
 graph reads the knob. But if compute itself reads or writes the attribute, the value is part of the recording like
 any other. The code tells: it names every attribute that it uses, except in `getattr` with a computed name.
 
-The code of an operator is that of its compute, and of the functions and methods of the same program that it names.
-Libraries are left out. A name that is used for something else leads to a recording too many, and to no error.
+The code of an operator is that of its compute, of its methods that are named, and of the functions and methods of
+others that they may call (`reachable`): these may be given the operator. Libraries are left out. A name that is
+used for something else leads to a recording too many, and to no error.
 """
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import types
 from typing import TYPE_CHECKING, Any
+
+from penstock._runtime.capture.reachable import Reachable, is_foreign
 
 if TYPE_CHECKING:
     from penstock.core.operator import Operator
 
 __all__ = ["names_in_compute"]
 
-_MOST = 500  # functions
-_LIBRARIES = ("penstock.core", "penstock._runtime", "penstock.gpu", "penstock.tensor", "penstock.resources")
-
 
 def names_in_compute(operator: Operator) -> set[str]:
-    """Return the names that compute, or what it calls in the same program, uses for attributes and others."""
+    """Return the names that compute, or what it calls in the program, uses for attributes and others."""
     found: set[str] = set()
     seen: set[types.CodeType] = set()
-    queue = [_plain(operator.compute)]
-    while queue and len(seen) < _MOST:
+    reachable = Reachable(operator)
+    kinds = [kind for kind in type(operator).__mro__ if not is_foreign(kind.__module__)]
+    own = {_plain(value) for kind in kinds for value in vars(kind).values()}
+    # Of the operator's methods only those that are called count, and not what they hide in the classes behind.
+    queue: list[types.FunctionType | None] = [function for function in reachable.named if function not in own]
+    queue.append(_plain(operator.compute))
+    while queue:
         function = queue.pop()
-        if function is None or function.__code__ in seen:
+        if function is None or function.__code__ in seen or (seen and is_foreign(function.__module__)):
             continue
-        module = function.__module__ or ""
-        if seen and module.startswith(_LIBRARIES):
-            continue
-        names = _names_in(function.__code__, seen)
+        names = _names_in(function.__code__, seen, function in reachable.of_others)
         found |= names
         queue += [_plain(_contents(cell)) for cell in function.__closure__ or ()]
-        for name in names:
-            queue.append(_plain(inspect.getattr_static(operator, name, None)))
-            other = _plain(function.__globals__.get(name))
-            if other is not None and _program_of(other.__module__) == _program_of(module):
-                queue.append(other)
+        queue += [_plain(inspect.getattr_static(operator, name, None)) for name in names]
+        if "super" in names:
+            queue += [_plain(vars(kind).get(name)) for name in names for kind in kinds]
     return found
 
 
-def _program_of(module: str | None) -> str:
-    return (module or "").partition(".")[0]
-
-
-def _names_in(code: types.CodeType, seen: set[types.CodeType]) -> set[str]:
-    """Return the names in a function, and in the functions inside it."""
+def _names_in(code: types.CodeType, seen: set[types.CodeType], is_of_other: bool) -> set[str]:
+    """Return the names in a function and in the functions inside it; in methods of others, not those after self."""
     seen.add(code)
-    found = set(code.co_names)
+    found = _names_of_others(code) if is_of_other else set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found |= _names_in(constant, seen)
+            found |= _names_in(constant, seen, False)
     return found
+
+
+def _names_of_others(code: types.CodeType) -> set[str]:
+    found: set[str] = set()
+    first = code.co_varnames[:1]
+    is_after_first = False
+    for one in dis.get_instructions(code):
+        if one.argval in code.co_names and not (is_after_first and one.opname in _OF_AN_OBJECT):
+            found.add(one.argval)
+        loaded = one.argval[-1:] if isinstance(one.argval, tuple) else (one.argval,)
+        is_after_first = one.opname.startswith("LOAD_FAST") and loaded == first
+    return found
+
+
+_OF_AN_OBJECT = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR")
 
 
 def _plain(item: Any) -> types.FunctionType | None:

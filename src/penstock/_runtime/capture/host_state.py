@@ -10,6 +10,9 @@ The state is what the operator's attributes, the variables around compute, those
 objects refer to, under names that its code uses (`reachable`), through containers and plain objects. Contents of
 arrays of the device do not count: work on the device changes them, and a recording repeats that.
 
+What is read through an object may be in its class: both are compared. No code of the program runs for that; of a
+descriptor or a property it is the object itself, and what its code names, that is compared.
+
 What cannot be compared (an iterator, a file, a queue) moves on with every compute. An operator that uses it is
 refused before anything of it is lost.
 """
@@ -17,11 +20,11 @@ refused before anything of it is lost.
 from __future__ import annotations
 
 import builtins
+import inspect
 import io
 import queue
 import sys
 import types
-import weakref
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
@@ -31,31 +34,37 @@ from typing import TYPE_CHECKING, Any
 from penstock._runtime.capture.device_arrays import kind_of
 from penstock._runtime.capture.places import Absent, Cell, Place, State, Variables, is_equal, place_of
 from penstock._runtime.capture.reachable import (
+    CONTAINERS,
+    LARGE,
     OF_THE_RUN,
+    PLAIN,
     Reachable,
     attributes_of,
     inside,
     is_foreign,
     is_plain,
 )
+from penstock._runtime.capture.refusal import Refusal
 from penstock.core.fragment import Fragment
 from penstock.core.operator import Operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
-__all__ = ["Attributes", "HostState"]
+__all__ = ["Attributes", "HostState", "too_much"]
 
 _MOST = 2_000  # objects that are looked at
-_LARGE = 4_096  # bytes or values that are not compared for every frame
-_PLACES = 256  # places that are compared for every frame
-_PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
+_PLACES = 256  # containers and arrays of an operator that are compared for every frame
+_VALUES = 2_048  # values of an operator that are compared for every frame
 _NOT_STATE = (
     *(types.ModuleType, types.BuiltinFunctionType, types.MethodType, types.MethodDescriptorType),
     *(types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
     *(property, classmethod, staticmethod),
 )
-_CONTAINERS = (dict, list, tuple, set, frozenset, deque, types.MappingProxyType, weakref.ref)
+_DICTS = (
+    dict,
+    types.MappingProxyType,
+)  # of variables or attributes; an object may be of a class of dict, too
 _OPAQUE = (Iterator, io.IOBase, queue.Queue, queue.SimpleQueue)
 # With these, code may read attributes that it does not name.
 _ANY_NAME = frozenset({"__dict__", "attrgetter", "eval", "exec", "getattr", "vars"})
@@ -79,6 +88,10 @@ class HostState:
         The names that its code uses.
     opaque
         What cannot be compared, as a program calls it, and what it is; empty texts if there is no such thing.
+    excess
+        What there is too much of, so that not all of it was looked at; an empty text if there is no such thing.
+    needed
+        The number of places that the code names; those behind it belong to libraries, or it may not use them.
     """
 
     def __init__(self, operator: Operator) -> None:
@@ -88,16 +101,25 @@ class HostState:
         self.absent: list[Place] = []
         self.operator = operator
         self._reachable = Reachable(operator)
+        self.excess = self._reachable.excess
         self.names = self._reachable.names
         self._seen: set[int] = {id(operator)}
+        self._generators: set[str] = set()  # modules with random numbers
         self._kept: list[Any] = []  # so that no identity is used again
+        self._count = 0  # of objects that were looked at
         self._queue: deque[tuple[str, Any]] = deque()
+        self._later: deque[tuple[str, Any]] | None = deque()
+        self._called: dict[int, str] = {}  # what waits there
         self._look_at_operator()
         for function in self._reachable.functions:
             self._look_at_function(function)
         for module in self._reachable.modules(self.names):
             self._look_at_module(module.__name__, module)
         self._look_at_others()
+        self._walk()
+        self.needed = len(self.places)
+        # What belongs to libraries, and what the code does not name, is looked at as far as there is room.
+        self._queue, self._later = self._later, None
         self._walk()
 
     def changed(self, ignored: Container[str] = ()) -> str:
@@ -185,11 +207,15 @@ class HostState:
 
     def _look_at_module(self, name: str, module: types.ModuleType) -> None:
         top = module.__name__.partition(".")[0]
+        if top in self._generators:
+            return
         if top == "random":
+            self._generators.add(top)
             import random
 
             self._add(State("the random numbers of 'random'", random.getstate, random.setstate))
         elif top == "numpy" and "random" in self.names:
+            self._generators.add(top)
             from numpy.random import get_state, set_state
 
             self._add(State("the random numbers of NumPy", get_state, set_state))
@@ -224,10 +250,21 @@ class HostState:
 
     def _walk(self) -> None:
         waiting = self._queue
-        while waiting and len(self._seen) < _MOST:
+        while waiting:
             label, item = waiting.popleft()
-            if type(item) in _PLAIN or id(item) in self._seen:
+            if type(item) in PLAIN or id(item) in self._seen:
                 continue
+            if type(item) in (tuple, frozenset) and all(type(part) in PLAIN for part in item):
+                continue  # they are compared by value
+            if self._later is not None and self._is_for_later(label, item):
+                self._later.append((label, item))
+                self._called.setdefault(id(item), label)
+                continue
+            label = self._called.get(id(item), label)
+            if self._count >= _MOST:
+                if self._later is not None:
+                    self.excess = self.excess or f"more than {_MOST} objects, as in {label}"
+                return
             self._see(item)
             if isinstance(item, _OPAQUE):
                 if not self.opaque[0] and self._is_named(label):
@@ -236,6 +273,7 @@ class HostState:
             if kind_of(item) is not None:
                 self.arrays.append((label, item))
                 continue
+            self._count += 1
             place = place_of(label, item)
             if place is not None:
                 self._add(place)
@@ -250,13 +288,32 @@ class HostState:
                 self._look_at_attributes(label, item, OF_THE_RUN)
             elif isinstance(item, type):
                 self._look_at_class(item)
+            elif isinstance(item, types.ModuleType):
+                self._look_at_module(label, item)
             elif _is_torch_module(item):
                 self.arrays += [(f"{label}.{name}", array) for name, array in item.named_parameters()]
                 self.arrays += [(f"{label}.{name}", array) for name, array in item.named_buffers()]
-            elif isinstance(item, _CONTAINERS):
-                waiting.extend([(label + name, part) for name, part in inside(item)])
-            elif is_plain(item) and not isinstance(item, _NOT_STATE):
-                self._look_at_attributes(label, item, ())
+            else:
+                self._look_inside(label, item)
+
+    def _is_for_later(self, label: str, item: Any) -> bool:
+        """Return whether an object is of a library, or is kept by the operator under a name that is not used."""
+        if not self._is_named(label) and _first_name(label) not in self.operator.spec.params:
+            return True
+        # Arrays and models are not looked into, and are state whoever wrote them.
+        return (
+            self._reachable.is_of_library(type(item).__module__)
+            and is_plain(item)
+            and not _is_torch_module(item)
+        )
+
+    def _look_inside(self, label: str, item: Any) -> None:
+        """Look at a container, an object, or a container that has attributes, too."""
+        if isinstance(item, CONTAINERS):
+            parts = [(label + name, part) for name, part in inside(item)]
+            (self._queue if self._later is None or len(parts) <= LARGE else self._later).extend(parts)
+        if is_plain(item) and not isinstance(item, _NOT_STATE):
+            self._look_at_attributes(label, item, ())
 
     def _look_at_attributes(self, label: str, item: Any, left_out: Any) -> None:
         """Look at the attributes of an object that the code names."""
@@ -274,11 +331,24 @@ class HostState:
             assign = partial(object.__setattr__, item)  # also if its class forbids it
             self._add(Variables(f"{label}.", item, source, names, assign))
             self._queue += [(f"{label}.{name}", found[name]) for name in names]
+        self._look_at_defaults(label, item, {*found, *left_out})
+
+    def _look_at_defaults(self, label: str, item: Any, left_out: Container[str]) -> None:
+        """Look at what the code reads through an object and its classes have; it may get its own later."""
+        kinds = [kind for kind in type(item).__mro__ if not is_foreign(kind.__module__)]
+        names = [
+            name
+            for name in {name: None for kind in kinds for name in vars(kind)}
+            if name in self.names and name not in left_out and _is_default(item, name)
+        ]
+        if names:
+            self._add(Variables(f"{label}.", item, item, names, partial(_remove, item)))
+        for kind in kinds:
+            self._look_at_class(kind)
 
     def _is_named(self, label: str) -> bool:
         """Return whether the code names an attribute; one that compute does not use does not matter."""
-        first = label.removeprefix("self.").partition(".")[0].partition("[")[0]
-        return not label.startswith("self.") or first in self.names
+        return not label.startswith("self.") or _first_name(label) in self.names
 
     def _add(self, place: Place) -> None:
         self.places.append(place)
@@ -287,7 +357,8 @@ class HostState:
         """Note the names that are not there, if code may find that out."""
         if self.names & _MAY_LACK:
             names = [name for name in self.names if name not in variables and name not in left_out]
-            self.absent.append(Absent(label, variables, names))
+            if names:
+                self.absent.append(Absent(label, variables, names))
 
     def _see(self, item: Any) -> None:
         self._seen.add(id(item))
@@ -319,27 +390,40 @@ class Attributes:
         # Where each value is read: the operator, what a program calls it, the object, the name, and the value.
         self._values: list[tuple[str, str, Any, str, Any]] = []
         self._places: list[tuple[str, Place]] = []
-        known: set[tuple[int, str]] = set()
+        self._known: set[tuple[int, str]] = set()
         for state in states:
-            operator = state.operator
-            left_out = ignored.get(operator.name, ())
-            names = state.names | set(vars(operator)) if state.names & _ANY_NAME else state.names
-            for place in (*state.places, *state.absent):
-                if not isinstance(place, Variables):
-                    if place.size <= _LARGE:
-                        self._places.append((operator.name, place))
-                    continue
-                # Of the operator itself: an attribute may hide that of its class.
-                owner = operator if place.owner in type(operator).__mro__ else place.owner
-                for name, value in zip(place.names, place.values, strict=True):
-                    is_named = isinstance(place, Cell) or (name in names and not iskeyword(name))
-                    if owner is operator and name in left_out:
-                        continue
-                    if is_named and (id(owner), name) not in known:
-                        known.add((id(owner), name))
-                        self._values.append((operator.name, place.called(name), owner, name, value))
-        del self._values[_PLACES * 8 :], self._places[_PLACES:]
+            self._add(state, ignored.get(state.operator.name, ()))
+        self._known.clear()
         self._are_identical = self._compile()
+
+    def _add(self, state: HostState, ignored: Container[str]) -> None:
+        """Add what one operator reads; raise Refusal if that is too much to be compared for every frame."""
+        operator = state.operator
+        names = state.names | set(vars(operator)) if state.names & _ANY_NAME else state.names
+        values, places = len(self._values), len(self._places)
+        for number, place in enumerate(state.places):
+            if isinstance(place, Variables):
+                self._add_values(operator, place, names, ignored)
+            elif place.size <= LARGE and (key := (id(place.what), "")) not in self._known:
+                self._known.add(key)
+                self._places.append((operator.name, place))
+            if number < state.needed:
+                _check(operator, len(self._values) - values, _VALUES, "values", place)
+                _check(operator, len(self._places) - places, _PLACES, "containers and arrays", place)
+        del self._values[values + _VALUES :], self._places[places + _PLACES :]
+        self._places += [(operator.name, place) for place in state.absent]
+
+    def _add_values(
+        self, operator: Operator, place: Variables, names: Container[str], ignored: Container[str]
+    ) -> None:
+        for name, value in zip(place.names, place.values, strict=True):
+            owner = _read_from(place, name, operator)
+            key = (id(place.owner if owner is place.source else owner), name)
+            if key in self._known or (owner is operator and name in ignored):
+                continue
+            if isinstance(place, Cell) or (name in names and not iskeyword(name)):
+                self._known.add(key)
+                self._values.append((operator.name, place.called(name), owner, name, value))
 
     def are_unchanged(self) -> bool:
         """Return whether everything is what it was; called for every frame."""
@@ -361,7 +445,7 @@ class Attributes:
         checks: list[str] = []
         for number, (_, _, owner, name, value) in enumerate(self._values):
             known[f"o{number}"], known[f"v{number}"] = owner, value
-            read = f"[{name!r}]" if isinstance(owner, dict) else f".{name}"
+            read = f"[{name!r}]" if type(owner) in _DICTS else f".{name}"
             checks.append(f"o{number}{read} is v{number}")
         for number, (_, place) in enumerate(self._places):
             known[f"p{number}"] = place.is_same
@@ -375,7 +459,7 @@ class Attributes:
         """Return the operator and the name of what has changed; if nothing has, empty texts."""
         for number, (operator, label, owner, name, value) in enumerate(self._values):
             try:
-                now = owner[name] if isinstance(owner, dict) else getattr(owner, name)
+                now = owner[name] if type(owner) in _DICTS else getattr(owner, name)
             except (KeyError, AttributeError, ValueError):
                 return operator, label
             if not is_equal(now, value):
@@ -389,9 +473,64 @@ class Attributes:
         return "", ""
 
 
+def _first_name(label: str) -> str:
+    return label.removeprefix("self.").partition(".")[0].partition("[")[0]
+
+
 def _is_state(value: Any) -> bool:
     """Return whether a variable of a module or a class is more than a definition."""
     return not isinstance(value, (*_NOT_STATE, types.FunctionType, type))
+
+
+def _is_default(item: Any, name: str) -> bool:
+    """Return whether an object has a value from its classes, which no code computes when it is read."""
+    value = inspect.getattr_static(type(item), name, None)
+    if not _is_state(value) or _is_descriptor(value):
+        return False
+    try:
+        return getattr(item, name) is value
+    except Exception:
+        return False
+
+
+def _is_descriptor(value: Any) -> bool:
+    return hasattr(type(value), "__get__")
+
+
+def _remove(item: Any, name: str, value: Any) -> None:
+    """Let an object have the value of its class again."""
+    vars(item).pop(name, None)
+
+
+def _read_from(place: Variables, name: str, operator: Operator) -> Any:
+    """Return where a value is read for every frame: code of the program, as in a descriptor, is not to run."""
+    owner, source = place.owner, place.source
+    if isinstance(owner, type):
+        if _is_descriptor(source[name]):
+            return source
+        # Of the operator itself: an attribute may hide that of its class.
+        return operator if owner in type(operator).__mro__ else owner
+    if isinstance(source, dict) and source is not owner:
+        described = inspect.getattr_static(type(owner), name, None)
+        if hasattr(type(described), "__set__"):
+            return source
+    return owner
+
+
+def _check(operator: Operator, count: int, most: int, what: str, place: Place) -> None:
+    if count > most:
+        raise Refusal(
+            too_much(operator.name, f"more than {most} {what}, {place.label.rstrip('.')} among them"),
+            operator.name,
+        )
+
+
+def too_much(operator: str, what: str) -> str:
+    """Return why an operator is refused that uses too much on the host."""
+    return (
+        f"operator {operator!r} uses {what}, on the host, which is too much to be compared before each replay; "
+        "use fewer or smaller containers, a knob or an array on the device, or leave the operator out"
+    )
 
 
 def _may_be_another(value: Any) -> bool:

@@ -41,6 +41,11 @@ class Place:
         """What it takes to compare it."""
         raise NotImplementedError
 
+    @property
+    def what(self) -> Any:
+        """The object that holds it; two places of one object are the same."""
+        return self
+
     def is_same(self) -> bool:
         """Return whether it holds what it held."""
         raise NotImplementedError
@@ -224,6 +229,11 @@ class Items(Place):
         """The number of items."""
         return len(self._values)
 
+    @property
+    def what(self) -> Any:
+        """The container."""
+        return self._container
+
     def is_same(self) -> bool:
         """Return whether it has the same items in the same order."""
         container = self._container
@@ -244,7 +254,8 @@ class Items(Place):
             return
         container.clear()
         if self._is_dict:
-            container.update(zip(self._keys, self._values, strict=True))
+            for key, value in zip(self._keys, self._values, strict=True):
+                container[key] = value  # `update` of a Counter adds
         elif isinstance(container, set):
             container.update(self._values)
         else:
@@ -268,6 +279,11 @@ class Bytes(Place):
     def size(self) -> int:
         """The number of bytes."""
         return len(self._saved)
+
+    @property
+    def what(self) -> Any:
+        """The array."""
+        return self._object
 
     def is_same(self) -> bool:
         """Return whether the shape and the bytes are the same."""
@@ -388,7 +404,7 @@ def _getter(source: Any, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...
     """Return a function that returns the values of names in a dict or an object, as a tuple."""
     if not names:
         return lambda source: ()
-    get: Any = itemgetter if hasattr(source, "keys") else attrgetter
+    get: Any = itemgetter if type(source) in (dict, MappingProxyType) else attrgetter
     if len(names) > 1:
         every: Callable[[Any], tuple[Any, ...]] = get(*names)
         return every

@@ -4,7 +4,9 @@ Whatever compute reads it reads through a name: an attribute, a variable of its 
 around it. So the state that a recording depends on is found by the names in the code of compute and of the
 functions and methods that it may call. Text in the code counts as names as well, for ``getattr``.
 
-Code of array libraries and of penstock is not looked at: what it keeps is not the program's.
+Code of array libraries and of penstock is not looked at: what it keeps is not the program's. That of other
+libraries that were installed, and what is kept under names that the code does not use, comes last, as far as there
+is room. If there is too much of the rest, `excess` says so.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from functools import partial
+from functools import _lru_cache_wrapper, cached_property, partial, partialmethod
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.operator import Operator
@@ -23,7 +25,10 @@ from penstock.core.operator import Operator
 if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
 
-__all__ = ["OF_THE_RUN", "Reachable", "attributes_of", "inside", "is_foreign", "is_plain"]
+__all__ = [
+    *("CONTAINERS", "LARGE", "OF_THE_RUN", "PLAIN", "WRAPPERS", "Reachable", "attributes_of", "inside"),
+    *("is_foreign", "is_installed", "is_plain", "names_of_plain", "program_of"),
+]
 
 OF_THE_RUN = frozenset(
     {
@@ -34,7 +39,14 @@ OF_THE_RUN = frozenset(
 )
 """Attributes of operators that the runtime changes, or that belong to the whole application."""
 
-_MOST_FUNCTIONS = 200
+PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
+CONTAINERS = (dict, list, tuple, set, frozenset, deque, types.MappingProxyType, weakref.ref)
+WRAPPERS = (_lru_cache_wrapper,)
+LARGE = 4_096
+"""Bytes or values that are not compared for every frame."""
+
+_MOST_FUNCTIONS = 1_000
+_MOST_OF_LIBRARIES = 200  # functions, with those of the program
 _MOST_OBJECTS = 2_000
 _LIBRARIES = frozenset(
     {"cupy", "cupyx", "torch", "numpy", "jax", "jaxlib", "numba", "numba_cuda", "cuda", "penstock", "scipy"}
@@ -50,6 +62,10 @@ _PLAIN_OBJECTS = {
     "SectionProxy": ("_parser",),
     "SimpleNamespace": (),
     "Namespace": (),
+    "SynchronizedBase": ("_obj",),  # multiprocessing.Value and Array
+    "WeakKeyDictionary": ("data",),
+    "WeakSet": ("data",),
+    "WeakValueDictionary": ("data",),
 }
 # Operators that come with penstock are looked at as those of a program.
 _PROGRAMS = ("penstock.operators.", "penstock.inference.", "penstock.viewer.", "penstock.video.")
@@ -67,19 +83,43 @@ class Reachable:
         The names to which its code assigns; None if it may assign to any.
     functions
         Its functions and methods, compute first.
+    named
+        Those that the code names; the others belong to libraries, or are kept where it does not look.
+    of_others
+        Those that are methods of objects other than the operator.
+    excess
+        What there is too much of, so that not all of it was followed; an empty text if there is no such thing.
     """
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
         self.names: set[str] = set()
-        self._written: set[str] = set()
+        self.excess = ""
         self.functions: dict[types.FunctionType, None] = {}
+        self.of_others: set[types.FunctionType] = set()
+        self._written: set[str] = set()
         self._types: dict[type, None] = {}
-        self._objects: set[int] = set()
+        self._objects: dict[int, Any] = {}  # kept meanwhile, so that no identity is used again
+        self._count = 0  # of those that have something in them
+        self._modules: dict[types.ModuleType, None] = {}
+        self._program = {program_of(type(operator).__module__)}
+        self._unnamed: dict[str, list[Any]] = {}  # attributes that the code has not named yet
+        self._queue: list[Any] = []
+        self._later: list[Any] | None = []
         self._add_function(operator.compute, is_first=True)
         self._add_type(type(operator))
-        kept = [value for name, value in vars(operator).items() if name not in OF_THE_RUN]
-        self._find_functions(kept)
+        self._add_attributes(
+            {name: value for name, value in vars(operator).items() if name not in OF_THE_RUN}
+        )
+        self._follow(_MOST_FUNCTIONS)
+        self.named = list(self.functions)
+        # What belongs to libraries, and what the code does not name, is followed as far as there is room.
+        self._queue = [*self._later, *[value for values in self._unnamed.values() for value in values]]
+        self._later = None
+        self._unnamed.clear()
+        self._follow(_MOST_OF_LIBRARIES)
+        self._objects.clear()
+        self._queue.clear()
 
     @property
     def written(self) -> set[str] | None:
@@ -90,34 +130,101 @@ class Reachable:
         """Return the operator's fragment if compute may read it."""
         return self.operator.fragment if "fragment" in self.names else None
 
-    def _add_function(self, function: Any, is_first: bool = False) -> None:
-        if isinstance(function, partial):
-            self._find_functions([function.func, *function.args, *function.keywords.values()])
-            return
-        if isinstance(function, _METHODS):
-            self._find_functions([function.__self__])
-        function = getattr(function, "__func__", function)
-        if not isinstance(function, types.FunctionType) or function in self.functions:
-            return
-        if not is_first and (is_foreign(function.__module__) or len(self.functions) >= _MOST_FUNCTIONS):
-            return
-        self.functions[function] = None
-        new = _names_in(function.__code__) - self.names
-        self.names |= new
-        self._written |= _written_in(function.__code__)
-        for kind in list(self._types):
-            self._add_methods(kind, new)
-        found = [function.__globals__[name] for name in new if name in function.__globals__]
-        found += [function for module in self.modules(new) for function in _functions_in(module, self.names)]
-        found += [contents_of(cell) for cell in function.__closure__ or ()]
-        found += function.__defaults__ or ()
-        found += (function.__kwdefaults__ or {}).values()
-        self._find_functions(found)
-
     def modules(self, names: Iterable[str]) -> list[types.ModuleType]:
         """Return the modules that code may import by these names."""
         found = [sys.modules[name] for name in names if name in sys.modules and not is_foreign(name)]
         return [module for module in found if isinstance(module, types.ModuleType)]
+
+    def is_of_library(self, module: str | None) -> bool:
+        """Return whether a module was installed, and not with the operator's own class."""
+        return program_of(module) not in self._program and is_installed(module)
+
+    def _follow(self, most_functions: int) -> None:
+        """Follow everything that waits: functions, types, and what is in objects."""
+        while self._queue:
+            item = self._queue.pop()
+            if type(item) in PLAIN or id(item) in self._objects:
+                continue
+            if self._later is not None and self.is_of_library(_module_of(item)):
+                self._later.append(item)
+                continue
+            is_full = self._count >= _MOST_OBJECTS
+            if is_full or len(self.functions) >= most_functions:
+                if self._later is not None:
+                    what = "objects" if is_full else "functions"
+                    self.excess = f"more than {_MOST_OBJECTS if is_full else most_functions} {what}"
+                return
+            self._objects[id(item)] = item
+            self._look_at(item)
+
+    def _look_at(self, item: Any) -> None:
+        if isinstance(item, (types.FunctionType, partial, *_METHODS)):
+            self._add_function(item)
+        elif isinstance(item, type):
+            self._add_type(item)
+        elif isinstance(item, types.ModuleType):
+            self._add_module(item)
+        elif isinstance(item, WRAPPERS):
+            self._queue.append(item.__wrapped__)
+        else:
+            kind = type(item)
+            self._add_names(names_of_plain(kind))
+            if kind is not type(self.operator):
+                self._add_type(kind)
+            parts: list[Any] = []
+            if isinstance(item, CONTAINERS):
+                parts = [part for _, part in inside(item)]
+                to = self._queue if self._later is None or len(parts) <= LARGE else self._later
+                to += parts
+            if is_plain(item) and not isinstance(item, Operator):
+                self._count += 1
+                self._add_attributes(attributes_of(item))
+            elif not all(type(part) in PLAIN for part in parts):
+                self._count += 1
+
+    def _add_function(self, function: Any, is_first: bool = False) -> None:
+        if isinstance(function, partial):
+            self._queue += [function.func, *function.args, *function.keywords.values()]
+            return
+        if isinstance(function, _METHODS):
+            self._queue.append(function.__self__)
+        function = getattr(function, "__func__", function)
+        if not isinstance(function, types.FunctionType) or function in self.functions:
+            return
+        if is_first:
+            self._program.add(program_of(function.__module__))
+        elif is_foreign(function.__module__):
+            return
+        self.functions[function] = None
+        names = _names_in(function.__code__)
+        self._written |= _written_in(function.__code__)
+        self._add_names(names)
+        self._queue += [function.__globals__[name] for name in names if name in function.__globals__]
+        self._queue += [contents_of(cell) for cell in function.__closure__ or ()]
+        self._queue += function.__defaults__ or ()
+        self._queue += (function.__kwdefaults__ or {}).values()
+
+    def _add_names(self, names: Iterable[str]) -> None:
+        """Add names that the code uses, and what was found under them."""
+        new = set(names) - self.names
+        if not new:
+            return
+        self.names |= new
+        for name in new:
+            self._queue += self._unnamed.pop(name, ())
+        for module in self._modules:
+            self._queue += _found_in(module, new)
+        for kind in self._types:
+            self._add_methods(kind, new)
+        self._queue += self.modules(new)
+
+    def _add_module(self, module: types.ModuleType) -> None:
+        name = module.__name__
+        if self.is_of_library(name):
+            self._queue += _found_in(module, self.names) if name in self.names else ()
+        elif not is_foreign(name):
+            self._modules[module] = None
+            self._queue += _found_in(module, self.names)
 
     def _add_type(self, kind: type) -> None:
         if kind in self._types or is_foreign(kind.__module__):
@@ -126,36 +233,28 @@ class Reachable:
         self._add_methods(kind, self.names | _CALLED_UNNAMED)
 
     def _add_methods(self, kind: type, names: Iterable[str]) -> None:
-        for name in tuple(names):
+        own = type(self.operator).__mro__
+        for name in names:
             for base in kind.__mro__:
                 found = base.__dict__.get(name)
                 if found is None or is_foreign(base.__module__) or _is_generated(found):
                     continue
                 if isinstance(found, property):
-                    for function in (found.fget, found.fset):
-                        self._add_function(function)
+                    behind = [found.fget, found.fset]
+                elif isinstance(found, (cached_property, partialmethod)):
+                    behind = [found.func]
                 else:
-                    self._add_function(getattr(found, "__func__", found))
+                    behind = [getattr(found, "__func__", found)]
+                self._queue += behind
+                if base not in own:
+                    self.of_others.update(one for one in behind if isinstance(one, types.FunctionType))
 
-    def _find_functions(self, objects: list[Any]) -> None:
-        """Add the functions and the types of objects, and of what is in them."""
-        queue = list(objects)
-        while queue:
-            item = queue.pop()
-            if id(item) in self._objects or len(self._objects) >= _MOST_OBJECTS:
-                continue
-            self._objects.add(id(item))
-            if isinstance(item, (types.FunctionType, partial, *_METHODS)):
-                self._add_function(item)
-            elif isinstance(item, type):
-                self._add_type(item)
-            elif not isinstance(item, types.ModuleType):
-                kind = type(item)
-                if kind.__name__ in _PLAIN_OBJECTS:
-                    self.names.update(_PLAIN_OBJECTS[kind.__name__])
-                if kind is not type(self.operator):
-                    self._add_type(kind)
-                queue += [part for _, part in inside(item)]
+    def _add_attributes(self, attributes: dict[str, Any]) -> None:
+        for name, value in attributes.items():
+            if name in self.names or self._later is None:
+                self._queue.append(value)
+            else:
+                self._unnamed.setdefault(name, []).append(value)
 
 
 def is_foreign(module: str | None) -> bool:
@@ -164,6 +263,25 @@ def is_foreign(module: str | None) -> bool:
         return True
     top = module.partition(".")[0]
     return (top in _LIBRARIES and not module.startswith(_PROGRAMS)) or top in sys.stdlib_module_names
+
+
+def is_installed(module: str | None) -> bool:
+    """Return whether a module was installed as a library."""
+    file = getattr(sys.modules.get(program_of(module)), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
+
+
+def program_of(module: str | None) -> str:
+    """Return the first part of the name of a module."""
+    return (module or "").partition(".")[0]
+
+
+def _module_of(item: Any) -> str | None:
+    """Return the module of a function, a type or a module itself, or that of the type of an object."""
+    if isinstance(item, types.ModuleType):
+        return item.__name__
+    found = (item if isinstance(item, (types.FunctionType, type)) else type(item)).__module__
+    return found if isinstance(found, str) else None
 
 
 def contents_of(cell: Any) -> Any:
@@ -192,9 +310,16 @@ def inside(item: Any) -> list[tuple[str, Any]]:
 def is_plain(item: Any) -> bool:
     """Return whether the attributes of an object are state of the program."""
     kind = type(item)
-    return not is_foreign(kind.__module__) or (
-        kind.__name__ in _PLAIN_OBJECTS and kind.__module__.partition(".")[0] in sys.stdlib_module_names
-    )
+    return not is_foreign(kind.__module__) or any(map(_is_plain_object, kind.__mro__))
+
+
+def names_of_plain(kind: type) -> list[str]:
+    """Return the names under which objects of the standard library, or derived from these, keep what is in them."""
+    return [name for base in kind.__mro__ if _is_plain_object(base) for name in _PLAIN_OBJECTS[base.__name__]]
+
+
+def _is_plain_object(kind: type) -> bool:
+    return kind.__name__ in _PLAIN_OBJECTS and program_of(kind.__module__) in sys.stdlib_module_names
 
 
 def attributes_of(item: Any) -> dict[str, Any]:
@@ -246,8 +371,8 @@ def _is_generated(function: Any) -> bool:
     return isinstance(function, types.FunctionType) and function.__code__.co_filename == "<string>"
 
 
-def _functions_in(module: types.ModuleType, names: Iterable[str]) -> list[Any]:
-    return [vars(module)[name] for name in tuple(names) if name in vars(module)]
+def _found_in(module: types.ModuleType, names: Iterable[str]) -> list[Any]:
+    return [vars(module)[name] for name in names if name in vars(module)]
 
 
 _ASSIGNMENTS = frozenset(

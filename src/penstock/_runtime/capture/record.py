@@ -16,7 +16,7 @@ from penstock._runtime.capture.device_arrays import Unsupported, span_of
 from penstock._runtime.capture.device_state import DeviceState, KeptArray
 from penstock._runtime.capture.executables import Copy, Executables
 from penstock._runtime.capture.graphs import kinds_of_nodes
-from penstock._runtime.capture.host_state import Attributes, HostState
+from penstock._runtime.capture.host_state import Attributes, HostState, too_much
 from penstock._runtime.capture.marks import Marks
 from penstock._runtime.capture.private_memory import PrivateMemory
 from penstock._runtime.capture.recorded_contexts import RecordedCompute, RefusingMetadata
@@ -80,6 +80,8 @@ def _record(
                 "is not called in a replay, so leave the operator out, or send the values from one before it",
                 node.name,
             )
+        if state.excess:
+            raise Refusal(too_much(node.name, state.excess), node.name)
         setting = sorted(_SETTING & state.names)
         if setting:
             raise Refusal(
