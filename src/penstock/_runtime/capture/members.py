@@ -124,7 +124,7 @@ class Members:
         self.times.append(time.perf_counter_ns() - began)
 
     def settle(self) -> bool:
-        """Release the frames of the last computes, since none follow for now; return whether nothing is left."""
+        """Release the frames of the last computes, since none follow; return whether only held ones are left."""
         known = [node.lifetimes for node in self.nodes if node.lifetimes is not None]
         return not [lifetimes for lifetimes in known if not lifetimes.settle()]
 

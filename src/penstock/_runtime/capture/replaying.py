@@ -172,7 +172,8 @@ class Replaying:
             if is_timed:
                 self.times.append(time.perf_counter_ns() - began)
                 if not self._are_settled:
-                    self._are_settled = self._members.settle()
+                    # Not only once: frames are held until it is known whether they come in few buffers.
+                    self._are_settled = self._members.settle() and replayed > 2 * _TIMED
 
     def replay_unsent(self, recording: Recording, items: list[Any], leaves: Leaves) -> list[Any]:
         """Replay a frame, and return its results."""

@@ -75,11 +75,14 @@ class Lifetimes:
                 self.release_completed(reader)
 
     def settle(self) -> bool:
-        """Release what no stream reads any more, where no compute follows; return whether nothing is left."""
-        if self.keeper.watched:
-            self.end_compute()
-        unsettled = [reader for reader in self.readers if not reader.settle()]
-        return not unsettled and not self.keeper.watched
+        """Release what no stream reads, where no compute follows; return whether only held frames are left."""
+        released = self.keeper.end_compute() if self.keeper.watched else None
+        unsettled = 0
+        for reader in self.readers:
+            if released:
+                reader.add(released)
+            unsettled += not reader.settle()
+        return not unsettled
 
     def is_still_full(self) -> bool:
         """Release completed computes, and return whether the maximum number is still unfinished."""
