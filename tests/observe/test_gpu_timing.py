@@ -104,10 +104,10 @@ def test_of_many_a_thousand_a_second_are_timed_evenly() -> None:
     assert max(gaps(results)) == 1
 
 
-def test_of_very_many_250_a_second_are_timed_evenly() -> None:
+def test_of_very_many_100_a_second_are_timed_evenly() -> None:
     results = timed([n * MS // 10 for n in range(20_000)])  # 10,000 a second, for 2 s
-    assert 500 <= sum(results) <= 525
-    assert max(gaps(results)) <= 40
+    assert 200 <= sum(results) <= 225
+    assert max(gaps(results)) <= 100
 
 
 def test_of_very_many_most_only_pay_a_comparison() -> None:
@@ -116,7 +116,7 @@ def test_of_very_many_most_only_pay_a_comparison() -> None:
         if now >= sampling.next:
             asked += 1
             sampling.takes(now)
-    assert asked <= 2 * 525
+    assert asked <= 2 * 225
 
 
 def test_all_are_timed_again_once_there_are_less() -> None:
