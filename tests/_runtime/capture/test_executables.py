@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from penstock._runtime.capture.executables import Executables, TimedExecutable
+from penstock._runtime.compiled import is_compiled
+
+pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled code takes no copies that stand for others")
 
 
 class Graph:

@@ -76,7 +76,7 @@ class Input:
 
 
 def place_inputs(inputs: list[Input], leaves: Leaves, stream: gpu.StreamHandle) -> None:
-    """Give the arrays that enter a recording memory in it, which they share as the arrays of a frame do."""
+    """Make memory for the arrays that enter a recording, which they share as the arrays of a frame do."""
     spans = spans_of(leaves, [Extent(input_.before, input_.size) for input_ in inputs])
     for group in groups_of(spans):
         begin = spans[group[0]][0]
