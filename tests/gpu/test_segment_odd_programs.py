@@ -7,7 +7,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -500,86 +500,6 @@ def test_buffers_that_are_closed_and_allocated_again() -> None:
 
     ran = both(compose)
     assert (ran.segment.state, ran.segment.reason, ran.segment.recordings) == ("captured", "", 3)
-
-
-# Messages.
-
-
-class Scored(NamedTuple("Scored", [("frame", Any), ("score", int)])):
-    def __new__(cls, frame: Any) -> Scored:
-        return tuple.__new__(cls, (frame, 1))
-
-
-def test_a_named_tuple_with_a_constructor_of_its_own_leaves() -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        result = self.new(stream)
-        launch(stream, affine, result, frame, COUNT, 2, 1)
-        op_output.emit(Scored(result), "out")
-
-    def read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        scored = op_input.receive("in")
-        assert type(scored) is Scored
-        assert scored.score == 1
-        op_output.emit(scored.frame, "out")
-
-    def compose(app: Any) -> None:
-        member, reads = Work(app, body=body, name="member"), Work(app, body=read, name="reads")
-        chain(app, Source(app, name="source"), member, reads, Sink(app, name="sink"))
-        app.capture(member)
-
-    assert is_captured(both(compose))
-
-
-def test_a_named_tuple_with_attributes_of_its_own_is_refused() -> None:
-    """They would be lost."""
-
-    class Noted(NamedTuple("Noted", [("frame", Any)])):
-        pass
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        result = self.new(stream)
-        launch(stream, affine, result, frame, COUNT, 2, 1)
-        noted = Noted(result)
-        noted.exposure = 3  # type: ignore[attr-defined]
-        op_output.emit(noted, "out")
-
-    def read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        noted = op_input.receive("in")
-        op_output.emit((noted.frame, noted.exposure), "out")
-
-    def compose(app: Any) -> None:
-        member, reads = Work(app, body=body, name="member"), Work(app, body=read, name="reads")
-        chain(app, Source(app, name="source"), member, reads, Sink(app, name="sink"))
-        app.capture(member)
-
-    with pytest.warns(CaptureRefused, match="attributes of its own"):
-        both(compose)
-
-
-def test_a_message_that_contains_itself_is_refused() -> None:
-    def make(frame: Any, number: int) -> Any:
-        message = [frame]
-        message.append(message)
-        return message
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")[0]
-        stream = op_input.receive_cuda_stream("in")
-        result = self.new(stream)
-        launch(stream, affine, result, frame, COUNT, 2, 1)
-        op_output.emit(result, "out")
-
-    def compose(app: Any) -> None:
-        member = Work(app, body=body, name="member")
-        chain(app, Source(app, make=make, name="source"), member, Sink(app, name="sink"))
-        app.capture(member)
-
-    with pytest.warns(CaptureRefused, match="contains itself"):
-        both(compose)
 
 
 # How long frames live.

@@ -12,11 +12,11 @@ from penstock.core.segment import CaptureRefused
 from penstock.tensor import Tensor
 from tests.gpu.segment_programs import (
     COUNT,
+    Blend,
     Sink,
     Source,
     Work,
     affine,
-    blend,
     both,
     chain,
     count_up,
@@ -136,7 +136,7 @@ def test_two_parts_of_a_frame_that_come_to_overlap_in_another_way() -> None:
 def test_a_change_where_only_one_of_two_overlapping_arrays_is(verify: int) -> None:
     """Both are copied back, as one; the operator that joins reads all of the frame."""
 
-    def change(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    def divide(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         frame = op_input.receive("in")
         one, two = viewed(frame, 0, 10), viewed(frame, 4, 10)
         op_input.receive_cuda_stream("in")
@@ -152,25 +152,13 @@ def test_a_change_where_only_one_of_two_overlapping_arrays_is(verify: int) -> No
         launch(stream, affine, result, one, one.shape[0], 1, 0)
         op_output.emit(result, "out")
 
-    def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        one, two = op_input.receive("one"), op_input.receive("two")
-        op_input.receive_cuda_stream("two")
-        stream = op_input.receive_cuda_stream("one")
-        result = self.new(stream)
-        launch(stream, blend, result, one, two, 10)
-        launch(stream, affine, result, two, COUNT, 1, 0)
-        op_output.emit(result, "out")
-
     def compose(app: Any) -> None:
         source = Source(app, frames=20, name="source")
-        divides = Work(app, outputs=("parts", "whole"), body=change, name="divides")
+        divides = Work(app, outputs=("parts", "whole"), body=divide, name="divides")
         member = Work(app, body=body, name="member")
-        joins = Work(app, inputs=("one", "two"), body=join, name="join")
         chain(app, source, divides)
         app.add_flow(divides, member, {("parts", "in")})
-        app.add_flow(member, joins, {("out", "one")})
-        app.add_flow(divides, joins, {("whole", "two")})
-        chain(app, joins, Sink(app, name="sink"))
+        joined(app, member, divides, "whole")
         app.capture(member, verify=verify)
 
     ran = both(compose)
@@ -179,57 +167,16 @@ def test_a_change_where_only_one_of_two_overlapping_arrays_is(verify: int) -> No
 
 
 def test_a_frame_that_two_members_receive() -> None:
-    """It is copied once."""
-
-    def add_both(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        one, two = op_input.receive("one"), op_input.receive("two")
-        op_input.receive_cuda_stream("two")
-        stream = op_input.receive_cuda_stream("one")
-        result = self.new(stream)
-        launch(stream, blend, result, one, two, COUNT)
-        op_output.emit(result, "out")
+    """They share it inside, too: the first changes it in place."""
 
     def compose(app: Any) -> None:
-        source = Source(app, frames=20, name="source")
-        first = Work(app, body=add_one_in_place, name="first")
-        last = Work(app, inputs=("one", "two"), body=add_both, name="last")
+        source, first = Source(app, frames=20, name="source"), Work(app, body=add_one_in_place, name="first")
         chain(app, source, first)
-        app.add_flow(first, last, {("out", "one")})
-        app.add_flow(source, last, {("out", "two")})
-        chain(app, last, Sink(app, name="sink"))
-        app.capture(first, last)
+        joined(app, first, source, "out")
+        app.capture(first, next(one for one in app.graph if one.name == "join"))
 
     ran = both(compose)
     assert (ran.segment.state, ran.segment.reason) == ("captured", "")
-
-
-@pytest.mark.parametrize("how", ["verify=0", "keeps_state"])
-def test_what_is_changed_in_place_where_no_frames_are_compared(how: str) -> None:
-    """The first frames, which the operators compute, show what they change."""
-
-    def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        one, two = op_input.receive("one"), op_input.receive("two")
-        op_input.receive_cuda_stream("two")
-        stream = op_input.receive_cuda_stream("one")
-        result = self.new(stream)
-        launch(stream, blend, result, one, two, COUNT)
-        op_output.emit(result, "out")
-
-    class Member(Work):
-        keeps_state = how == "keeps_state"
-
-    def compose(app: Any) -> None:
-        source = Source(app, frames=20, name="source")
-        member = Member(app, body=add_one_in_place, name="member")
-        joins = Work(app, inputs=("one", "two"), body=join, name="join")
-        chain(app, source, member)
-        app.add_flow(member, joins, {("out", "one")})
-        app.add_flow(source, joins, {("out", "two")})
-        chain(app, joins, Sink(app, name="sink"))
-        app.capture(member, verify=0 if how == "verify=0" else 2)
-
-    ran = both(compose)
-    assert (ran.segment.state, ran.segment.recordings, ran.segment.replayed) == ("captured", 1, 17)
 
 
 def test_a_changed_array_with_gaps_where_no_frames_are_compared() -> None:
@@ -323,26 +270,31 @@ def test_what_is_changed_in_a_buffer_that_its_sender_keeps(buffers: int, outputs
     assert ran.segment.replayed > 20
 
 
-def test_what_is_changed_in_a_frame_that_also_goes_past_the_segment() -> None:
-    def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        one, two = op_input.receive("one"), op_input.receive("two")
-        op_input.receive_cuda_stream("two")
-        stream = op_input.receive_cuda_stream("one")  # after the segment
-        result = self.new(stream)
-        launch(stream, blend, result, one, two, COUNT)
-        op_output.emit(result, "out")
+def joined(app: Any, member: Any, frames: Any, port: str) -> None:
+    """Join what a segment emits with frames that go past it."""
+    joins = Blend(app, name="join")
+    app.add_flow(member, joins, {("out", "one")})
+    app.add_flow(frames, joins, {(port, "two")})
+    chain(app, joins, Sink(app, name="sink"))
+
+
+@pytest.mark.parametrize(("how", "first"), [("compared", 6), ("verify=0", 3), ("keeps_state", 3)])
+def test_what_is_changed_in_a_frame_that_also_goes_past_the_segment(how: str, first: int) -> None:
+    """Where no frames are compared, the first ones, which the operators compute, show what they change."""
+
+    class Member(Work):
+        keeps_state = how == "keeps_state"
 
     def compose(app: Any) -> None:
-        source = Source(app, frames=20, name="source")
-        member = Work(app, body=add_one_in_place, name="member")
-        joins = Work(app, inputs=("one", "two"), body=join, name="join")
+        source, member = (
+            Source(app, frames=20, name="source"),
+            Member(app, body=add_one_in_place, name="member"),
+        )
         chain(app, source, member)
-        app.add_flow(member, joins, {("out", "one")})
-        app.add_flow(source, joins, {("out", "two")})
-        chain(app, joins, Sink(app, name="sink"))
-        app.capture(member)
+        joined(app, member, source, "out")
+        app.capture(member, verify=0 if how == "verify=0" else 2)
 
-    assert is_captured(both(compose), 20, 6)
+    assert is_captured(both(compose), 20, first)
 
 
 def test_an_array_with_gaps_that_is_changed_in_place() -> None:

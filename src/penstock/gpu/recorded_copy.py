@@ -2,10 +2,9 @@
 
 A program records a graph once and launches it for frame after frame, each at its own address. The driver's own copy
 nodes do not suit that. A node that is changed to another address refers to the driver's description of the memory
-there, even after that memory was freed, and so does a later launch with new memory at the same address. On an H200
-(driver 580) such launches copied the right bytes, but compute-sanitizer reads the description, and crashed. And the
-driver refuses to change a copy node from memory of one allocator to that of another. So a kernel copies: its
-arguments are numbers. It costs the host and the device as much as a copy node.
+there, even after that memory was freed, and so does a later launch with new memory at the same address:
+compute-sanitizer, which reads the description, crashes (driver 580). And the driver refuses to change a copy node
+from memory of one allocator to that of another. So a kernel copies: its arguments are numbers.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class RecordedCopy:
 
     @staticmethod
     def prepare(device: sim.Device) -> None:
-        """Compile what recorded copies need, which would otherwise delay the first of them; takes about 0.1 s."""
+        """Compile what recorded copies need, which would otherwise delay the first of them."""
         _copy.on(device)
 
     def _describe(self) -> None:

@@ -24,6 +24,7 @@ from penstock.gpu import sim
         ([(4, 8), (0, 5)], [[1, 0]]),
         ([(0, 8), (2, 4), (6, 9), (9, 10)], [[0, 1, 2], [3]]),
         ([(0, 8), (2, 2), (8, 8)], [[0], [1], [2]]),
+        ([(0, 8), (2, 2), (4, 10)], [[0, 2], [1]]),
     ],
 )
 def test_groups_share_memory_also_by_way_of_others(spans: Any, groups: Any) -> None:

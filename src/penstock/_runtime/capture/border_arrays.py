@@ -43,16 +43,7 @@ class Input:
         Whether it is copied back after the frame, since the operators change it in place.
     """
 
-    __slots__ = (
-        "address",
-        "address_of",
-        "before",
-        "copied",
-        "is_copied_back",
-        "layout",
-        "memory",
-        "size",
-    )
+    __slots__ = ("address", "address_of", "before", "copied", "is_copied_back", "layout", "memory", "size")
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -177,19 +168,13 @@ def copied_arrays(outputs: list[Output]) -> list[OutputArray]:
 
 def find_views(outputs: list[Output]) -> None:
     """Find arrays that share memory, so that what is copied from them does as well."""
-    found = sorted(
-        [(array.span, array, output.border) for output in outputs for array in output.arrays if array.size],
-        key=lambda one: one[0],
-    )
-    while found:
-        (begin, end), _, border = found[0]
-        group: list[OutputArray] = []
-        while found and found[0][0][0] < end:
-            span, array, _ = found.pop(0)
-            end = max(end, span[1])
-            group.append(array)
-        if len(group) == 1:
+    found = [(array, output.border) for output in outputs for array in output.arrays]
+    for numbers in groups_of([array.span for array, _ in found]):
+        if len(numbers) == 1:
             continue
+        group = [found[number][0] for number in numbers]
+        border = found[numbers[0]][1]
+        begin, end = group[0].address, max(array.span[1] for array in group)
         whole = next((array for array in group if array.span == (begin, end)), None) or _joined(
             group, begin, end
         )

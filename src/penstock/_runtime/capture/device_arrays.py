@@ -158,10 +158,9 @@ def layout_of(array: Any) -> Layout:
 
 def span_of(array: Any) -> tuple[int, int]:
     """Return the addresses of the first byte of an array and of the first one behind it."""
-    kind = kind_of(array)
-    assert kind is not None
-    before, size = kind.extent(kind.layout(array))
-    begin = kind.address(array) - before
+    layout = layout_of(array)
+    before, size = layout.kind.extent(layout)
+    begin = layout.kind.address(array) - before
     return begin, begin + size
 
 

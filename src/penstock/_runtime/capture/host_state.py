@@ -61,10 +61,8 @@ _NOT_STATE = (
     *(types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
     *(property, classmethod, staticmethod),
 )
-_DICTS = (
-    dict,
-    types.MappingProxyType,
-)  # of variables or attributes; an object may be of a class of dict, too
+# Of variables or attributes; an object may be of a class of dict, too.
+_DICTS = (dict, types.MappingProxyType)
 _OPAQUE = (Iterator, io.IOBase, queue.Queue, queue.SimpleQueue)
 # With these, code may read attributes that it does not name.
 _ANY_NAME = frozenset({"__dict__", "attrgetter", "eval", "exec", "getattr", "vars"})

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from penstock.core.fragment import Fragment
 
 __all__ = [
-    *("CONTAINERS", "LARGE", "OF_THE_RUN", "PLAIN", "WRAPPERS", "Reachable", "attributes_of", "inside"),
-    *("is_foreign", "is_installed", "is_plain", "names_of_plain", "program_of"),
+    *("CONTAINERS", "LARGE", "OF_THE_RUN", "PLAIN", "Reachable", "attributes_of", "inside"),
+    *("is_foreign", "is_plain"),
 ]
 
 OF_THE_RUN = frozenset(
@@ -41,7 +41,6 @@ OF_THE_RUN = frozenset(
 
 PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
 CONTAINERS = (dict, list, tuple, set, frozenset, deque, types.MappingProxyType, weakref.ref)
-WRAPPERS = (_lru_cache_wrapper,)
 LARGE = 4_096
 """Bytes or values that are not compared for every frame."""
 
@@ -102,7 +101,7 @@ class Reachable:
         self._objects: dict[int, Any] = {}  # kept meanwhile, so that no identity is used again
         self._count = 0  # of those that have something in them
         self._modules: dict[types.ModuleType, None] = {}
-        self._program = {program_of(type(operator).__module__)}
+        self._program = {_program_of(type(operator).__module__)}
         self._unnamed: dict[str, list[Any]] = {}  # attributes that the code has not named yet
         self._queue: list[Any] = []
         self._later: list[Any] | None = []
@@ -137,7 +136,7 @@ class Reachable:
 
     def is_of_library(self, module: str | None) -> bool:
         """Return whether a module was installed, and not with the operator's own class."""
-        return program_of(module) not in self._program and is_installed(module)
+        return _program_of(module) not in self._program and _is_installed(module)
 
     def _follow(self, most_functions: int) -> None:
         """Follow everything that waits: functions, types, and what is in objects."""
@@ -164,11 +163,11 @@ class Reachable:
             self._add_type(item)
         elif isinstance(item, types.ModuleType):
             self._add_module(item)
-        elif isinstance(item, WRAPPERS):
+        elif isinstance(item, _lru_cache_wrapper):
             self._queue.append(item.__wrapped__)
         else:
             kind = type(item)
-            self._add_names(names_of_plain(kind))
+            self._add_names(_names_of_plain(kind))
             if kind is not type(self.operator):
                 self._add_type(kind)
             parts: list[Any] = []
@@ -192,7 +191,7 @@ class Reachable:
         if not isinstance(function, types.FunctionType) or function in self.functions:
             return
         if is_first:
-            self._program.add(program_of(function.__module__))
+            self._program.add(_program_of(function.__module__))
         elif is_foreign(function.__module__):
             return
         self.functions[function] = None
@@ -265,13 +264,13 @@ def is_foreign(module: str | None) -> bool:
     return (top in _LIBRARIES and not module.startswith(_PROGRAMS)) or top in sys.stdlib_module_names
 
 
-def is_installed(module: str | None) -> bool:
+def _is_installed(module: str | None) -> bool:
     """Return whether a module was installed as a library."""
-    file = getattr(sys.modules.get(program_of(module)), "__file__", None) or ""
+    file = getattr(sys.modules.get(_program_of(module)), "__file__", None) or ""
     return "site-packages" in file or "dist-packages" in file
 
 
-def program_of(module: str | None) -> str:
+def _program_of(module: str | None) -> str:
     """Return the first part of the name of a module."""
     return (module or "").partition(".")[0]
 
@@ -313,13 +312,13 @@ def is_plain(item: Any) -> bool:
     return not is_foreign(kind.__module__) or any(map(_is_plain_object, kind.__mro__))
 
 
-def names_of_plain(kind: type) -> list[str]:
+def _names_of_plain(kind: type) -> list[str]:
     """Return the names under which objects of the standard library, or derived from these, keep what is in them."""
     return [name for base in kind.__mro__ if _is_plain_object(base) for name in _PLAIN_OBJECTS[base.__name__]]
 
 
 def _is_plain_object(kind: type) -> bool:
-    return kind.__name__ in _PLAIN_OBJECTS and program_of(kind.__module__) in sys.stdlib_module_names
+    return kind.__name__ in _PLAIN_OBJECTS and _program_of(kind.__module__) in sys.stdlib_module_names
 
 
 def attributes_of(item: Any) -> dict[str, Any]:

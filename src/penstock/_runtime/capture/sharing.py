@@ -1,13 +1,14 @@
-"""Sharing: which arrays of a frame share memory.
+"""Sharing: which arrays share memory.
 
-It belongs to the signature of a frame, since it matters if an operator changes one of them, or passes them on.
+Of those that enter, it belongs to the signature of a frame: it matters if an operator changes one of them, or
+passes them on.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._runtime.capture.device_arrays import Extent, kind_of
+from penstock._runtime.capture.device_arrays import Extent, layout_of
 from penstock._runtime.capture.few_buffers import addresses_of
 
 if TYPE_CHECKING:
@@ -26,12 +27,7 @@ class Shared(tuple[tuple[int, int], ...]):
 
 def extents_of(leaves: Leaves) -> list[Extent]:
     """Return where the bytes of the arrays of a frame are, seen from their addresses."""
-    found = []
-    for leaf in leaves:
-        kind = kind_of(leaf)
-        assert kind is not None
-        found.append(kind.extent(kind.layout(leaf)))
-    return found
+    return [layout.kind.extent(layout) for layout in map(layout_of, leaves)]
 
 
 def spans_of(leaves: Leaves, extents: Sequence[Extent]) -> list[tuple[int, int]]:
@@ -45,13 +41,17 @@ def spans_of(leaves: Leaves, extents: Sequence[Extent]) -> list[tuple[int, int]]
 def groups_of(spans: Sequence[tuple[int, int]]) -> list[list[int]]:
     """Return the numbers of the arrays that share memory, also by way of others; the first begins first."""
     groups: list[list[int]] = []
+    group: list[int] = []
     end = -1
     for number in sorted(range(len(spans)), key=lambda number: spans[number]):
         first, last = spans[number]
-        if first < end and first < last:
-            groups[-1].append(number)
+        if first == last:
+            groups.append([number])  # it has no bytes to share, wherever it is
+        elif first < end:
+            group.append(number)
         else:
-            groups.append([number])
+            group = [number]
+            groups.append(group)
         end = max(end, last)
     return groups
 

@@ -5,7 +5,7 @@ room to run the producers. `Engine.finish` updates both after each `compute` of 
 if there are several threads. Updating them in `emit` and `receive` would need a lock in each.
 
 A gate is not a part of its queue, because a queue is a deque: what subclasses a built-in type is not compiled, and
-reading the flags there takes most of the time that the end of a step does.
+compiled code reads and writes the fields of such an object slowly.
 """
 
 from __future__ import annotations
