@@ -55,9 +55,9 @@ sanitize: $(READY_ALL)  ## tensors under the checks of CPython's allocator, Addr
 test-compiled: $(C)/extensions.json  ## the same against compiled modules, in a copy of the package; TESTS=... for some
 	rm -rf build/compiled
 	mkdir -p build/compiled
-	cp -r src/penstock build/compiled
+	cp -r src/headrace build/compiled
 	$(BIN)/python tools/compile_c.py $(C) build/compiled
-	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m penstock.cli info | grep 'Hot path   compiled'
+	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m headrace.cli info | grep 'Hot path   compiled'
 	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) $(TESTS)
 
 lint: $(READY)  ## style and types
@@ -70,7 +70,7 @@ docs: $(READY_DOCS)  ## the site, in build/site; a warning is an error
 	@echo build/site/index.html
 
 gpu-test:  ## the tests of tests/gpu on a real GPU, from the source tree, with the interpreter given in PYTHON
-	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} PENSTOCK_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider
+	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} HEADRACE_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider
 
 gpu-sanitize:  ## tensors and segments on a real GPU under compute-sanitizer; PLANT=leak or use-after-free gives it something to find
 	PYTHONPATH=src compute-sanitizer --tool memcheck --leak-check full --report-api-errors no --error-exitcode 1 \
@@ -95,7 +95,7 @@ compile: $(C)/extensions.json  ## the hot path as extension modules beside their
 
 compile-sources: $(C)/extensions.json  ## in build/c the C of that, to be compiled where there is no mypy
 
-$(C)/extensions.json: $(READY) $(shell find src/penstock -name '*.py') tools/generate_c.py tools/compile_c.py
+$(C)/extensions.json: $(READY) $(shell find src/headrace -name '*.py') tools/generate_c.py tools/compile_c.py
 	$(BIN)/python tools/generate_c.py $(C)
 
 wheel: $(READY) pure  ## dist: the pure wheel, for every Python and every machine
@@ -110,7 +110,7 @@ compiled-wheel:  ## dist: a wheel with the extension modules, for this Python an
 wheels:  ## dist: both, and each installed into an empty environment where it runs the first example
 	rm -rf dist
 	$(MAKE) wheel compiled-wheel
-	PENSTOCK_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_wheels.py
+	HEADRACE_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_wheels.py
 
 pure:  ## no extension modules in src: Python would import them in place of the files beside them
 	@find src -name '*.so' -delete

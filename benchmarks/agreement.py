@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks.isolation import ISOLATION, Bench, Scenario, Work, measure, run
 from benchmarks.report import circumstances, publish, table
-from penstock.gpu import sim
-from penstock.gpu.backends import driver_version, why_not_cuda
+from headrace.gpu import sim
+from headrace.gpu.backends import driver_version, why_not_cuda
 
 SCENARIOS = {
     "isolation (calibrated beside)": ISOLATION,

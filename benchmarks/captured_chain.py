@@ -22,9 +22,9 @@ import numpy as np
 
 from benchmarks.gpu_chain import SIZE, Stage
 from benchmarks.report import circumstances, publish, table
-from penstock import Application, CountCondition, Operator, gpu
-from penstock._runtime.capture.replaying import Replaying
-from penstock.resources import CudaStreamPool
+from headrace import Application, CountCondition, Operator, gpu
+from headrace._runtime.capture.replaying import Replaying
+from headrace.resources import CudaStreamPool
 
 FRAMES, ROUNDS, WARM_UP, BUFFERS = 5_000, 5, 300, 4
 LIMITS = {5: 4.0, 20: 1.5}  # µs per stage
@@ -146,7 +146,7 @@ class Chain(Application):
             self.segment = self.capture(*stages, **self.options)
 
 
-def with_penstock(length: int, capture: dict[str, Any] | None) -> float:
+def with_headrace(length: int, capture: dict[str, Any] | None) -> float:
     times.clear()
     app = Chain(length, capture)
     app.run()
@@ -182,7 +182,7 @@ def host_times() -> tuple[float, float]:
     """Return the spread of the host's time for a replayed frame."""
     replays.clear()
     with noted_replays():
-        with_penstock(5, {})
+        with_headrace(5, {})
     return spread(replays)
 
 
@@ -220,9 +220,9 @@ def main() -> int:
     forms: dict[str, Any] = {
         "by hand, CuPy": by_hand_cupy,
         "by hand: wait, copy in, launch, record": by_hand_graph,
-        "penstock": lambda length: with_penstock(length, None),
-        "penstock, captured": lambda length: with_penstock(length, {}),
-        "penstock, captured, outputs in a ring": lambda length: with_penstock(length, {"outputs": "ring"}),
+        "headrace": lambda length: with_headrace(length, None),
+        "headrace, captured": lambda length: with_headrace(length, {}),
+        "headrace, captured, outputs in a ring": lambda length: with_headrace(length, {"outputs": "ring"}),
     }
     failed = False
     rows = []
@@ -245,7 +245,7 @@ def main() -> int:
                     f"{cost / graph:.2f}",
                 ]
             )
-        captured = best["penstock, captured"]
+        captured = best["headrace, captured"]
         failed |= captured > LIMITS[length] * length
         if length == 5:
             failed |= captured > OF_CUPY * hand or captured > OF_HAND * graph

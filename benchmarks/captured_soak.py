@@ -19,7 +19,7 @@ import cupy
 import numpy as np
 
 from benchmarks.report import circumstances, publish, table
-from penstock import Application, CountCondition, EventBasedScheduler, Operator, gpu
+from headrace import Application, CountCondition, EventBasedScheduler, Operator, gpu
 
 SIZE, STAGES, HELD = 4_096, 5, 6
 

@@ -1,6 +1,6 @@
 """Measure the cost of one compute in a chain of five: a source, three operators that pass on, a sink.
 
-    python -m benchmarks.chain                                penstock
+    python -m benchmarks.chain                                headrace
     python -m benchmarks.chain --holoscan PYTHON              also the Holoscan SDK, on an interpreter that has it
 
 The time runs from the first compute of the source to the last of the sink, so that it includes no start-up. A
@@ -124,17 +124,17 @@ def main() -> None:
         ["plain functions and deques in a loop", best(lambda: bare_loop(options.messages), 3), ""]
     ]
     ours = {
-        scheduler: best(lambda s=scheduler: chain("penstock", s, options.messages), options.repeats)
+        scheduler: best(lambda s=scheduler: chain("headrace", s, options.messages), options.repeats)
         for scheduler in ("greedy", "event-based")
     }
-    rows.append(["penstock, greedy", ours["greedy"], ""])
-    rows.append(["penstock, event-based, 2 workers", ours["event-based"], ""])
+    rows.append(["headrace, greedy", ours["greedy"], ""])
+    rows.append(["headrace, event-based, 2 workers", ours["event-based"], ""])
     if options.holoscan:
         for scheduler in ("greedy", "event-based"):
             arguments = ["--messages", str(options.messages // 10), "--one", "holoscan", scheduler]
             theirs = best(lambda a=arguments: elsewhere(options.holoscan, "chain", a), options.repeats)
             name = "greedy" if scheduler == "greedy" else "event-based, 2 workers"
-            rows.append([f"Holoscan, {name}", theirs, f"{theirs / ours[scheduler]:.1f} times penstock"])
+            rows.append([f"Holoscan, {name}", theirs, f"{theirs / ours[scheduler]:.1f} times headrace"])
     table("cost of one compute in a chain of five", ["", "µs per compute", ""], rows)
 
 

@@ -30,7 +30,7 @@ def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
 
 
 def load(package: str) -> SimpleNamespace:
-    """Return the public names of `penstock` or `holoscan` in one namespace."""
+    """Return the public names of `headrace` or `holoscan` in one namespace."""
     names: dict[str, Any] = {}
     for part in ("core", "conditions", "schedulers", "resources"):
         module = importlib.import_module(f"{package}.{part}")

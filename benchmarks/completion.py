@@ -1,6 +1,6 @@
 """Compare ways to learn that a stream has passed a point, on a GPU.
 
-``penstock.gpu.when_done`` is one of them; its file explains why it was chosen.
+``headrace.gpu.when_done`` is one of them; its file explains why it was chosen.
 
     python -m benchmarks.completion [--save]       needs a GPU
 """
@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.isolation import SPIN
 from benchmarks.report import circumstances, publish, table
-from penstock import gpu
-from penstock.gpu import cuda
+from headrace import gpu
+from headrace.gpu import cuda
 
 KERNEL_NS = 300_000
 TIMES = 400

@@ -1,4 +1,4 @@
-"""Measure the time to compose and start 1,000 operators, and to import penstock."""
+"""Measure the time to compose and start 1,000 operators, and to import headrace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from benchmarks.common import machine, table
-from penstock import Application, CountCondition, Operator, OperatorSpec
+from headrace import Application, CountCondition, Operator, OperatorSpec
 
 
 class Stage(Operator):
@@ -58,13 +58,13 @@ def first_compute(operators: int) -> float:
 IMPORT = """
 import time, numpy
 began = time.perf_counter()
-import penstock
+import headrace
 print((time.perf_counter() - began) * 1e3)
 """
 
 
 def importing() -> float:
-    """Return the milliseconds to import penstock after NumPy, with the bytecode of both cached."""
+    """Return the milliseconds to import headrace after NumPy, with the bytecode of both cached."""
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -89,7 +89,7 @@ def main() -> None:
                 min(first_compute(1_000) for _ in range(5)),
                 "1,000",
             ],
-            ["import penstock, beyond NumPy", importing(), "60"],
+            ["import headrace, beyond NumPy", importing(), "60"],
         ],
     )
 

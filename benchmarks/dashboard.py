@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import common, report
-from penstock import Application, Operator, PeriodicCondition
-from penstock.observe import Dashboard, Watcher, watch
+from headrace import Application, Operator, PeriodicCondition
+from headrace.observe import Dashboard, Watcher, watch
 
 RATE = 1000
-_THREADS = {"penstock observe": "resolver", "penstock dashboard": "page", "penstock-page": "page"}
+_THREADS = {"headrace observe": "resolver", "headrace dashboard": "page", "headrace-page": "page"}
 _SETTLE = 3.0  # seconds until the client is there and the pipeline has caught up
 
 
@@ -104,7 +104,7 @@ def read_everything(url: str) -> None:
 
 
 def thread_times() -> dict[str, float]:
-    """Return the seconds of processor time of penstock's threads, by what they are for."""
+    """Return the seconds of processor time of headrace's threads, by what they are for."""
     found = {"resolver": 0.0, "page": 0.0}
     for thread in threading.enumerate():
         kind = _THREADS.get(thread.name.partition(" the ")[0])

@@ -4,7 +4,7 @@
 
 The first network is measured for all of the time, further ones for up to 10 s each. With `--save`, the report, the
 samples of the first (`endoscope.json`) and its picture (`endoscope-demo.png`) go to `benchmarks/results`, or to the
-folder that `PENSTOCK_RESULTS` names. `python examples/endoscope.py --load benchmarks/results/endoscope.json` shows
+folder that `HEADRACE_RESULTS` names. `python examples/endoscope.py --load benchmarks/results/endoscope.json` shows
 them again.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import report
-from penstock import gpu
+from headrace import gpu
 
 sys.path.insert(
     0, str(Path(__file__).parents[1] / "examples")
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", choices=("auto", "onnxrt", "torch"), default=["auto"])
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
-    folder = Path(os.environ.get("PENSTOCK_RESULTS", report.RESULTS))
+    folder = Path(os.environ.get("HEADRACE_RESULTS", report.RESULTS))
     text: list[str] = []
     for place, network in enumerate(options.networks):
         seconds = options.seconds if place == 0 else min(SHORT, options.seconds)
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ["PENSTOCK_SIM_TIME"] = "virtual"  # which a simulated GPU runs in here, and is said to run in
+    os.environ["HEADRACE_SIM_TIME"] = "virtual"  # which a simulated GPU runs in here, and is said to run in
     if gpu.backend() != "cuda":
         print("There is no GPU: these figures are simulated.", file=sys.stderr)
     main()

@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.isolation import SPIN
 from benchmarks.report import circumstances, publish, table
-from penstock import Application, CountCondition, EventBasedScheduler, Operator, gpu
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace import Application, CountCondition, EventBasedScheduler, Operator, gpu
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 
 MS = 1_000_000
 HOLD = 200_000  # nanoseconds

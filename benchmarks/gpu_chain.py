@@ -17,8 +17,8 @@ from typing import Any
 import cupy
 
 from benchmarks.report import circumstances, publish, table
-from penstock import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
-from penstock.resources import CudaStreamPool
+from headrace import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
+from headrace.resources import CudaStreamPool
 
 LENGTH, FRAMES, SIZE, ROUNDS = 5, 3_000, 4_096, 7
 LIMITS = {"greedy": 1.3, "event-based, 4 workers": 1.6}
@@ -114,7 +114,7 @@ class Chain(Application):
             self.add_flow(one, other)
 
 
-def with_penstock(kind: str) -> float:
+def with_headrace(kind: str) -> float:
     times.clear()
     Chain(kind).run()
     return (times[1] - times[0]) * 1e6 / (FRAMES * LENGTH)
@@ -125,7 +125,7 @@ def main() -> int:
     for _ in range(ROUNDS):  # in turn, because the speed of the machine varies
         found["by hand"].append(by_hand())
         for kind in LIMITS:
-            found[kind].append(with_penstock(kind))
+            found[kind].append(with_headrace(kind))
     best = {name: min(costs) for name, costs in found.items()}
     hand = best["by hand"]
     rows = [["by hand, CuPy", f"{hand:.1f}", "1.00", ""]]
@@ -133,7 +133,7 @@ def main() -> int:
     for kind, limit in LIMITS.items():
         cost = best[kind]
         failed |= cost > limit * hand
-        rows.append([f"penstock, {kind}", f"{cost:.1f}", f"{cost / hand:.2f}", f"{limit:.2f}"])
+        rows.append([f"headrace, {kind}", f"{cost:.1f}", f"{cost / hand:.2f}", f"{limit:.2f}"])
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     text = [
         "# A chain of five with a CuPy kernel each",

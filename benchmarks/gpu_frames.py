@@ -25,7 +25,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.report import circumstances, publish, table
-from penstock import (
+from headrace import (
     Application,
     CountCondition,
     EventBasedScheduler,
@@ -354,7 +354,7 @@ class Frames(Application):
         self.add_flow(last, way.reader(self, library=library, take=way.take, name="reader"))
 
 
-def with_penstock(scheduler: str, make: Any, frames: int, delay: int) -> tuple[int, float]:
+def with_headrace(scheduler: str, make: Any, frames: int, delay: int) -> tuple[int, float]:
     """Return the number of wrong frames, and the frames per second."""
     library = make(delay)
     app = Frames(SCHEDULERS[scheduler], WAYS[0], library, frames)
@@ -444,13 +444,13 @@ def main() -> int:
     rows = []
     for name, make in libraries.items():
         for scheduler in SCHEDULERS:
-            wrong, _ = with_penstock(scheduler, make, options.frames, 300_000)
+            wrong, _ = with_headrace(scheduler, make, options.frames, 300_000)
             rows.append([scheduler, name, wrong, options.frames])
     failed = any(any(row[1:]) for row in ways) or any(row[2] for row in [*programs, *rows])
     rates = []
     hand = max(by_hand(3000, 100_000)[1] for _ in range(2))
     for scheduler in SCHEDULERS:
-        rate = max(with_penstock(scheduler, CupyFrames, 3000, 100_000)[1] for _ in range(2))
+        rate = max(with_headrace(scheduler, CupyFrames, 3000, 100_000)[1] for _ in range(2))
         failed |= rate < 0.9 * hand
         rates.append([scheduler, f"{rate:.0f}", f"{rate / hand:.2f}"])
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
@@ -484,7 +484,7 @@ def main() -> int:
 
 def dry_run() -> int:
     """Run every program on the simulated device and with PyTorch tensors on the host, in virtual time."""
-    from penstock import gpu
+    from headrace import gpu
 
     simulated = gpu.backend() == "sim"
     libraries: dict[str, Any] = {"simulated": OnSimulatedDevice} if simulated else {}
@@ -495,7 +495,7 @@ def dry_run() -> int:
     except ImportError:
         pass
     if simulated:
-        from penstock.gpu import sim
+        from headrace.gpu import sim
 
         device: Any = sim.Machine("h200")
     else:

@@ -21,8 +21,8 @@ import torch
 from cupti import cupti
 
 from benchmarks.report import circumstances, publish, table
-from penstock import Application, CountCondition, Operator
-from penstock.resources import CudaStreamPool
+from headrace import Application, CountCondition, Operator
+from headrace.resources import CudaStreamPool
 
 WARM, FRAMES = 50, 500
 STOPS = "calls that make the host wait"

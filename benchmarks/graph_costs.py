@@ -20,9 +20,9 @@ import numpy as np
 
 from benchmarks.isolation import SPIN, WARM_UP, Bench
 from benchmarks.report import circumstances, publish, table
-from penstock import gpu
-from penstock.gpu import sim
-from penstock.gpu.backends import driver_version, why_not_cuda
+from headrace import gpu
+from headrace.gpu import sim
+from headrace.gpu.backends import driver_version, why_not_cuda
 
 TOLERANCE = 0.20
 TIMES = 400

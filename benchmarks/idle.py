@@ -75,7 +75,7 @@ def main() -> None:
         package, waits_for, workers = options.one
         result(per_minute(package, waits_for, int(workers), options.seconds))
         return
-    peers = {"penstock": sys.executable, **({"holoscan": options.holoscan} if options.holoscan else {})}
+    peers = {"headrace": sys.executable, **({"holoscan": options.holoscan} if options.holoscan else {})}
     rows = []
     for what, waits_for in PROGRAMS.items():
         for workers in (0, 1, 2, 4):

@@ -1,4 +1,4 @@
-"""Measure the time to import penstock beyond NumPy, which every program with arrays imports anyway.
+"""Measure the time to import headrace beyond NumPy, which every program with arrays imports anyway.
 
 python -m benchmarks.import_cost [--save]
 """
@@ -11,7 +11,7 @@ import sys
 
 from benchmarks.report import circumstances, publish, table
 
-MODULES = ["penstock", "penstock.gpu", "penstock.gpu.sim"]
+MODULES = ["headrace", "headrace.gpu", "headrace.gpu.sim"]
 RUNS = 15
 CODE = """
 import time, numpy

@@ -21,9 +21,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.report import circumstances, publish, table
-from penstock import Application, CountCondition, Operator, gpu
-from penstock.operators import InferenceOp
-from penstock.schedulers import GreedyScheduler
+from headrace import Application, CountCondition, Operator, gpu
+from headrace.operators import InferenceOp
+from headrace.schedulers import GreedyScheduler
 
 FRAMES, ROUNDS = 1000, 9
 SIZES = (8, 32, 128)

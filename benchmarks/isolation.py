@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from examples.shared.needs import needs
-from penstock import gpu
-from penstock.gpu import sim
+from headrace import gpu
+from headrace.gpu import sim
 
 SPIN = gpu.kernel(
     "spin",
@@ -91,7 +91,7 @@ class Bench:
 
     @classmethod
     def real(cls) -> Bench:
-        from penstock.gpu import cuda
+        from headrace.gpu import cuda
 
         return cls(cuda.Device(0), cuda, time.perf_counter, _spin_for)
 
@@ -198,7 +198,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=0, help="repetitions (400 on a GPU, 20 simulated)")
     parser.add_argument("--out", type=Path, default=Path("out/isolation.png"), help="file for the plot")
     options = parser.parse_args()
-    needs("rich", "matplotlib", remedy="pip install 'penstock[demo]'")
+    needs("rich", "matplotlib", remedy="pip install 'headrace[demo]'")
     if gpu.backend() == "cuda":
         bench, kind, times = Bench.real(), "measured", options.times or 400
         results = run(bench, ISOLATION, times)

@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.captured_chain import FRAMES, ROUNDS, SIZE, WARM_UP, Sink, Source, Stage, times
 from benchmarks.report import circumstances, publish, table
-from penstock import Application, CountCondition, Operator
-from penstock.resources import CudaStreamPool
+from headrace import Application, CountCondition, Operator
+from headrace.resources import CudaStreamPool
 
 LENGTH = 5
 

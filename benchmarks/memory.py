@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import machine, table
-from penstock import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator, OperatorSpec
-from penstock.core import MetadataPolicy
+from headrace import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator, OperatorSpec
+from headrace.core import MetadataPolicy
 
 MARKS = (10_000, 100_000, 300_000, 1_000_000)
 

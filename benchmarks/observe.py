@@ -23,12 +23,12 @@ from typing import Any
 from benchmarks.chain import chain
 from benchmarks.common import machine
 from benchmarks.report import circumstances, publish, table
-from penstock import gpu
-from penstock.core import Fragment
-from penstock.core.registry import registry
-from penstock.observe import observation
-from penstock.observe.data_flow_tracker import DataFlowTracker
-from penstock.observe.resolver import Resolver
+from headrace import gpu
+from headrace.core import Fragment
+from headrace.core.registry import registry
+from headrace.observe import observation
+from headrace.observe.data_flow_tracker import DataFlowTracker
+from headrace.observe.resolver import Resolver
 
 MESSAGES, FRAMES = 10_000, 3_000
 LIMITS = {"tracked": 1.0, "tracked with GPU times": 2.0}
@@ -146,7 +146,7 @@ def main() -> None:
     for scheduler in ("greedy", "event-based"):
 
         def once(messages: int, scheduler: str = scheduler) -> float:
-            return chain("penstock", scheduler, messages)
+            return chain("headrace", scheduler, messages)
 
         rows += rows_of(f"chain of five, {scheduler}", ["tracked"], once, MESSAGES, options)
     device = "no GPU"
@@ -160,7 +160,7 @@ def main() -> None:
 
             def once(messages: int, kind: str = kind) -> float:
                 gpu_chain.FRAMES = messages
-                return gpu_chain.with_penstock(kind)
+                return gpu_chain.with_headrace(kind)
 
             rows += rows_of(f"chain of five CuPy kernels, {kind}", list(LIMITS), once, FRAMES, options)
     runs = f"the least of {options.rounds} short runs and of {options.long} runs of {options.seconds:g} s, in turn"

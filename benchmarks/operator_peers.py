@@ -66,7 +66,7 @@ class Operation:
 
 def operations(rows: int, columns: int) -> list[Operation]:
     """Return the operations on a frame of a size."""
-    from penstock.operators import BayerDemosaicOp, FormatConverterOp
+    from headrace.operators import BayerDemosaicOp, FormatConverterOp
 
     source = np.random.default_rng(0)
     mosaic = source.integers(0, 256, (rows, columns), np.uint8)
@@ -110,7 +110,7 @@ class Gpu:
     """The GPU, a stream on it, and the time of work on that stream."""
 
     def __init__(self) -> None:
-        from penstock import gpu
+        from headrace import gpu
 
         self.gpu = gpu
         self.device = gpu.Device(0)
@@ -142,8 +142,8 @@ class Gpu:
 
     def ours(self, row: Row) -> str:
         """Measure our operator."""
-        from penstock.operators.arrays import Workplace
-        from penstock.resources import UnboundedAllocator
+        from headrace.operators.arrays import Workplace
+        from headrace.resources import UnboundedAllocator
 
         recorder = record(row, on_host=False)
         place = Workplace("benchmark", UnboundedAllocator(), self.stream)
@@ -278,8 +278,8 @@ def attempt(measure: Callable[[], str], notes: list[str], who: str) -> str:
 
 def one_operation(notes: list[str]) -> str:
     """Return the table of single operations."""
-    from penstock import gpu
-    from penstock.viewer import Renderer
+    from headrace import gpu
+    from headrace.viewer import Renderer
 
     device = Gpu() if gpu.backend() == "cuda" else None
     cv2 = module("cv2")
@@ -293,7 +293,7 @@ def one_operation(notes: list[str]) -> str:
             out = np.empty(shape, dtype)
             lines.append([
                 f"{row.what}, {size}",
-                attempt(partial(device.ours, row), notes, f"penstock, {row.what}") if device else "no GPU",
+                attempt(partial(device.ours, row), notes, f"headrace, {row.what}") if device else "no GPU",
                 attempt(partial(device.cvcuda, cvcuda, operation), notes, f"CV-CUDA, {row.what}")
                 if device and cvcuda
                 else missing,
@@ -323,7 +323,7 @@ def one_operation(notes: list[str]) -> str:
             f"{host_ms(partial(renderer.render, tensors)):.2f}",
             f"{host_ms(opencv_view):.2f}" if cv2 else "not installed",
         ])  # fmt: skip
-    header = ["", "penstock, GPU", "CV-CUDA", "penstock, host", "OpenCV, host"]
+    header = ["", "headrace, GPU", "CV-CUDA", "headrace, host", "OpenCV, host"]
     return f"Milliseconds per call; on the GPU with the host's time in parentheses.\n\n{table(header, lines)}"
 
 
@@ -467,15 +467,15 @@ def pipelines(holoscan: str | None, frames: int, notes: list[str]) -> str:
     for what, title in PIPELINES.items():
         for size in SIZES:
             count = frames if what != "view" else max(frames // 10, 20)
-            ours = partial(elsewhere, sys.executable, "penstock", what, size, count)
-            line = [f"{title}, {size}", attempt(ours, notes, f"penstock, {what}")]
+            ours = partial(elsewhere, sys.executable, "headrace", what, size, count)
+            line = [f"{title}, {size}", attempt(ours, notes, f"headrace, {what}")]
             if holoscan:
                 theirs = partial(elsewhere, holoscan, "holoscan", what, size, count)
                 line.append(attempt(theirs, notes, f"Holoscan SDK, {what}"))
             else:
                 line.append("not installed")
             lines.append(line)
-    return f"Milliseconds per frame, and frames a second.\n\n{table(['', 'penstock', 'Holoscan SDK'], lines)}"
+    return f"Milliseconds per frame, and frames a second.\n\n{table(['', 'headrace', 'Holoscan SDK'], lines)}"
 
 
 def main() -> None:
@@ -489,7 +489,7 @@ def main() -> None:
         result(pipeline(*options.one, options.frames))
         return
 
-    from penstock import gpu
+    from headrace import gpu
 
     device = gpu.Device(0).name if gpu.backend() == "cuda" else "no GPU"
     notes: list[str] = []

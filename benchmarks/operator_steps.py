@@ -1,10 +1,10 @@
-"""Measure what penstock itself costs per frame in pipelines of ready-made operators, without a GPU and its driver.
+"""Measure what headrace itself costs per frame in pipelines of ready-made operators, without a GPU and its driver.
 
     python -m benchmarks.operator_steps [--frames 2000] [--rounds 9] [--profile] [PIPELINE ...]
 
 The pipelines are those of `benchmarks.operator_peers`: a source that emits one array of CuPy, operators with a pool
 of blocks and a condition on it, and a sink, on the greedy scheduler. In place of cuda.core and CuPy stand objects
-that do nothing: streams, events, memory and launches. So the time is penstock's own; on a GPU the driver's calls
+that do nothing: streams, events, memory and launches. So the time is headrace's own; on a GPU the driver's calls
 are added to it. The least of several rounds is reported.
 """
 
@@ -99,7 +99,7 @@ class MemoryResource:
 
 
 class Array:
-    """An array with the attributes of CuPy's arrays that penstock reads."""
+    """An array with the attributes of CuPy's arrays that headrace reads."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.shape = array.shape
@@ -137,13 +137,13 @@ _device = object.__new__(Device)
 
 
 def install() -> None:
-    """Put the stand-ins in the place of cuda.core and CuPy, before penstock chooses a device."""
-    from penstock.gpu import backends, current_device
-    from penstock.gpu.device_names import DEVICE_NAMES
-    from penstock.operators import arrays
+    """Put the stand-ins in the place of cuda.core and CuPy, before headrace chooses a device."""
+    from headrace.gpu import backends, current_device
+    from headrace.gpu.device_names import DEVICE_NAMES
+    from headrace.operators import arrays
 
     ours = {kind.__name__: kind for kind in (Buffer, Device, Event, Program, Stream)}
-    core: Any = ModuleType("penstock.gpu.cuda")
+    core: Any = ModuleType("headrace.gpu.cuda")
     for name in DEVICE_NAMES:
         setattr(core, name, ours.get(name, _do_nothing))
     core.LEGACY_DEFAULT_STREAM = Stream(1)
@@ -155,7 +155,7 @@ def install() -> None:
     runtime = SimpleNamespace(getDeviceCount=lambda: 1, deviceSynchronize=_do_nothing)
     cupy.cuda = SimpleNamespace(get_current_stream=lambda device=None: null, runtime=runtime)
     cupy.__spec__ = SimpleNamespace(name="cupy")
-    sys.modules |= {"penstock.gpu.cuda": core, "cupy": cupy}
+    sys.modules |= {"headrace.gpu.cuda": core, "cupy": cupy}
     backends.why_not_cuda = lambda: None
     current_device._remember_real = lambda: current_device._do_nothing
     arrays.upload = lambda array, stream: arrays.as_tensor(array)
@@ -174,13 +174,13 @@ def main() -> None:
     print(f"machine: {machine()}")
     rows: list[list[Any]] = []
     for what in options.pipelines or PIPELINES:
-        times = [pipeline("penstock", what, "1080p", options.frames) for _ in range(options.rounds)]
+        times = [pipeline("headrace", what, "1080p", options.frames) for _ in range(options.rounds)]
         rows.append([what, min(times) * 1e3])
         if options.profile:
             profile = cProfile.Profile()
-            profile.runcall(pipeline, "penstock", what, "1080p", options.frames)
+            profile.runcall(pipeline, "headrace", what, "1080p", options.frames)
             pstats.Stats(profile).sort_stats("tottime").print_stats(45)
-    table("penstock's own time per frame", ["", "µs"], rows)
+    table("headrace's own time per frame", ["", "µs"], rows)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import circumstances, publish, table
-from penstock import gpu
-from penstock.gpu import StreamHandle
-from penstock.operators import BayerDemosaicOp, FormatConverterOp, SegmentationPostprocessorOp
-from penstock.operators.arrays import Workplace
-from penstock.resources import UnboundedAllocator
-from penstock.testing import run_operator
+from headrace import gpu
+from headrace.gpu import StreamHandle
+from headrace.operators import BayerDemosaicOp, FormatConverterOp, SegmentationPostprocessorOp
+from headrace.operators.arrays import Workplace
+from headrace.resources import UnboundedAllocator
+from headrace.testing import run_operator
 
 ROWS, COLUMNS = 1080, 1920
 ROUNDS, LAUNCHES = 7, 200
@@ -138,7 +138,7 @@ class Recorder:
 
 def record(row: Row, on_host: bool) -> Recorder:
     """Run an operator once on a frame in host memory, and return the routines that it ran."""
-    from penstock.operators import arrays
+    from headrace.operators import arrays
 
     has_gpu = arrays.has_gpu
     arrays.has_gpu = lambda: not on_host and has_gpu()

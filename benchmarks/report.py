@@ -24,7 +24,7 @@ def circumstances(device: str) -> str:
     found = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     )
-    commit = os.environ.get("PENSTOCK_COMMIT") or found.stdout.strip() or "unknown"
+    commit = os.environ.get("HEADRACE_COMMIT") or found.stdout.strip() or "unknown"
     return (
         f"{date.today()}, {device}; {os.cpu_count()} {platform.machine()} cores, "
         f"Python {platform.python_version()}{build()}; commit {commit}"
@@ -32,9 +32,9 @@ def circumstances(device: str) -> str:
 
 
 def build() -> str:
-    """Return a suffix for the version of Python if penstock's hot path is compiled."""
-    # Imported here because the Holoscan SDK is measured on an interpreter that may lack penstock.
-    from penstock._runtime.compiled import is_compiled
+    """Return a suffix for the version of Python if headrace's hot path is compiled."""
+    # Imported here because the Holoscan SDK is measured on an interpreter that may lack headrace.
+    from headrace._runtime.compiled import is_compiled
 
     return ", compiled" if is_compiled() else ""
 
@@ -43,6 +43,6 @@ def publish(name: str, text: str) -> None:
     """Print a report, and write it to a file if ``--save`` was given."""
     print(text)
     if "--save" in sys.argv:
-        folder = Path(os.environ.get("PENSTOCK_RESULTS", RESULTS))
+        folder = Path(os.environ.get("HEADRACE_RESULTS", RESULTS))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.md").write_text(text + "\n")

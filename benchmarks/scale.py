@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.chain import chain
 from benchmarks.common import machine, table
-from penstock import Application, CountCondition, Operator, OperatorSpec
+from headrace import Application, CountCondition, Operator, OperatorSpec
 
 
 class Source(Operator):
@@ -58,7 +58,7 @@ def main() -> None:
     pairs = {0: [], 1000: []}
     for _ in range(repeats):
         for length, times in chains.items():
-            times.append(chain("penstock", "greedy", 300_000 // length, length))
+            times.append(chain("headrace", "greedy", 300_000 // length, length))
         for idle, times in pairs.items():
             times.append(pair(100_000, idle))
     five, many = min(chains[5]), min(chains[300])

@@ -9,7 +9,7 @@ import sys
 import time
 
 from benchmarks.report import circumstances, publish, table
-from penstock.gpu import sim
+from headrace.gpu import sim
 
 CASES = {  # kernels, blocks of each, threads of a block, streams
     "one block": (100_000, 1, 256, 1),

@@ -3,7 +3,7 @@
     python -m benchmarks.stream_chain
 
 The streams do nothing and their events are done at once, so the time is the cost of ordering streams and keeping
-frames alive in penstock, without the driver. `benchmarks.gpu_chain` includes the driver. A message is a number, of
+frames alive in headrace, without the driver. `benchmarks.gpu_chain` includes the driver. A message is a number, of
 which nothing needs to be kept, or a frame, which is made by each operator or made once and passed on by all.
 """
 
@@ -15,9 +15,9 @@ from itertools import count, pairwise
 from typing import Any
 
 from benchmarks.common import machine, table
-from penstock import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
-from penstock._runtime.streams.managed_stream import ManagedStream
-from penstock._runtime.streams.stream_source import StreamSource
+from headrace import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
+from headrace._runtime.streams.managed_stream import ManagedStream
+from headrace._runtime.streams.stream_source import StreamSource
 
 _HANDLES = count(16)  # the lowest handles denote default streams
 
@@ -68,7 +68,7 @@ class Pointer:
 
 
 class Frame:
-    """An array with the attributes of a CuPy array that penstock reads: an object owns its memory."""
+    """An array with the attributes of a CuPy array that headrace reads: an object owns its memory."""
 
     __slots__ = ("data",)
 

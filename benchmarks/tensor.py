@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import circumstances, publish, table
-from penstock import as_tensor, gpu
+from headrace import as_tensor, gpu
 
 NUMBER, ROUNDS = 20_000, 7
 LIMIT = 3.0  # µs
@@ -65,7 +65,7 @@ def main() -> int:
         circumstances(device),
         "",
         f"Best of {ROUNDS} rounds of {NUMBER:,} calls. `python -m benchmarks.tensor`. The limit is for the work",
-        "of penstock; in rows that name a library, the library's own work is added.",
+        "of headrace; in rows that name a library, the library's own work is added.",
         "",
         table(["", "µs", "allowed"], lines),
     ]

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import common, report
-from penstock import Application, CountCondition, Operator, PeriodicCondition
-from penstock.operators import HolovizOp
+from headrace import Application, CountCondition, Operator, PeriodicCondition
+from headrace.operators import HolovizOp
 
 WIDTH, HEIGHT, RATE = 1920, 1080, 60
 
@@ -155,7 +155,7 @@ def main() -> None:
     if options.client:
         take_pictures(options.client)
         return
-    os.environ["PENSTOCK_VIEW"] = "page"
+    os.environ["HEADRACE_VIEW"] = "page"
     found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     handed: list[float] = []
     shown = 0

@@ -59,7 +59,7 @@ def main() -> None:
         result(latencies(options.one, options.ticks))
         return
     print(f"machine: {machine()}")
-    measured = {"penstock": latencies("penstock", options.ticks)}
+    measured = {"headrace": latencies("headrace", options.ticks)}
     if options.holoscan:
         arguments = ["--ticks", str(options.ticks), "--one", "holoscan"]
         measured["Holoscan"] = elsewhere(options.holoscan, "wake_up", arguments)

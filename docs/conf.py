@@ -10,13 +10,13 @@ from typing import Any
 from pygments.lexers.special import TextLexer
 
 # The names of the device are the simulated ones here: they are typed, documented and the same everywhere.
-os.environ["PENSTOCK_DEVICE"] = "sim"
+os.environ["HEADRACE_DEVICE"] = "sim"
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-project = "penstock"
-author = "the penstock authors"
-copyright = "the penstock authors"  # noqa: A001  (Sphinx's name)
-release = importlib.import_module("penstock.version").__version__
+project = "headrace"
+author = "the headrace authors"
+copyright = "the headrace authors"  # noqa: A001  (Sphinx's name)
+release = importlib.import_module("headrace.version").__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["_build"]
@@ -35,7 +35,7 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 
 html_theme = "furo"
-html_title = f"penstock {release}"
+html_title = f"headrace {release}"
 html_show_sourcelink = False
 pygments_style = "friendly"
 pygments_dark_style = "monokai"

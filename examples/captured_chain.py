@@ -12,7 +12,7 @@ import argparse
 import itertools
 from typing import Any
 
-from penstock import Application, CountCondition, Operator, OperatorSpec, gpu
+from headrace import Application, CountCondition, Operator, OperatorSpec, gpu
 from shared.small_frames import SmallFrames, open_small_frames
 
 STAGES = ("dark", "flat", "balance", "contrast", "tone")

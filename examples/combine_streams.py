@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from penstock import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, gpu
-from penstock.conditions import CudaStreamCondition
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, gpu
+from headrace.conditions import CudaStreamCondition
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from shared.numbered_frames import Frames, open_frames, sms_of
 
 

@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock import (
+from headrace import (
     Application,
     CountCondition,
     EventBasedScheduler,
@@ -50,9 +50,9 @@ from penstock import (
     as_tensor,
     gpu,
 )
-from penstock.core import MetadataPolicy
-from penstock.gpu import sim
-from penstock.operators import (
+from headrace.core import MetadataPolicy
+from headrace.gpu import sim
+from headrace.operators import (
     BayerDemosaicOp,
     CameraSimOp,
     FormatConverterOp,
@@ -60,7 +60,7 @@ from penstock.operators import (
     InferenceOp,
     SegmentationPostprocessorOp,
 )
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, UnboundedAllocator
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, UnboundedAllocator
 from shared import frames, segmentation_model
 from shared.endoscope_kernels import CANDIDATES, DENOISE, MOST_RADIUS, SCORE, STEER, STEP, TILE
 from shared.endoscope_report import Case, Report, draw, load, save, show
@@ -438,7 +438,7 @@ class Last(Operator):
 
     def overlay(self) -> np.ndarray:
         """Return the picture with the mask over it, as the viewer draws it."""
-        from penstock.viewer import Renderer
+        from headrace.viewer import Renderer
 
         return Renderer(*VIEW, LAYERS, color_lut=COLORS).render(self.layers)[..., :3]
 
@@ -645,8 +645,8 @@ def keep_address() -> None:
     """Give the viewers of both runs the same address, so that the page in the browser stays connected."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        os.environ.setdefault("PENSTOCK_VIEW_PORT", str(free.getsockname()[1]))
-    os.environ.setdefault("PENSTOCK_VIEW_TOKEN", secrets.token_urlsafe(16))
+        os.environ.setdefault("HEADRACE_VIEW_PORT", str(free.getsockname()[1]))
+    os.environ.setdefault("HEADRACE_VIEW_TOKEN", secrets.token_urlsafe(16))
 
 
 def _measure_host_time(operator: Operator, times: list[float]) -> None:
@@ -685,15 +685,15 @@ def main() -> None:
     parser.add_argument("--load", type=Path, metavar="JSON", help="report on such a file and run nothing")
     parser.add_argument("--profile", action="store_true", help="also print the host's time in each operator")
     options = parser.parse_args()
-    needs("rich", "matplotlib", "PIL", remedy="pip install 'penstock[demo]'")
+    needs("rich", "matplotlib", "PIL", remedy="pip install 'headrace[demo]'")
     profile: dict[str, dict[str, list[float]]] | None = {} if options.profile else None
-    os.environ["PENSTOCK_SIM_TIME"] = "virtual"  # which a simulated GPU runs in here, and is said to run in
+    os.environ["HEADRACE_SIM_TIME"] = "virtual"  # which a simulated GPU runs in here, and is said to run in
     if options.view:
         keep_address()
     if options.load:
         report, picture = load(options.load)
     else:
-        needs("onnx", "onnxruntime", remedy="pip install 'penstock[demo]'")
+        needs("onnx", "onnxruntime", remedy="pip install 'headrace[demo]'")
         width, height = options.size
         seconds = options.seconds or (5.0 if gpu.backend() == "cuda" else 1.0)
         if min(width, height) < 32 or options.rate <= 0 or seconds < 4 / options.rate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from penstock import Application, op
+from headrace import Application, op
 
 
 @op

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import CountCondition, gpu, op
+from headrace import CountCondition, gpu, op
 from shared.example import Example
 from shared.frames import Transmit, to_host
 from shared.needs import needs

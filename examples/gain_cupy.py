@@ -6,7 +6,7 @@ stream, ordered after the step before it. The host waits for nothing until the p
 
 from __future__ import annotations
 
-from penstock import op
+from headrace import op
 from shared.example import Example
 from shared.frames import picture
 from shared.needs import needs

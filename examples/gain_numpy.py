@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import op
+from headrace import op
 from shared.example import Example
 from shared.frames import picture
 

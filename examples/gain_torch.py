@@ -6,7 +6,7 @@ CPU, without streams.
 
 from __future__ import annotations
 
-from penstock import gpu, op
+from headrace import gpu, op
 from shared.example import Example
 from shared.frames import picture
 from shared.needs import needs

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock import (
+from headrace import (
     Application,
     CountCondition,
     GreedyScheduler,
@@ -34,8 +34,8 @@ from penstock import (
     PeriodicCondition,
     gpu,
 )
-from penstock.gpu import sim
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace.gpu import sim
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from shared.frame_kernels import CHECK, MAKE
 from shared.latency_report import Figures, Report, load, plot, save, show
 from shared.needs import needs
@@ -144,7 +144,7 @@ class Transmitter(Operator):
         self.events.append((begin, end))
         op_output.emit(
             frame, "out"
-        )  # `frame` goes out of scope here; penstock keeps it while the GPU reads it
+        )  # `frame` goes out of scope here; headrace keeps it while the GPU reads it
         self.sent(number + 1)
 
     def stop(self) -> None:
@@ -245,10 +245,10 @@ def main() -> None:
     parser.add_argument("--save", type=Path, metavar="JSON", help="also write every latency to this file")
     parser.add_argument("--load", type=Path, metavar="JSON", help="report on such a file and run nothing")
     options = parser.parse_args()
-    needs("rich", "matplotlib", remedy="pip install 'penstock[demo]'")
+    needs("rich", "matplotlib", remedy="pip install 'headrace[demo]'")
     if options.frames and options.frames < 2 * WARM_UP:
         parser.error(f"--frames must be at least {2 * WARM_UP}: the first {WARM_UP} are not counted")
-    os.environ["PENSTOCK_SIM_TIME"] = "virtual"  # which a simulated GPU runs in here, and is said to run in
+    os.environ["HEADRACE_SIM_TIME"] = "virtual"  # which a simulated GPU runs in here, and is said to run in
     report = load(options.load) if options.load else measure(options.frames)
     if options.save:
         save(report, options.save)

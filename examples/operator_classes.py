@@ -6,7 +6,7 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-from penstock import (
+from headrace import (
     Application,
     ConditionType,
     CountCondition,

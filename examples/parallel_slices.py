@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from penstock import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, gpu
-from penstock.resources import CudaGreenContext, CudaGreenContextPool
+from headrace import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, gpu
+from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from shared.numbered_frames import Frames, open_frames, sms_of
 
 

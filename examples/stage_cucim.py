@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock import CountCondition, op
+from headrace import CountCondition, op
 from shared.example import Example
 from shared.frames import Transmit
 from shared.needs import needs

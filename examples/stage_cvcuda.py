@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import CountCondition, Operator, OperatorSpec, as_tensor
+from headrace import CountCondition, Operator, OperatorSpec, as_tensor
 from shared.example import Example
 from shared.frames import Transmit
 from shared.needs import needs

@@ -1,4 +1,4 @@
-"""A JAX stage that blurs frames with a jitted function, on the GPU if both JAX and penstock find one.
+"""A JAX stage that blurs frames with a jitted function, on the GPU if both JAX and headrace find one.
 
 JAX accepts no stream from outside and uses its own. JAX's stream therefore waits for the frame, and the operator's
 stream for the result. DLPack arranges both waits on the device; the host does not wait.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import CountCondition, Operator, OperatorSpec, as_tensor, gpu
+from headrace import CountCondition, Operator, OperatorSpec, as_tensor, gpu
 from shared.example import Example
 from shared.frames import Transmit
 from shared.needs import needs

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock import CountCondition, Operator, OperatorSpec, as_tensor
+from headrace import CountCondition, Operator, OperatorSpec, as_tensor
 from shared.example import Example
 from shared.frames import Transmit, device_frame
 from shared.needs import needs

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock import CountCondition, Operator, OperatorSpec, Tensor, gpu
-from penstock.tensor import gpumat_to_tensor, tensor_to_gpumat
+from headrace import CountCondition, Operator, OperatorSpec, Tensor, gpu
+from headrace.tensor import gpumat_to_tensor, tensor_to_gpumat
 from shared.example import Example
 from shared.frames import Transmit
 from shared.needs import needs
@@ -39,7 +39,7 @@ class Mirror(Operator):
 
 
 def mirror_on_gpu(frame: Tensor, stream: gpu.StreamHandle) -> Tensor:
-    """Mirror a frame on a stream. GpuMat supports no array protocol, so penstock has a function each way."""
+    """Mirror a frame on a stream. GpuMat supports no array protocol, so headrace has a function each way."""
     wrapped = cv2.cuda.wrapStream(int(stream))
     mirrored = cv2.cuda.flip(tensor_to_gpumat(frame), LEFT_TO_RIGHT, stream=wrapped)
     return gpumat_to_tensor(mirrored, stream=stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from penstock import gpu
+from headrace import gpu
 
 if gpu.backend() != "cuda":
     raise SystemExit("two_jobs.py needs a GPU: it times CuPy's work, which is not simulated")

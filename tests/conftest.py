@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.gpu import sim
+from headrace.gpu import sim
 from tests.harness import SCHEDULERS, MakeScheduler
 
-os.environ.setdefault("PENSTOCK_DEVICE", "sim")
+os.environ.setdefault("HEADRACE_DEVICE", "sim")
 
 
 def pytest_report_header() -> str:
-    from penstock._runtime.compiled import is_compiled
+    from headrace._runtime.compiled import is_compiled
 
-    return f"penstock: {'compiled' if is_compiled() else 'pure Python'}"
+    return f"headrace: {'compiled' if is_compiled() else 'pure Python'}"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "penstock"
+PACKAGE = ROOT / "src" / "headrace"
 FOLDERS = ("src", "tests", "examples", "benchmarks", "tools")
 # A docstring of a function says what a call does, in words that a Python programmer expects.
 NOT_THE_FIRST_WORD = ("Give", "Gives", "Say", "Says", "Have", "Has", "Tells", "Returns", "Takes", "Makes")

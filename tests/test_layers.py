@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "penstock"
+PACKAGE = ROOT / "src" / "headrace"
 
 # From the bottom to the top: each package with those it may import. They all stand above it in this table, so there
-# is no circle. "penstock" is the package's own __init__.py, which imports the layers that register themselves.
+# is no circle. "headrace" is the package's own __init__.py, which imports the layers that register themselves.
 LAYERS = {
     "version": set(),
     "lazy": set(),
@@ -35,14 +35,14 @@ LAYERS = {
     "observe": {"lazy", "gpu", "tensor", "core", "_runtime", "resources", "_web"},
     "testing": {"lazy", "gpu", "core", "_runtime", "schedulers", "resources", "observe"},
     "cli": {"version", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
-    "penstock": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
+    "headrace": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
 }
 
 
 def layer_of(module: str) -> str:
-    """Return the layer that a module of penstock belongs to."""
+    """Return the layer that a module of headrace belongs to."""
     _, _, rest = module.partition(".")
-    return rest.partition(".")[0] or "penstock"
+    return rest.partition(".")[0] or "headrace"
 
 
 def is_module(name: str) -> bool:
@@ -56,7 +56,7 @@ def name_of(file: Path) -> str:
 
 
 def imported_modules(source: str, module: str) -> Iterator[tuple[int, str]]:
-    """Return every module of penstock that `module` imports, wherever the statement stands, with its line."""
+    """Return every module of headrace that `module` imports, wherever the statement stands, with its line."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
@@ -72,7 +72,7 @@ def imported_modules(source: str, module: str) -> Iterator[tuple[int, str]]:
             found = [node.args[0].value]
         else:
             continue
-        yield from ((node.lineno, name) for name in found if name.split(".")[0] == "penstock")
+        yield from ((node.lineno, name) for name in found if name.split(".")[0] == "headrace")
 
 
 def is_call_of_import(node: ast.AST) -> bool:
@@ -107,7 +107,7 @@ def test_a_layer_imports_only_what_it_stands_on() -> None:
 def test_the_table_has_every_package_and_no_circle() -> None:
     packages = {file.parent.name for file in PACKAGE.glob("*/__init__.py")}
     modules = {file.stem for file in PACKAGE.glob("*.py") if file.stem != "__init__"}
-    assert set(LAYERS) == packages | modules | {"penstock"}
+    assert set(LAYERS) == packages | modules | {"headrace"}
     below: set[str] = set()
     for layer, may_import in LAYERS.items():
         assert may_import <= below, f"{layer} may import {may_import - below}, which does not stand below it"
@@ -122,9 +122,9 @@ def test_the_table_allows_nothing_that_is_not_used() -> None:
 
 def test_the_runtime_is_imported_by_its_face_alone() -> None:
     wrong = [
-        f"{file}:{line} imports {name}; it imports from penstock._runtime what that lists"
+        f"{file}:{line} imports {name}; it imports from headrace._runtime what that lists"
         for file, line, _, name in imports()
-        if name.startswith("penstock._runtime.")
+        if name.startswith("headrace._runtime.")
     ]
     assert not wrong, "\n" + "\n".join(wrong)
 
@@ -142,23 +142,23 @@ def test_contributing_draws_the_same_layers() -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "import penstock.conditions",
-        "import penstock.conditions.count as count",
-        "from penstock import conditions",
-        "from penstock.conditions import CountCondition",
+        "import headrace.conditions",
+        "import headrace.conditions.count as count",
+        "from headrace import conditions",
+        "from headrace.conditions import CountCondition",
         "from .. import conditions",
         "from ..conditions import count",
         "from ..conditions.count import CountCondition",
-        "def f():\n    from penstock.conditions import CountCondition",
-        "if TYPE_CHECKING:\n    from penstock.conditions import CountCondition",
-        "import_module('penstock.conditions')",
+        "def f():\n    from headrace.conditions import CountCondition",
+        "if TYPE_CHECKING:\n    from headrace.conditions import CountCondition",
+        "import_module('headrace.conditions')",
     ],
 )
 def test_no_form_of_import_goes_unseen(statement: str) -> None:
-    ((_, name),) = imported_modules(statement, "penstock.core.operator")
+    ((_, name),) = imported_modules(statement, "headrace.core.operator")
     assert layer_of(name) == "conditions"
 
 
 def test_a_name_of_the_whole_package_counts_as_an_import_from_the_top() -> None:
-    ((_, name),) = imported_modules("from penstock import Operator", "penstock.core.operator")
-    assert layer_of(name) == "penstock"
+    ((_, name),) = imported_modules("from headrace import Operator", "headrace.core.operator")
+    assert layer_of(name) == "headrace"

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-WHEELS = sorted(Path(os.environ.get("PENSTOCK_WHEELS", "/nowhere")).glob("penstock-*.whl"))
+WHEELS = sorted(Path(os.environ.get("HEADRACE_WHEELS", "/nowhere")).glob("headrace-*.whl"))
 
 pytestmark = pytest.mark.skipif(
-    "PENSTOCK_WHEELS" not in os.environ, reason="`make wheels` builds and tests wheels"
+    "HEADRACE_WHEELS" not in os.environ, reason="`make wheels` builds and tests wheels"
 )
 
 
@@ -40,7 +40,7 @@ def test_the_first_example_runs_from_a_wheel(installed: tuple[Path, bool], tmp_p
     example.write_bytes((ROOT / "examples" / "first_pipeline.py").read_bytes())
     assert run([binaries / "python", example], tmp_path).count("\n") == 20
     assert f"Hot path   {'compiled' if is_compiled else 'pure Python'}" in run(
-        [binaries / "penstock", "info"], tmp_path
+        [binaries / "headrace", "info"], tmp_path
     )
 
 

@@ -1,6 +1,6 @@
 """Compile what `generate_c.py` wrote: `python compile_c.py FOLDER INTO`. Needs a C compiler and Python's headers.
 
-FOLDER is the one it wrote; INTO is where the package `penstock` is, to put the extension modules beside its files.
+FOLDER is the one it wrote; INTO is where the package `headrace` is, to put the extension modules beside its files.
 Nothing but the standard library is used, so that it also runs where neither mypy nor setuptools is installed.
 """
 

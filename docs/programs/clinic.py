@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock import Application, CountCondition, Operator, PeriodicCondition
-from penstock.gpu import sim
-from penstock.observe import TraceWriter, watch
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace import Application, CountCondition, Operator, PeriodicCondition
+from headrace.gpu import sim
+from headrace.observe import TraceWriter, watch
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 
 MS = 1e-3
 

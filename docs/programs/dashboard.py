@@ -13,11 +13,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from penstock import Application, EventBasedScheduler, Operator, OperatorSpec, PeriodicCondition, gpu
-from penstock.core import IOSpec
-from penstock.gpu import sim
-from penstock.observe import Dashboard
-from penstock.resources import CudaGreenContext, CudaGreenContextPool
+from headrace import Application, EventBasedScheduler, Operator, OperatorSpec, PeriodicCondition, gpu
+from headrace.core import IOSpec
+from headrace.gpu import sim
+from headrace.observe import Dashboard
+from headrace.resources import CudaGreenContext, CudaGreenContextPool
 
 log = logging.getLogger("endoscope")
 

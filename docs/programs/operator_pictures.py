@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock import Application, CountCondition
-from penstock.operators import (
+from headrace import Application, CountCondition
+from headrace.operators import (
     BayerDemosaicOp,
     CameraSimOp,
     FormatConverterOp,
@@ -37,7 +37,7 @@ from penstock.operators import (
     VideoStreamRecorderOp,
     VideoStreamReplayerOp,
 )
-from penstock.testing import run_operator
+from headrace.testing import run_operator
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 SIZE = 180
@@ -178,7 +178,7 @@ def printed(compose: Callable[[Any], None]) -> str:
 
     text = io.StringIO()
     handler = logging.StreamHandler(text)
-    logger = logging.getLogger("penstock.operators")
+    logger = logging.getLogger("headrace.operators")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

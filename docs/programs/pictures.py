@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import Application, CountCondition, Operator
-from penstock.gpu import sim
+from headrace import Application, CountCondition, Operator
+from headrace.gpu import sim
 
 MS = 1e-3
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import Application, CountCondition, Operator, gpu
-from penstock.gpu import sim
-from penstock.resources import UnboundedAllocator
+from headrace import Application, CountCondition, Operator, gpu
+from headrace.gpu import sim
+from headrace.resources import UnboundedAllocator
 
 SIZE = 1024
 

@@ -1,6 +1,6 @@
 """Draw a part of a trace file, as Perfetto shows it. As a program, it draws the pictures in docs:
 
-PYTHONPATH=src:docs/programs PENSTOCK_DEVICE=sim python docs/programs/trace_picture.py
+PYTHONPATH=src:docs/programs HEADRACE_DEVICE=sim python docs/programs/trace_picture.py
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import gpu
+from headrace import gpu
 
 TILE = 16  # of a block of the noise reduction, in pixels on each side
 MOST_RADIUS = 20

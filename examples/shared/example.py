@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock import Application, Operator, OperatorSpec, Tensor
-from penstock.conditions import CudaStreamCondition
+from headrace import Application, Operator, OperatorSpec, Tensor
+from headrace.conditions import CudaStreamCondition
 
 from .frames import to_host
 

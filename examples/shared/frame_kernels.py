@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import gpu
+from headrace import gpu
 
 SPIN = r"""
 __device__ void spin(long long nanoseconds) {

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock import Operator, OperatorSpec, Tensor, as_tensor, gpu
+from headrace import Operator, OperatorSpec, Tensor, as_tensor, gpu
 
 
 def picture(number: int) -> np.ndarray:

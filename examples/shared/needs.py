@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from penstock import gpu
+from headrace import gpu
 
 
 def needs(*modules: str, a_gpu: bool = False, remedy: str = "") -> None:
@@ -16,10 +16,10 @@ def needs(*modules: str, a_gpu: bool = False, remedy: str = "") -> None:
     Call this before any work is done, so that a missing plotting library does not cost a minute of measuring.
     """
     if a_gpu:
-        os.environ.setdefault("PENSTOCK_DEVICE", "cuda")  # do not fall back to the simulated device
+        os.environ.setdefault("HEADRACE_DEVICE", "cuda")  # do not fall back to the simulated device
     try:
         if a_gpu and gpu.backend() != "cuda":
-            raise gpu.DeviceUnavailable(f"PENSTOCK_DEVICE={os.environ['PENSTOCK_DEVICE']}")
+            raise gpu.DeviceUnavailable(f"HEADRACE_DEVICE={os.environ['HEADRACE_DEVICE']}")
         for module in modules:
             importlib.import_module(module)
     except (gpu.DeviceUnavailable, ImportError) as error:

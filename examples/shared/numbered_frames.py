@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from penstock import gpu
-from penstock.gpu import sim
+from headrace import gpu
+from headrace.gpu import sim
 
 LENGTH = 1 << 16
 
@@ -50,7 +50,7 @@ class CupyFrames:
             import cupy
         except ImportError as error:
             raise SystemExit(
-                f"on a GPU this needs CuPy ({error}): install penstock[cupy], or set PENSTOCK_DEVICE=sim"
+                f"on a GPU this needs CuPy ({error}): install headrace[cupy], or set HEADRACE_DEVICE=sim"
             ) from None
         self.cupy = cupy
 

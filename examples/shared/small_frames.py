@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from penstock import gpu
-from penstock.gpu import sim
-from penstock.resources import UnboundedAllocator
+from headrace import gpu
+from headrace.gpu import sim
+from headrace.resources import UnboundedAllocator
 from shared.needs import needs
 
 LENGTH = 1 << 12
@@ -28,7 +28,7 @@ class SmallFrames(Protocol):
 def open_small_frames() -> Iterator[SmallFrames]:
     """Yield the frames of the GPU or, where there is none, those of a simulated H200 in virtual time."""
     if gpu.backend() == "cuda":
-        needs("cupy", remedy="install penstock[cupy], or set PENSTOCK_DEVICE=sim")
+        needs("cupy", remedy="install headrace[cupy], or set HEADRACE_DEVICE=sim")
         yield CupyFrames()
     else:
         with sim.Machine("h200"):

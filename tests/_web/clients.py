@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock._web import LiveServer
+from headrace._web import LiveServer
 
 aiohttp = pytest.importorskip("aiohttp", reason="needs aiohttp to connect")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock._web import LiveServer, live_server
+from headrace._web import LiveServer, live_server
 
 pytest.importorskip("aiohttp")
 

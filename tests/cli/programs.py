@@ -11,7 +11,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from penstock import Application, CountCondition, op
+from headrace import Application, CountCondition, op
 
 
 @dataclass

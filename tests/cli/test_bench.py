@@ -1,4 +1,4 @@
-"""penstock bench and penstock demo."""
+"""headrace bench and headrace demo."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import re
 
 import pytest
 
-from penstock.cli import main
-from penstock.cli.bench import LENGTH, _Chain
-from penstock.cli.demo import demonstrate
-from penstock.gpu import sim
+from headrace.cli import main
+from headrace.cli.bench import LENGTH, _Chain
+from headrace.cli.demo import demonstrate
+from headrace.gpu import sim
 from tests.harness.processes import run_python
 
 
 def test_bench_prints_what_a_step_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--messages", "50", "--repeats", "1"]) == 0
     head, machine, _, title, *rows = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"penstock \S+ \((pure Python|compiled)\); \w+ \S+", head)
+    assert re.fullmatch(r"headrace \S+ \((pure Python|compiled)\); \w+ \S+", head)
     assert re.fullmatch(r"\d+ cores, \S+, \S+", machine)
     assert title.endswith("µs per step")
     assert [row.split("  ")[0] for row in rows] == [
         "plain functions and deques in a loop",
-        "penstock, greedy",
-        "penstock, event-based, 2 workers",
+        "headrace, greedy",
+        "headrace, event-based, 2 workers",
         "with a stream each, greedy",
         "with a stream each, event-based, 2 workers",
     ]
@@ -40,7 +40,7 @@ def test_each_operator_of_the_chain_gets_every_message(workers: int, streams: bo
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_steps_are_measured_without_capture(monkeypatch: pytest.MonkeyPatch, streams: bool) -> None:
-    monkeypatch.setenv("PENSTOCK_CAPTURE", "auto")
+    monkeypatch.setenv("HEADRACE_CAPTURE", "auto")
     assert _Chain(20, 0, streams).run().segments == ()
 
 
@@ -71,8 +71,8 @@ def test_the_demo_prints_a_table_and_that_it_is_simulated(capsys: pytest.Capture
 
 
 def test_the_demo_announces_the_time_that_it_runs_in() -> None:
-    code = "import sys; sys.modules['cuda'] = None; from penstock.cli import main; main(['demo', '--frames', '10'])"
-    done = run_python("-c", code, PENSTOCK_DEVICE="auto")
+    code = "import sys; sys.modules['cuda'] = None; from headrace.cli import main; main(['demo', '--frames', '10'])"
+    done = run_python("-c", code, HEADRACE_DEVICE="auto")
     assert done.returncode == 0, done.stderr
     assert done.stderr.rstrip().endswith("running on a simulated device, in virtual time")
 

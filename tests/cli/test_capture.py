@@ -1,4 +1,4 @@
-"""penstock run --capture, and how captured segments are drawn."""
+"""headrace run --capture, and how captured segments are drawn."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import main
+from headrace.cli import main
 from tests._runtime.lifecycle.test_progress_line import Terminal
 
 PROGRAM = """
-from penstock import Application
+from headrace import Application
 from tests.harness.segments import branches, chain
 
 
@@ -68,7 +68,7 @@ def test_a_program_without_segments_says_so(
 ) -> None:
     (folder / app).write_text(PROGRAM.format(then="self._segments.clear()"))
     assert main(["run", app, "--capture", "verify"]) == 0
-    assert said(capsys) == ["penstock run: --capture verify: the program has no segments to capture"]
+    assert said(capsys) == ["headrace run: --capture verify: the program has no segments to capture"]
 
 
 def test_a_refusal_is_an_error_if_capture_is_strict(
@@ -107,7 +107,7 @@ def test_the_log_has_the_segments_once(app: str, capsys: pytest.CaptureFixture[s
 def test_a_program_with_segments_is_recorded_and_replayed(
     app: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_CAPTURE", "strict")
+    monkeypatch.setenv("HEADRACE_CAPTURE", "strict")
     assert main(["record", app, "-o", "frames.rec"]) == 0
     assert said(capsys) == []
     assert main(["replay", "frames.rec", "--list"]) == 0

@@ -1,4 +1,4 @@
-"""The penstock command."""
+"""The headrace command."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Never
 
 import pytest
 
-from penstock.cli import COMMANDS, main
-from penstock.gpu import sim
+from headrace.cli import COMMANDS, main
+from headrace.gpu import sim
 from tests.harness.processes import output_of
 
 
@@ -67,11 +67,11 @@ def test_partition_of_a_device_that_is_not_there(capsys: pytest.CaptureFixture[s
 def test_info_tells_the_device_its_partitions_the_libraries_and_what_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_DEVICE", "sim")
+    monkeypatch.setenv("HEADRACE_DEVICE", "sim")
     assert main(["info"]) == 0
     told = capsys.readouterr().out
     for words in (
-        "simulated (PENSTOCK_DEVICE=sim)",
+        "simulated (HEADRACE_DEVICE=sim)",
         "CUDA 13.0",
         "132 SMs, partitions of 8 SMs or more in steps of 8",
         "NumPy",
@@ -81,12 +81,12 @@ def test_info_tells_the_device_its_partitions_the_libraries_and_what_is_missing(
 
 
 @pytest.mark.parametrize(
-    ("choice", "text"), [("none", "none (PENSTOCK_DEVICE=none)"), ("gpu", "must be one of auto")]
+    ("choice", "text"), [("none", "none (HEADRACE_DEVICE=none)"), ("gpu", "must be one of auto")]
 )
 def test_info_works_without_a_device(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, choice: Any, text: str
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_DEVICE", choice)
+    monkeypatch.setenv("HEADRACE_DEVICE", choice)
     assert main(["info"]) == 0
     assert text in capsys.readouterr().out
 
@@ -98,8 +98,8 @@ def test_info_does_not_look_at_cuda_where_it_is_not_wanted(
     def look() -> Never:
         raise AssertionError("looked at CUDA")
 
-    monkeypatch.setenv("PENSTOCK_DEVICE", choice)
-    monkeypatch.setattr("penstock.gpu.backends.why_not_cuda", look)
+    monkeypatch.setenv("HEADRACE_DEVICE", choice)
+    monkeypatch.setattr("headrace.gpu.backends.why_not_cuda", look)
     assert main(["info"]) == 0
     assert "a real device" not in capsys.readouterr().out
 
@@ -107,8 +107,8 @@ def test_info_does_not_look_at_cuda_where_it_is_not_wanted(
 def test_info_tells_why_auto_simulates(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_DEVICE", "auto")
-    monkeypatch.setattr("penstock.gpu.backends.why_not_cuda", lambda: "there is no GPU")
+    monkeypatch.setenv("HEADRACE_DEVICE", "auto")
+    monkeypatch.setattr("headrace.gpu.backends.why_not_cuda", lambda: "there is no GPU")
     assert main(["info"]) == 0
     told = capsys.readouterr().out
     assert "simulated (there is no GPU)" in told
@@ -120,7 +120,7 @@ def test_info_tells_whether_the_hot_path_is_compiled(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, file: Any, words: Any
 ) -> None:
     monkeypatch.setattr(
-        "penstock._runtime.scheduling.engine.__file__", f"/lib/penstock/_runtime/scheduling/{file}"
+        "headrace._runtime.scheduling.engine.__file__", f"/lib/headrace/_runtime/scheduling/{file}"
     )
     assert main(["info"]) == 0
     assert f"Hot path   {words}\n" in capsys.readouterr().out
@@ -129,13 +129,13 @@ def test_info_tells_whether_the_hot_path_is_compiled(
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
-    assert capsys.readouterr().out.startswith("penstock 0.")
+    assert capsys.readouterr().out.startswith("headrace 0.")
 
 
 def test_info_tells_which_time_figures_are_in(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_DEVICE", "sim")
+    monkeypatch.setenv("HEADRACE_DEVICE", "sim")
     for kind, words in (("virtual", "the wall clock shows less"), ("paced", "shows no less")):
         with sim.Machine("h200", time=kind):
             assert main(["info"]) == 0
@@ -146,10 +146,10 @@ def test_info_tells_which_time_figures_are_in(
 @pytest.mark.parametrize(
     ("variable", "text"),
     [
-        ("PROFILE", "PENSTOCK_SIM_PROFILE must be one of h200, orin, l4, got 'h999'"),
-        ("TIME", "PENSTOCK_SIM_TIME must be one of virtual, paced, real, got 'h999'"),
-        ("DRIVER", "PENSTOCK_SIM_DRIVER must be a version such as 13.0, got 'h999'"),
-        ("DEVICES", "PENSTOCK_SIM_DEVICES must be an integer of at least 1, got 'h999'"),
+        ("PROFILE", "HEADRACE_SIM_PROFILE must be one of h200, orin, l4, got 'h999'"),
+        ("TIME", "HEADRACE_SIM_TIME must be one of virtual, paced, real, got 'h999'"),
+        ("DRIVER", "HEADRACE_SIM_DRIVER must be a version such as 13.0, got 'h999'"),
+        ("DEVICES", "HEADRACE_SIM_DEVICES must be an integer of at least 1, got 'h999'"),
     ],
 )
 @pytest.mark.parametrize("command", [["info"], ["partition", "16"]], ids=["info", "partition"])
@@ -160,24 +160,24 @@ def test_a_simulated_device_that_cannot_be_made_is_one_line(
     variable: Any,
     text: str,
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_DEVICE", "sim")
-    monkeypatch.setenv(f"PENSTOCK_SIM_{variable}", "h999")
-    monkeypatch.setattr("penstock.gpu.sim.machine._current", None)
+    monkeypatch.setenv("HEADRACE_DEVICE", "sim")
+    monkeypatch.setenv(f"HEADRACE_SIM_{variable}", "h999")
+    monkeypatch.setattr("headrace.gpu.sim.machine._current", None)
     assert main(command) == 1
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err == f"penstock {command[0]}: {text}\n"
+    assert told.err == f"headrace {command[0]}: {text}\n"
 
 
 @pytest.mark.parametrize("arguments", [["info"], ["partition", "16,40"], ["--help"], ["--version"]])
 @pytest.mark.parametrize(
-    "entry", [["-m", "penstock.cli"], ["-c", "import sys; from penstock.cli import main; sys.exit(main())"]]
+    "entry", [["-m", "headrace.cli"], ["-c", "import sys; from headrace.cli import main; sys.exit(main())"]]
 )
 def test_a_reader_that_has_seen_enough_is_no_error(entry, arguments):
     reader, writer = os.pipe()
-    os.close(reader)  # as `penstock info | head -0` leaves it
+    os.close(reader)  # as `headrace info | head -0` leaves it
     try:
-        environment = {**os.environ, "PENSTOCK_DEVICE": "sim"}
+        environment = {**os.environ, "HEADRACE_DEVICE": "sim"}
         result = subprocess.run(
             [sys.executable, *entry, *arguments],
             stdout=writer,
@@ -206,16 +206,16 @@ def test_the_help_of_a_command_has_examples(capsys: pytest.CaptureFixture[str], 
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
     told = capsys.readouterr().out
-    assert told.startswith(f"usage: penstock {command}")
+    assert told.startswith(f"usage: headrace {command}")
     assert "\nexamples:\n  " in told
-    assert f"penstock {command}" in told.partition("examples:")[2]
+    assert f"headrace {command}" in told.partition("examples:")[2]
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["run", "--help"], ["graph", "--help"]])
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
-    heavy = ("numpy", "yaml", "penstock.gpu.sim", "penstock._runtime.scheduling.engine", "asyncio")
+    heavy = ("numpy", "yaml", "headrace.gpu.sim", "headrace._runtime.scheduling.engine", "asyncio")
     code = (
-        "import sys\nfrom penstock.cli import main\n"
+        "import sys\nfrom headrace.cli import main\n"
         f"try:\n    main({words})\nexcept SystemExit:\n    pass\n"
         f"print('loaded:', [name for name in {heavy} if name in sys.modules])\n"
     )
@@ -224,10 +224,10 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
 
 def test_a_command_imports_only_its_own_module() -> None:
     code = (
-        "import sys\nfrom penstock.cli import main\nmain(['partition', '16'])\n"
-        "print(sorted(name for name in sys.modules if name.startswith('penstock.cli')))\n"
+        "import sys\nfrom headrace.cli import main\nmain(['partition', '16'])\n"
+        "print(sorted(name for name in sys.modules if name.startswith('headrace.cli')))\n"
     )
-    assert output_of("-c", code).splitlines()[-1] == "['penstock.cli', 'penstock.cli.partition']"
+    assert output_of("-c", code).splitlines()[-1] == "['headrace.cli', 'headrace.cli.partition']"
 
 
 @pytest.mark.parametrize(
@@ -235,8 +235,8 @@ def test_a_command_imports_only_its_own_module() -> None:
     [
         ([], "the following arguments are required: command"),
         (["fly"], "invalid choice: 'fly'"),
-        (["info", "more"], "penstock info: error: unrecognized arguments: more"),
-        (["info", "--", "more"], "penstock info: error: unrecognized arguments: more"),
+        (["info", "more"], "headrace info: error: unrecognized arguments: more"),
+        (["info", "--", "more"], "headrace info: error: unrecognized arguments: more"),
     ],
 )
 def test_wrong_usage_ends_with_2(capsys: pytest.CaptureFixture[str], words: list[str], text: str) -> None:

@@ -1,4 +1,4 @@
-"""penstock completion: the scripts know every command and option."""
+"""headrace completion: the scripts know every command and option."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import COMMANDS, main, make_parser
+from headrace.cli import COMMANDS, main, make_parser
 
 
 def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -30,18 +30,18 @@ def test_a_script_has_every_command_and_every_option(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["penstock", ""], [*COMMANDS, "--help", "--version"]),
-        (["penstock", "gr"], ["graph"]),
-        (["penstock", "run", "--de"], ["--device", "--debug"]),
-        (["penstock", "run", "app.py", "--device", ""], ["auto", "cuda", "sim", "none"]),
-        (["penstock", "run", "--scheduler", "e"], ["event"]),
-        (["penstock", "run", "ap"], ["app.py"]),
-        (["penstock", "run", "app.py", "--config", "se"], ["settings.yaml"]),
-        (["penstock", "run", "app.py", "--count", ""], []),
-        (["penstock", "run", "app.py", "--", "--de"], []),
-        (["penstock", "graph", "app.py", "-o", "se"], ["settings.yaml"]),
-        (["penstock", "completion", ""], ["bash", "zsh", "fish"]),
-        (["penstock", "partition", ""], []),
+        (["headrace", ""], [*COMMANDS, "--help", "--version"]),
+        (["headrace", "gr"], ["graph"]),
+        (["headrace", "run", "--de"], ["--device", "--debug"]),
+        (["headrace", "run", "app.py", "--device", ""], ["auto", "cuda", "sim", "none"]),
+        (["headrace", "run", "--scheduler", "e"], ["event"]),
+        (["headrace", "run", "ap"], ["app.py"]),
+        (["headrace", "run", "app.py", "--config", "se"], ["settings.yaml"]),
+        (["headrace", "run", "app.py", "--count", ""], []),
+        (["headrace", "run", "app.py", "--", "--de"], []),
+        (["headrace", "graph", "app.py", "-o", "se"], ["settings.yaml"]),
+        (["headrace", "completion", ""], ["bash", "zsh", "fish"]),
+        (["headrace", "partition", ""], []),
     ],
 )
 def test_bash_completes(
@@ -51,7 +51,7 @@ def test_bash_completes(
         (tmp_path / name).write_text("")
     quoted = " ".join(f"'{word}'" for word in words)
     ask = (
-        f"\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; COMPREPLY=(); _penstock; "
+        f"\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; COMPREPLY=(); _headrace; "
         'printf "%s\\n" "${COMPREPLY[@]}"\n'
     )
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""penstock graph."""
+"""headrace graph."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from penstock.cli import main
+from headrace.cli import main
 from tests.cli.programs import write
 
 LATER = "\nprint('before')\nShows().run()\nprint('after')\n"
@@ -67,7 +67,7 @@ def test_the_format_wins_over_the_name(folder: Path) -> None:
 
 
 def test_arguments_and_settings_reach_the_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    app = write(folder, "print(sys.argv[1:], os.environ['PENSTOCK_SET_a__b'])\nShows().run()")
+    app = write(folder, "print(sys.argv[1:], os.environ['HEADRACE_SET_a__b'])\nShows().run()")
     assert main(["graph", app, "--set", "a.b=3", "--", "--fast"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "['--fast'] 3"
 
@@ -79,7 +79,7 @@ def test_arguments_and_settings_reach_the_program(folder: Path, capsys: pytest.C
         ("sys.exit()", 1, "app.py ended without running an application"),
         ("sys.exit('usage: ...')", 1, "usage: ..."),
         ("sys.exit(5)", 5, ""),
-        ("1 / 0", 1, "penstock graph: ZeroDivisionError: division by zero; app.py:"),
+        ("1 / 0", 1, "headrace graph: ZeroDivisionError: division by zero; app.py:"),
     ],
 )
 def test_where_nothing_can_be_drawn_it_says_so(
@@ -94,5 +94,5 @@ def test_where_nothing_can_be_drawn_it_says_so(
 def test_a_file_that_cannot_be_written_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", write(folder, ""), "-o", "no/such/folder.svg"]) == 1
     assert capsys.readouterr().err == (
-        "penstock graph: cannot write 'no/such/folder.svg': No such file or directory\n"
+        "headrace graph: cannot write 'no/such/folder.svg': No such file or directory\n"
     )

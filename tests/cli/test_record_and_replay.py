@@ -1,4 +1,4 @@
-"""penstock record and penstock replay."""
+"""headrace record and headrace replay."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import main
-from penstock.observe import Recording, environment
+from headrace.cli import main
+from headrace.observe import Recording, environment
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PROGRAM = """
-from penstock import Application, op
+from headrace import Application, op
 
 
 @op
@@ -105,7 +105,7 @@ def test_a_file_that_is_no_recording_is_refused(
     for arguments in (["app.py", "--list"], ["app.py", "app.py"], ["app.py", "missing.rec"]):
         assert main(["replay", *arguments]) == 1
         error = capsys.readouterr().err
-        assert error.startswith("penstock replay: ")
+        assert error.startswith("headrace replay: ")
         assert error.count("\n") == 1
 
 
@@ -114,4 +114,4 @@ def test_what_is_missing_or_too_much_is_named(
     folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["replay", *arguments]) == 2
-    assert capsys.readouterr().err.startswith("penstock replay: name ")
+    assert capsys.readouterr().err.startswith("headrace replay: name ")

@@ -1,4 +1,4 @@
-"""penstock run."""
+"""headrace run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cli import main
-from penstock.cli.run import prepare
+from headrace.cli import main
+from headrace.cli.run import prepare
 from tests.cli.programs import write
 from tests.harness.processes import run_python
 
@@ -116,7 +116,7 @@ def test_a_program_that_decides_by_itself_is_not_overruled(
     assert main(["run", write(folder, GUARD + "print('nothing today')")]) == 0
     assert said(capsys) == (
         ["nothing today"],
-        "penstock run: app.py ended without running an application\n",
+        "headrace run: app.py ended without running an application\n",
     )
 
 
@@ -140,7 +140,7 @@ def test_a_program_that_cannot_be_found_is_wrong_usage(
         (folder / package).mkdir()
         (folder / package / "__init__.py").write_text("")
     assert main(["run", program]) == 2
-    assert said(capsys) == ([], f"penstock run: {text}\n")
+    assert said(capsys) == ([], f"headrace run: {text}\n")
 
 
 def test_a_missing_import_of_the_program_is_an_error_of_the_program(
@@ -161,7 +161,7 @@ def test_every_option_sets_its_variable_for_the_program_alone(
     app = write(
         folder,
         GUARD
-        + "print(*sorted(f'{k}={v}' for k, v in os.environ.items() if k.startswith('PENSTOCK_')), sep='\\n')",
+        + "print(*sorted(f'{k}={v}' for k, v in os.environ.items() if k.startswith('HEADRACE_')), sep='\\n')",
     )
     options = (
         "--device none --scheduler event --workers 3 --duration 10s --count 7 --set camera.fps=30 "
@@ -173,25 +173,25 @@ def test_every_option_sets_its_variable_for_the_program_alone(
 
     assert main(["run", app, *shlex.split(options)]) == 0
     assert said(capsys)[0] == [
-        "PENSTOCK_CONFIG=other.yaml",
-        "PENSTOCK_COUNT=7",
-        "PENSTOCK_DASHBOARD=0.0.0.0:80",
-        "PENSTOCK_DEVICE=none",
-        "PENSTOCK_DURATION=10s",
-        "PENSTOCK_LOG=cam.out,a.*,b.in",
-        "PENSTOCK_LOG_LEVEL=info",
-        "PENSTOCK_PROGRESS=0",
-        "PENSTOCK_RECORD=rec.dat",
-        "PENSTOCK_RECORD_PORTS=cam.out,cam.depth",
-        "PENSTOCK_REPLAY=old.dat",
-        "PENSTOCK_SCHEDULER=event:3",
-        "PENSTOCK_SET_a__b__c=x=y",
-        "PENSTOCK_SET_camera__fps=30",
-        "PENSTOCK_TRACE=out.json",
-        "PENSTOCK_TRACK=1",
-        "PENSTOCK_VIEW=out.mp4",
+        "HEADRACE_CONFIG=other.yaml",
+        "HEADRACE_COUNT=7",
+        "HEADRACE_DASHBOARD=0.0.0.0:80",
+        "HEADRACE_DEVICE=none",
+        "HEADRACE_DURATION=10s",
+        "HEADRACE_LOG=cam.out,a.*,b.in",
+        "HEADRACE_LOG_LEVEL=info",
+        "HEADRACE_PROGRESS=0",
+        "HEADRACE_RECORD=rec.dat",
+        "HEADRACE_RECORD_PORTS=cam.out,cam.depth",
+        "HEADRACE_REPLAY=old.dat",
+        "HEADRACE_SCHEDULER=event:3",
+        "HEADRACE_SET_a__b__c=x=y",
+        "HEADRACE_SET_camera__fps=30",
+        "HEADRACE_TRACE=out.json",
+        "HEADRACE_TRACK=1",
+        "HEADRACE_VIEW=out.mp4",
     ]
-    assert "PENSTOCK_COUNT" not in os.environ
+    assert "HEADRACE_COUNT" not in os.environ
 
 
 @pytest.mark.parametrize(
@@ -244,9 +244,9 @@ def test_wrong_usage_ends_with_2_and_says_what_would_be_right(
 def test_a_mistake_in_the_environment_is_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_LOG_LEVEL", "loud")
+    monkeypatch.setenv("HEADRACE_LOG_LEVEL", "loud")
     assert main(["run", write(folder, "")]) == 2
-    assert said(capsys)[1].startswith("penstock run: PENSTOCK_LOG_LEVEL=loud: must be one of trace")
+    assert said(capsys)[1].startswith("headrace run: HEADRACE_LOG_LEVEL=loud: must be one of trace")
 
 
 @pytest.mark.parametrize("option", ["--set camera.fps=3", "--config app.yaml"])
@@ -280,7 +280,7 @@ def test_a_tracked_program_ends_with_its_figures(folder: Path, capsys: pytest.Ca
 
 def test_the_log_of_operators_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (
-        "from penstock import Operator\n\n\n"
+        "from headrace import Operator\n\n\n"
         "class Speaker(Operator):\n"
         "    def compute(self, op_input, op_output, context):\n"
         "        self.logger.info('hello')\n\n\n"
@@ -291,7 +291,7 @@ def test_the_log_of_operators_is_shown(folder: Path, capsys: pytest.CaptureFixtu
     )
     app = write(folder, text)
     assert main(["run", app, "--log-level", "info"]) == 0
-    assert "INFO penstock.operator.speaker: hello\n" in said(capsys)[1]
+    assert "INFO headrace.operator.speaker: hello\n" in said(capsys)[1]
     assert main(["run", app]) == 0
     assert said(capsys)[1] == ""
 
@@ -323,8 +323,8 @@ def test_an_error_of_the_program_is_one_line(folder: Path, capsys: pytest.Captur
     assert said(capsys) == (
         [],
         (
-            "penstock run: ZeroDivisionError: division by zero; raised in compute of operator 'inverse' "
-            f"(FunctionOperator); app.py:{line}\n(penstock run --debug ... shows the traceback)\n"
+            "headrace run: ZeroDivisionError: division by zero; raised in compute of operator 'inverse' "
+            f"(FunctionOperator); app.py:{line}\n(headrace run --debug ... shows the traceback)\n"
         ),
     )
 
@@ -348,7 +348,7 @@ def test_an_error_that_is_skipped_is_one_line_of_the_log(
     assert out == ["6.0"]
     assert len(err.splitlines()) == 1
     assert err.endswith(
-        "WARNING penstock.errors: skipped an error in compute of operator 'inverse': "
+        "WARNING headrace.errors: skipped an error in compute of operator 'inverse': "
         "ZeroDivisionError: division by zero\n"
     )
 
@@ -367,7 +367,7 @@ def test_the_place_of_an_error_is_in_the_program_and_not_in_a_library(
     assert said(capsys)[1].splitlines()[0].endswith("; app.py:3")
 
 
-def test_the_place_of_an_error_is_in_the_program_and_not_in_penstock(
+def test_the_place_of_an_error_is_in_the_program_and_not_in_headrace(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "helper.py").write_text("def connect(app, a, b):\n    app.add_flow(a, b, {('no', 'value')})\n")
@@ -396,7 +396,7 @@ def test_an_application_that_takes_arguments_cannot_be_made(
         ("sys.exit()", 0, ""),
         ("sys.exit(7)", 7, ""),
         ("sys.exit('enough')", 1, "enough\n"),
-        ("raise KeyboardInterrupt", 130, "penstock run: interrupted\n"),
+        ("raise KeyboardInterrupt", 130, "headrace run: interrupted\n"),
     ],
 )
 def test_the_status_of_the_program_is_kept(
@@ -452,7 +452,7 @@ def test_a_signal_ends_the_run_and_then_the_command(tmp_path: Path, number: Any,
         "        self.add_flow(numbers(self), send(self))\n\n\nEnds().run()\n",
     )
     done = run_python(
-        "-m", "penstock.cli", "run", app, "--scheduler", "event:1", cwd=tmp_path, PENSTOCK_DEVICE="none"
+        "-m", "headrace.cli", "run", app, "--scheduler", "event:1", cwd=tmp_path, HEADRACE_DEVICE="none"
     )
     assert done.returncode == status
     assert "Traceback" not in done.stderr
@@ -464,7 +464,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     os.close(reader)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "penstock.cli", "run", "app.py"],
+            [sys.executable, "-m", "headrace.cli", "run", "app.py"],
             cwd=tmp_path,
             stdout=writer,
             stderr=subprocess.PIPE,
@@ -473,7 +473,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                "PENSTOCK_DEVICE": "none",
+                "HEADRACE_DEVICE": "none",
             },
         )
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import ConditionType, PeriodicCondition
+from headrace import ConditionType, PeriodicCondition
 from tests.harness import App, Step, source
 
 

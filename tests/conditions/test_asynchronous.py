@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from penstock import CountCondition
-from penstock.conditions import (
+from headrace import CountCondition
+from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
 )

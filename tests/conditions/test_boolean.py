@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import CountCondition, PeriodicCondition
-from penstock.conditions import (
+from headrace import CountCondition, PeriodicCondition
+from headrace.conditions import (
     BooleanCondition,
 )
 from tests.harness import App, MakeScheduler, Step, run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import CountCondition
+from headrace import CountCondition
 from tests.harness import MakeScheduler, Step, run
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, IOSpec
-from penstock.conditions import CudaStreamCondition
-from penstock.core.errors import PortError
-from penstock.gpu import sim
+from headrace import CountCondition, IOSpec
+from headrace.conditions import CudaStreamCondition
+from headrace.core.errors import PortError
+from headrace.gpu import sim
 from tests.harness import (
     MS,
     MakeScheduler,
@@ -126,8 +126,8 @@ def test_a_message_that_arrives_after_the_condition_looked_is_taken_when_it_is_d
     machine: sim.Machine, size: int, policy: str
 ) -> None:
     """It is put there in the middle of the compute here, as another worker may between the look and the receive."""
-    from penstock import ConditionType, IOSpec
-    from penstock.conditions import CudaStreamCondition
+    from headrace import ConditionType, IOSpec
+    from headrace.conditions import CudaStreamCondition
 
     def compose(app: Any) -> None:
         app.done: list[bool] = []
@@ -173,7 +173,7 @@ def test_a_message_that_arrives_after_the_condition_looked_is_taken_when_it_is_d
 
 
 def test_a_condition_looks_at_all_the_work_that_a_message_comes_after(scheduler: MakeScheduler) -> None:
-    from penstock.conditions import CudaStreamCondition
+    from headrace.conditions import CudaStreamCondition
 
     def compose(app: Any) -> None:
         app.done: list[bool] = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
-from penstock.conditions import (
+from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
+from headrace.conditions import (
     DownstreamMessageAffordableCondition,
 )
 from tests.harness import App, MakeScheduler, Step, run, sink, source

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, PeriodicCondition
-from penstock.conditions import (
+from headrace import CountCondition, PeriodicCondition
+from headrace.conditions import (
     BooleanCondition,
     DownstreamMessageAffordableCondition,
     MessageAvailableCondition,

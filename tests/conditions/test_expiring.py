@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
-from penstock.conditions import (
+from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
+from headrace.conditions import (
     ExpiringMessageAvailableCondition,
 )
-from penstock.core import GraphError
+from headrace.core import GraphError
 from tests.conditions.joins import feed, two_inputs
 from tests.harness import App, MakeScheduler, Step, run, source
 

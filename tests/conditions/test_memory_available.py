@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from penstock.conditions import CountCondition, MemoryAvailableCondition, OrConditionCombiner
-from penstock.core import Application
-from penstock.core.condition import SchedulingStatusType
-from penstock.core.errors import AllocationError
-from penstock.core.outcome import EndedBy
-from penstock.resources import BlockMemoryPool, RealtimeClock, StreamOrderedAllocator, UnboundedAllocator
-from penstock.schedulers import EventBasedScheduler, GreedyScheduler
+from headrace.conditions import CountCondition, MemoryAvailableCondition, OrConditionCombiner
+from headrace.core import Application
+from headrace.core.condition import SchedulingStatusType
+from headrace.core.errors import AllocationError
+from headrace.core.outcome import EndedBy
+from headrace.resources import BlockMemoryPool, RealtimeClock, StreamOrderedAllocator, UnboundedAllocator
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 pytestmark = pytest.mark.usefixtures("machine")
@@ -44,7 +44,7 @@ def test_an_operator_waits_for_a_block_under_each_scheduler(scheduler: MakeSched
             app.taken += len(op_input.receive("in"))
 
         def setup(spec: Any) -> None:
-            from penstock.core import ConditionType
+            from headrace.core import ConditionType
 
             spec.input("in", size=10).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
 
@@ -102,7 +102,7 @@ def test_a_run_whose_memory_never_comes_back_ends_and_says_so(
         app.add_flow(maker(app, pool(app, 3, name="frames"), 10), sink(app, app.kept))
 
     app = App(compose, scheduler)
-    with caplog.at_level(logging.WARNING, "penstock.memory"):
+    with caplog.at_level(logging.WARNING, "headrace.memory"):
         outcome = app.run()
     assert outcome.ended_by is EndedBy.STARVED
     assert len(app.kept) == 3

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition
-from penstock.conditions import (
+from headrace import CountCondition
+from headrace.conditions import (
     MessageAvailableCondition,
 )
-from penstock.core import GraphError
+from headrace.core import GraphError
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from penstock import ConditionType, CountCondition, PeriodicCondition
-from penstock.conditions import (
+from headrace import ConditionType, CountCondition, PeriodicCondition
+from headrace.conditions import (
     MessageAvailableCondition,
     MultiMessageAvailableCondition,
     MultiMessageAvailableTimeoutCondition,
 )
-from penstock.core import GraphError
+from headrace.core import GraphError
 from tests.conditions.joins import feed, two_inputs
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 
@@ -130,7 +130,7 @@ def test_one_receiver_may_be_named_without_a_list() -> None:
     taken: list[Any] = []
 
     def compose(app: App) -> None:
-        from penstock.conditions import MultiMessageAvailableCondition
+        from headrace.conditions import MultiMessageAvailableCondition
 
         condition = MultiMessageAvailableCondition(app, min_sum=1, receivers="in")
         app.add_flow(source(app, [1, 2]), sink(app, taken, condition))

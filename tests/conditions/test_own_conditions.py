@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition
-from penstock.conditions import (
+from headrace import CountCondition
+from headrace.conditions import (
     OrConditionCombiner,
 )
-from penstock.core import Condition, SchedulingStatusType
+from headrace.core import Condition, SchedulingStatusType
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 READY, WAIT, NEVER = SchedulingStatusType.READY, SchedulingStatusType.WAIT, SchedulingStatusType.NEVER

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, PeriodicCondition
-from penstock.conditions import (
+from headrace import CountCondition, PeriodicCondition
+from headrace.conditions import (
     PeriodicConditionPolicy,
 )
 from tests.harness import App, MakeScheduler, Step, run

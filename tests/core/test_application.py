@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from penstock import Application, CountCondition, GreedyScheduler
-from penstock.core import Fragment, GraphError
+from headrace import Application, CountCondition, GreedyScheduler
+from headrace.core import Fragment, GraphError
 from tests.harness import App, Step, run, sink, source, through
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, PeriodicCondition
-from penstock.conditions import (
+from headrace import CountCondition, PeriodicCondition
+from headrace.conditions import (
     BooleanCondition,
     OrConditionCombiner,
 )
-from penstock.core import GraphError
+from headrace.core import GraphError
 from tests.harness import App, Step, run
 
 

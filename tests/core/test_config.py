@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock import Application, CountCondition, Operator, OperatorSpec
-from penstock.core import Fragment, ParameterError
-from penstock.core.errors import ConfigError
+from headrace import Application, CountCondition, Operator, OperatorSpec
+from headrace.core import Fragment, ParameterError
+from headrace.core.errors import ConfigError
 from tests.harness import App
 
 
@@ -209,7 +209,7 @@ def test_a_configuration_can_be_a_dict() -> None:
 
 
 def test_a_dict_is_not_changed_by_what_is_set_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_SET_camera__fps", "60")
+    monkeypatch.setenv("HEADRACE_SET_camera__fps", "60")
     settings = {"camera": {"fps": 30}}
     app = Application([])
     app.config(settings)
@@ -218,7 +218,7 @@ def test_a_dict_is_not_changed_by_what_is_set_over_it(monkeypatch: pytest.Monkey
 
 
 def test_a_fragment_takes_a_configuration_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_SET_camera__fps", "60")
+    monkeypatch.setenv("HEADRACE_SET_camera__fps", "60")
     fragment = Fragment("f")
     fragment.config({"camera": {"fps": 30}})
     assert fragment.from_config("camera.fps") == 60
@@ -327,7 +327,7 @@ def test_another_file_takes_the_place_of_the_programs(
     assert chosen(source=CAMERA) == "front"
     monkeypatch.setenv("HOLOSCAN_CONFIG_PATH", str(tmp_path / "sdk.yaml"))
     assert chosen() == "sdk"
-    monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "environment.yaml"))
+    monkeypatch.setenv("HEADRACE_CONFIG", str(tmp_path / "environment.yaml"))
     assert chosen() == "environment"
     assert chosen(source=CAMERA) == "environment"
     assert chosen("--config", str(tmp_path / "line.yaml")) == "line"
@@ -337,22 +337,22 @@ def test_another_file_takes_the_place_of_the_programs(
 
 def test_the_file_of_the_environment_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "e.yaml").write_text("camera:\n  fps: 25\n")
-    monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "e.yaml"))
-    monkeypatch.setenv("PENSTOCK_SET_camera__fps", "50")
+    monkeypatch.setenv("HEADRACE_CONFIG", str(tmp_path / "e.yaml"))
+    monkeypatch.setenv("HEADRACE_SET_camera__fps", "50")
     assert Application([]).from_config("camera.fps") == 50
 
 
 def test_a_file_that_is_not_there_is_told_with_who_named_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError, match=r"'nothing.yaml' does not exist \(--config nothing.yaml\)"):
         configured("--config", "nothing.yaml")
-    monkeypatch.setenv("PENSTOCK_CONFIG", "none.yaml")
-    with pytest.raises(FileNotFoundError, match=r"does not exist \(PENSTOCK_CONFIG=none.yaml\)"):
+    monkeypatch.setenv("HEADRACE_CONFIG", "none.yaml")
+    with pytest.raises(FileNotFoundError, match=r"does not exist \(HEADRACE_CONFIG=none.yaml\)"):
         configured()
 
 
 def test_an_unknown_key_in_the_environment_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_SET_camera__fsp", "50")
-    with pytest.raises(ConfigError, match=r"PENSTOCK_SET_camera__fsp=50: .* did you mean 'fps'\?"):
+    monkeypatch.setenv("HEADRACE_SET_camera__fsp", "50")
+    with pytest.raises(ConfigError, match=r"HEADRACE_SET_camera__fsp=50: .* did you mean 'fps'\?"):
         configured()
 
 
@@ -364,7 +364,7 @@ def test_a_keyword_wins_over_the_command_line_that_over_the_environment_and_that
 
     assert Scale(configured(), name="plain").factor == 1.0  # type: ignore[attr-defined]
     assert factor(configured(source={"scale": {"factor": 2.0}})) == 2.0
-    monkeypatch.setenv("PENSTOCK_SET_scale__factor", "3")
+    monkeypatch.setenv("HEADRACE_SET_scale__factor", "3")
     assert factor(configured()) == 3.0
     assert factor(configured("--set", "scale.factor=4")) == 4.0
     assert factor(configured("--set", "scale.factor=4"), factor=5) == 5.0

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-import penstock.conditions
-import penstock.resources
-import penstock.schedulers
-from penstock import Application, Condition, CountCondition, EventBasedScheduler, GreedyScheduler, Resource
-from penstock.conditions import MultiMessageAvailableCondition, PeriodicCondition
-from penstock.core import Arg, ArgList, ParameterError, Scheduler
-from penstock.resources import ManualClock, ThreadPool
+import headrace.conditions
+import headrace.resources
+import headrace.schedulers
+from headrace import Application, Condition, CountCondition, EventBasedScheduler, GreedyScheduler, Resource
+from headrace.conditions import MultiMessageAvailableCondition, PeriodicCondition
+from headrace.core import Arg, ArgList, ParameterError, Scheduler
+from headrace.resources import ManualClock, ThreadPool
 
 CLASSES = sorted(
     {
         found
-        for catalogue in (penstock.conditions, penstock.resources, penstock.schedulers)
+        for catalogue in (headrace.conditions, headrace.resources, headrace.schedulers)
         for name in catalogue.__all__
         if inspect.isclass(found := getattr(catalogue, name)) and issubclass(found, (Condition, Resource))
     },

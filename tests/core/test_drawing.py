@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from penstock.conditions import CountCondition
-from penstock.core import IOSpec
-from penstock.gpu import sim
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace.conditions import CountCondition
+from headrace.core import IOSpec
+from headrace.gpu import sim
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests.harness import App, Step, sink, source, through
 
 
@@ -115,7 +115,7 @@ def test_a_picture_colours_slices_and_says_which_is_which(machine: sim.Machine) 
 
 
 def test_a_picture_needs_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.gpu.backend", lambda: "none")
+    monkeypatch.setattr("headrace.gpu.backend", lambda: "none")
     _, texts = svg_of(App(sliced))
     assert "vision" in texts
     assert not [text for text in texts if "SMs" in text]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Application, CountCondition, GreedyScheduler, PeriodicCondition
-from penstock.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableTimeoutCondition
-from penstock.resources import ManualClock, SyntheticClock
+from headrace import Application, CountCondition, GreedyScheduler, PeriodicCondition
+from headrace.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableTimeoutCondition
+from headrace.resources import ManualClock, SyntheticClock
 from tests.harness import App, Step, run
 
 MS = 1_000_000

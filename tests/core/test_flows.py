@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from penstock import Application, CountCondition, IOSpec
-from penstock.core import GraphError
+from headrace import Application, CountCondition, IOSpec
+from headrace.core import GraphError
 from tests.harness import App, Step, run, sink, source
 
 
@@ -185,7 +185,7 @@ def test_an_unconnected_input_is_refused_with_the_outputs_it_could_take() -> Non
 
 
 def test_an_unconnected_input_that_may_stay_empty_is_allowed() -> None:
-    from penstock import ConditionType
+    from headrace import ConditionType
 
     taken: list[Any] = []
 
@@ -207,7 +207,7 @@ def test_what_an_unconnected_output_is_given_is_counted() -> None:
 
 
 def test_a_queue_shorter_than_what_its_condition_waits_for_is_refused() -> None:
-    from penstock import ConditionType
+    from headrace import ConditionType
 
     def compose(app: App) -> None:
         def setup(spec: Any) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from penstock import ConditionType, CountCondition, Input, IOSpec, Output, op
-from penstock.core import GraphError, ParameterError
+from headrace import ConditionType, CountCondition, Input, IOSpec, Output, op
+from headrace.core import GraphError, ParameterError
 from tests.harness import App, run, sink, source
 
 

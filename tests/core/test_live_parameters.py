@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition
-from penstock.core import Condition, Operator, OperatorSpec, ParameterError
+from headrace import CountCondition
+from headrace.core import Condition, Operator, OperatorSpec, ParameterError
 from tests.harness import App, MakeScheduler, Step, multi_thread, run, sink, source, switching_often
 
 

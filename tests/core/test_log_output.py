@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.conditions import CountCondition
-from penstock.core.log_output import configure_log
+from headrace.conditions import CountCondition
+from headrace.core.log_output import configure_log
 from tests.harness import App, Step, run, sink, source
 from tests.harness.logs import logging_of_a_program
 
@@ -32,7 +32,7 @@ def test_each_operator_has_a_logger_of_its_own() -> None:
     app = App(speaking)
     camera = app.compose_graph().find("camera")
     assert "logger" not in vars(camera)  # nothing is created until it is used
-    assert camera.logger is logging.getLogger("penstock.operator.camera")
+    assert camera.logger is logging.getLogger("headrace.operator.camera")
     assert camera.logger is camera.logger
 
 
@@ -49,28 +49,28 @@ def test_an_operator_may_have_a_logger_that_is_something_else() -> None:
 def test_without_the_variable_logging_is_left_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("PENSTOCK_LOG_LEVEL", raising=False)
-    before = list(logging.getLogger("penstock").handlers)
+    monkeypatch.delenv("HEADRACE_LOG_LEVEL", raising=False)
+    before = list(logging.getLogger("headrace").handlers)
     run(speaking)
-    assert logging.getLogger("penstock").handlers == before
+    assert logging.getLogger("headrace").handlers == before
     assert capsys.readouterr().err == ""
 
 
 def test_with_the_variable_the_log_is_on_stderr(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_LOG_LEVEL", "info")
+    monkeypatch.setenv("HEADRACE_LOG_LEVEL", "info")
     run(speaking)
     run(speaking)  # the second run adds no second handler
     first, *_ = lines = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d INFO penstock\.operator\.camera: frame 1", first)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d INFO headrace\.operator\.camera: frame 1", first)
     assert [line.partition(": ")[2] for line in lines].count("frame 2") == 2
 
 
 def test_the_level_decides_what_is_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_LOG_LEVEL", "warning")
+    monkeypatch.setenv("HEADRACE_LOG_LEVEL", "warning")
     monkeypatch.setenv("HOLOSCAN_LOG_LEVEL", "TRACE")  # ours wins
     run(speaking)
     assert capsys.readouterr().err == ""
@@ -79,14 +79,14 @@ def test_the_level_decides_what_is_shown(
 def test_a_program_that_configures_logging_gets_each_message_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_LOG_LEVEL", "info")
+    monkeypatch.setenv("HEADRACE_LOG_LEVEL", "info")
     logging.basicConfig(format="mine: %(message)s")
     run(speaking)
     shown = capsys.readouterr().err.splitlines()
     assert shown[:2] == ["mine: frame 1", "mine: frame 2"]
 
 
-@pytest.mark.parametrize("name", ["PENSTOCK_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL"])
+@pytest.mark.parametrize("name", ["HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL"])
 def test_an_unknown_level_is_an_error(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "loud")
     app = App(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
@@ -100,13 +100,13 @@ def test_an_unknown_level_is_an_error(monkeypatch: pytest.MonkeyPatch, name: str
         ("SHORT", r"\[warning\] careful"),
         ("default", r"\[warning\] \[test_log_output.py:\d+\] careful"),
         ("LONG", r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\] \[warning\] \[test_log_output.py:\d+\] careful"),
-        ("FULL", r"\[.*\] \[penstock\.x\] \[warning\] \[.*\] careful"),
-        ("%L|%-9n|%=9l|%11l|%v|100%%|%Q", r"W\|penstock\.x\| warning \|    warning\|careful\|100%\|%Q"),
+        ("FULL", r"\[.*\] \[headrace\.x\] \[warning\] \[.*\] careful"),
+        ("%L|%-9n|%=9l|%11l|%v|100%%|%Q", r"W\|headrace\.x\| warning \|    warning\|careful\|100%\|%Q"),
     ],
 )
 def test_formats_of_holoscan(capsys: pytest.CaptureFixture[str], form: str, shown: str) -> None:
     configure_log({"HOLOSCAN_LOG_LEVEL": "WARN", "HOLOSCAN_LOG_FORMAT": form})
-    logging.getLogger("penstock.x").warning("care%s", "ful")
+    logging.getLogger("headrace.x").warning("care%s", "ful")
     assert re.fullmatch(shown + "\n", capsys.readouterr().err)
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import CountCondition
-from penstock.core import MetadataDictionary, MetadataPolicy
+from headrace import CountCondition
+from headrace.core import MetadataDictionary, MetadataPolicy
 from tests.harness import App, MakeScheduler, Step, run
 
 

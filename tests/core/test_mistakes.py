@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Application, Condition, CountCondition, GreedyScheduler, Operator, op
-from penstock.conditions import BooleanCondition
-from penstock.core import GraphError, ParameterError, PortError
-from penstock.resources import RealtimeClock, ThreadPool
+from headrace import Application, Condition, CountCondition, GreedyScheduler, Operator, op
+from headrace.conditions import BooleanCondition
+from headrace.core import GraphError, ParameterError, PortError
+from headrace.resources import RealtimeClock, ThreadPool
 from tests.harness import App, Step, run, sink, source
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Application, CountCondition, Operator, OperatorSpec, PeriodicCondition
-from penstock.core import Arg, GraphError, ParameterError, ParameterFlag
-from penstock.resources import ManualClock
+from headrace import Application, CountCondition, Operator, OperatorSpec, PeriodicCondition
+from headrace.core import Arg, GraphError, ParameterError, ParameterFlag
+from headrace.resources import ManualClock
 from tests.harness import App, Step, run
 
 

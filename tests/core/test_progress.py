@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from penstock.core import IOSpec, Progress
+from headrace.core import IOSpec, Progress
 from tests.harness import App, MakeScheduler, Step, run, sink, source, through
 
 
@@ -45,7 +45,7 @@ def test_waiting_and_dropped_messages_are_counted_by_port() -> None:
         seen.append(self.fragment.progress())
 
     def compose(app: App) -> None:
-        from penstock.conditions import CountCondition
+        from headrace.conditions import CountCondition
 
         app.add_flow(
             Step(app, CountCondition(app, 1), outputs=["out"], body=burst, name="burst"),

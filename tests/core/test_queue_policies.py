@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, IOSpec, PeriodicCondition
-from penstock.core import GraphError, QueueFullError
+from headrace import CountCondition, IOSpec, PeriodicCondition
+from headrace.core import GraphError, QueueFullError
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 from tests.harness.internals import input_queues
 

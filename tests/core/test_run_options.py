@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.core import EndedBy
-from penstock.core.run_options import RunOptions, parse_duration, parse_scheduler, read_run_options
-from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from headrace.core import EndedBy
+from headrace.core.run_options import RunOptions, parse_duration, parse_scheduler, read_run_options
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from tests.harness import App, MakeScheduler, Step, greedy, multi_thread, run, sink, source
 
 
@@ -47,7 +47,7 @@ def test_nothing_in_the_environment_changes_nothing() -> None:
     assert not options.changes_scheduler
 
 
-@pytest.mark.parametrize("name", ["PENSTOCK_COUNT", "HOLOSCAN_NUM_SOURCE_MESSAGES"])
+@pytest.mark.parametrize("name", ["HEADRACE_COUNT", "HOLOSCAN_NUM_SOURCE_MESSAGES"])
 def test_a_count_ends_each_source_and_every_message_arrives(
     monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler, name: str
 ) -> None:
@@ -60,7 +60,7 @@ def test_a_count_ends_each_source_and_every_message_arrives(
 
 
 def test_only_sources_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_COUNT", "3")
+    monkeypatch.setenv("HEADRACE_COUNT", "3")
 
     def emit(self: Step, op_input: Any, op_output: Any) -> None:
         op_output.emit(self.ticks, "out")
@@ -77,19 +77,19 @@ def test_only_sources_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_smaller_count_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_COUNT", "7")
+    monkeypatch.setenv("HEADRACE_COUNT", "7")
     taken: list[int] = []
     run(lambda app: app.add_flow(source(app, [1, 2, 3]), sink(app, taken)))
     assert taken == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("PENSTOCK_DURATION", "20ms"), ("HOLOSCAN_MAX_DURATION_MS", "20")]
+    ("name", "value"), [("HEADRACE_DURATION", "20ms"), ("HOLOSCAN_MAX_DURATION_MS", "20")]
 )
 def test_a_duration_ends_the_run_by_its_clock(
     monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler, name: str, value: str
 ) -> None:
-    from penstock.conditions import PeriodicCondition
+    from headrace.conditions import PeriodicCondition
 
     monkeypatch.setenv(name, value)
     app = run(lambda app: app.add_operator(Step(app, PeriodicCondition(app, "3ms"))), scheduler)
@@ -107,8 +107,8 @@ def test_a_negative_duration_of_holoscan_is_no_bound() -> None:
 @pytest.mark.parametrize(
     ("variables", "kind", "workers"),
     [
-        ({"PENSTOCK_SCHEDULER": "event:3"}, EventBasedScheduler, 3),
-        ({"PENSTOCK_SCHEDULER": "multithread:2"}, MultiThreadScheduler, 2),
+        ({"HEADRACE_SCHEDULER": "event:3"}, EventBasedScheduler, 3),
+        ({"HEADRACE_SCHEDULER": "multithread:2"}, MultiThreadScheduler, 2),
         ({"HOLOSCAN_SCHEDULER": "eventbased"}, EventBasedScheduler, 1),
         (
             {"HOLOSCAN_SCHEDULER": "eventbased", "HOLOSCAN_EVENTBASED_WORKER_THREADS": "4"},
@@ -120,7 +120,7 @@ def test_a_negative_duration_of_holoscan_is_no_bound() -> None:
             MultiThreadScheduler,
             2,
         ),
-        ({"PENSTOCK_SCHEDULER": "event:2", "HOLOSCAN_SCHEDULER": "greedy"}, EventBasedScheduler, 2),
+        ({"HEADRACE_SCHEDULER": "event:2", "HOLOSCAN_SCHEDULER": "greedy"}, EventBasedScheduler, 2),
     ],
 )
 def test_another_scheduler_runs_the_application(
@@ -137,7 +137,7 @@ def test_another_scheduler_runs_the_application(
     def note(self: Step, op_input: Any, op_output: Any) -> None:
         threads.add(threading.get_ident())
 
-    from penstock.conditions import CountCondition
+    from headrace.conditions import CountCondition
 
     app = run(lambda app: app.add_operator(Step(app, CountCondition(app, 3), body=note)), greedy)
     (scheduler,) = used
@@ -149,7 +149,7 @@ def test_another_scheduler_runs_the_application(
 
 
 def test_greedy_replaces_workers_and_keeps_the_rest(monkeypatch: pytest.MonkeyPatch, used: list[Any]) -> None:
-    monkeypatch.setenv("PENSTOCK_SCHEDULER", "greedy")
+    monkeypatch.setenv("HEADRACE_SCHEDULER", "greedy")
     run(lambda app: app.add_flow(source(app, [1]), sink(app, [])), multi_thread, max_duration_ms=1234)
     (scheduler,) = used
     assert type(scheduler) is GreedyScheduler
@@ -157,7 +157,7 @@ def test_greedy_replaces_workers_and_keeps_the_rest(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_a_number_the_workers_stay_as_many(monkeypatch: pytest.MonkeyPatch, used: list[Any]) -> None:
-    monkeypatch.setenv("PENSTOCK_SCHEDULER", "event")
+    monkeypatch.setenv("HEADRACE_SCHEDULER", "event")
     run(lambda app: app.add_flow(source(app, [1]), sink(app, [])), multi_thread)
     assert used[0].worker_thread_number == 3  # as in the harness
 
@@ -165,7 +165,7 @@ def test_without_a_number_the_workers_stay_as_many(monkeypatch: pytest.MonkeyPat
 def test_without_any_workers_before_there_are_as_many_as_cores(
     monkeypatch: pytest.MonkeyPatch, used: list[Any]
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_SCHEDULER", "event")
+    monkeypatch.setenv("HEADRACE_SCHEDULER", "event")
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
     run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
     assert used[0].worker_thread_number == 3
@@ -190,23 +190,23 @@ def test_the_parameters_of_holoscans_scheduler_are_set(
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("PENSTOCK_SCHEDULER", "fast", "PENSTOCK_SCHEDULER=fast: must be greedy, multithread, event, or"),
-        ("PENSTOCK_SCHEDULER", "greedy:2", "the greedy scheduler has no workers; write greedy, or event:4"),
+        ("HEADRACE_SCHEDULER", "fast", "HEADRACE_SCHEDULER=fast: must be greedy, multithread, event, or"),
+        ("HEADRACE_SCHEDULER", "greedy:2", "the greedy scheduler has no workers; write greedy, or event:4"),
         (
-            "PENSTOCK_SCHEDULER",
+            "HEADRACE_SCHEDULER",
             "event:0",
             "'0' workers: must be a whole number from 1 to 1024; write event:4",
         ),
-        ("PENSTOCK_SCHEDULER", "event:100000000", "must be a whole number from 1 to 1024; write event:4"),
-        ("PENSTOCK_SCHEDULER", "event:" + "9" * 5000, "must be a whole number from 1 to 1024"),
-        ("PENSTOCK_SCHEDULER", "multithread:1025", "must be a whole number from 1 to 1024"),
-        ("PENSTOCK_COUNT", "9" * 5000, "must be a whole number of at least 1 and at most 18 digits"),
-        ("PENSTOCK_DURATION", "10", "PENSTOCK_DURATION=10: must be a number with a unit, as in 500ms"),
-        ("PENSTOCK_DURATION", "-3s", "must be a number with a unit"),
-        ("PENSTOCK_DURATION", "30Hz", "must be a number with a unit"),
-        ("PENSTOCK_DURATION", "0s", "must be more than 0"),
-        ("PENSTOCK_COUNT", "ten", "PENSTOCK_COUNT=ten: must be a whole number of at least 1"),
-        ("PENSTOCK_COUNT", "0", "at least 1"),
+        ("HEADRACE_SCHEDULER", "event:100000000", "must be a whole number from 1 to 1024; write event:4"),
+        ("HEADRACE_SCHEDULER", "event:" + "9" * 5000, "must be a whole number from 1 to 1024"),
+        ("HEADRACE_SCHEDULER", "multithread:1025", "must be a whole number from 1 to 1024"),
+        ("HEADRACE_COUNT", "9" * 5000, "must be a whole number of at least 1 and at most 18 digits"),
+        ("HEADRACE_DURATION", "10", "HEADRACE_DURATION=10: must be a number with a unit, as in 500ms"),
+        ("HEADRACE_DURATION", "-3s", "must be a number with a unit"),
+        ("HEADRACE_DURATION", "30Hz", "must be a number with a unit"),
+        ("HEADRACE_DURATION", "0s", "must be more than 0"),
+        ("HEADRACE_COUNT", "ten", "HEADRACE_COUNT=ten: must be a whole number of at least 1"),
+        ("HEADRACE_COUNT", "0", "at least 1"),
         ("HOLOSCAN_SCHEDULER", "best", "HOLOSCAN_SCHEDULER=best: must be greedy, multithread or eventbased"),
         ("HOLOSCAN_NUM_SOURCE_MESSAGES", "x", "HOLOSCAN_NUM_SOURCE_MESSAGES=x: must be a whole number"),
         ("HOLOSCAN_MAX_DURATION_MS", "10s", "must be a whole number of milliseconds"),
@@ -225,7 +225,7 @@ def test_a_wrong_value_is_an_error_that_names_the_variable(
 
 
 def test_an_empty_variable_counts_as_absent() -> None:
-    assert read_run_options({"PENSTOCK_COUNT": "", "PENSTOCK_SCHEDULER": " "}) == RunOptions()
+    assert read_run_options({"HEADRACE_COUNT": "", "HEADRACE_SCHEDULER": " "}) == RunOptions()
 
 
 def test_workers_of_a_scheduler_that_was_not_chosen_do_not_matter() -> None:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from penstock.core import GraphError
+from headrace.core import GraphError
 from tests.harness import App, Step, sink, source, through
 from tests.harness.segments import branches, chain
 

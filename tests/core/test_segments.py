@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock import Application, Operator
-from penstock.core import GraphError
-from penstock.core.segment import Segment, SegmentOptions
+from headrace import Application, Operator
+from headrace.core import GraphError
+from headrace.core.segment import Segment, SegmentOptions
 from tests.harness import App
 
 

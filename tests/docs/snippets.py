@@ -1,7 +1,7 @@
 """Run the python blocks of a page, in order, as one program. Blocks may import the modules in docs/programs.
 
 A block fenced as ``console run`` is a session of a shell: the lines after ``$`` are run by bash, in the same
-folder, and the other lines are what they print; ``penstock`` is the command of this source tree.
+folder, and the other lines are what they print; ``headrace`` is the command of this source tree.
 
 A block fenced as ``output`` right after a python block is what that block prints, word for word. A block fenced as
 ``python skip`` is shown and not run. One fenced as ``python needs=cupy,gpu`` is run where those can be had: each is
@@ -65,7 +65,7 @@ def _session(line: int, text: str) -> Block:
     """Return a session of a shell as a block of Python that runs its commands."""
     lines = text.splitlines(keepends=True)
     commands = [each.removeprefix("$ ") for each in lines if each.startswith("$ ")]
-    script = 'exec 2>&1\npenstock() { "$PYTHON" -m penstock.cli "$@"; }\n' + "".join(commands)
+    script = 'exec 2>&1\nheadrace() { "$PYTHON" -m headrace.cli "$@"; }\n' + "".join(commands)
     code = (
         "import os as _os, subprocess as _subprocess, sys as _sys\n"
         f"_done = _subprocess.run(['bash', '-c', {script!r}], stdout=_subprocess.PIPE, text=True, "
@@ -133,4 +133,4 @@ def run_page(page: Path, folder: Path, gpu: bool) -> None:
 def _environment(gpu: bool) -> dict[str, str]:
     paths = [str(ROOT / "src"), str(DOCS / "programs"), os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join(filter(None, paths))
-    return {**os.environ, "PYTHONPATH": path, "PENSTOCK_DEVICE": "cuda" if gpu else "sim"}
+    return {**os.environ, "PYTHONPATH": path, "HEADRACE_DEVICE": "cuda" if gpu else "sim"}

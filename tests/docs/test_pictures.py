@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import operators
+from headrace import operators
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -10,23 +10,23 @@ import pytest
 
 API = Path(__file__).parents[2] / "docs" / "api"
 MODULES = {
-    "core": "penstock.core",
-    "conditions": "penstock.conditions",
-    "resources": "penstock.resources",
-    "schedulers": "penstock.schedulers",
-    "operators": "penstock.operators",
-    "inference": "penstock.inference",
-    "observe": "penstock.observe",
-    "tensor": "penstock.tensor",
-    "gpu": "penstock.gpu",
-    "sim": "penstock.gpu.sim",
-    "testing": "penstock.testing",
-    "video": "penstock.video",
-    "viewer": "penstock.viewer",
+    "core": "headrace.core",
+    "conditions": "headrace.conditions",
+    "resources": "headrace.resources",
+    "schedulers": "headrace.schedulers",
+    "operators": "headrace.operators",
+    "inference": "headrace.inference",
+    "observe": "headrace.observe",
+    "tensor": "headrace.tensor",
+    "gpu": "headrace.gpu",
+    "sim": "headrace.gpu.sim",
+    "testing": "headrace.testing",
+    "video": "headrace.video",
+    "viewer": "headrace.viewer",
 }
 # Shown on the page of another module, which the page says.
 ELSEWHERE = {
-    "penstock.resources": {"Clock", "OrConditionCombiner"},
+    "headrace.resources": {"Clock", "OrConditionCombiner"},
 }
 
 
@@ -41,27 +41,27 @@ def described(page: str) -> set[str]:
 def test_a_page_of_the_reference_describes_what_its_module_exports(page: str) -> None:
     module = importlib.import_module(MODULES[page])
     exported = set(module.__all__) - ELSEWHERE.get(module.__name__, set())
-    if module.__name__ == "penstock.gpu.sim":
+    if module.__name__ == "headrace.gpu.sim":
         exported -= set(
-            importlib.import_module("penstock.gpu").__all__
+            importlib.import_module("headrace.gpu").__all__
         )  # the page says that it has those too
     assert described(page) == {f"{module.__name__}.{name}" for name in exported}
 
 
 def test_the_first_page_of_the_reference_lists_what_the_package_exports() -> None:
-    page = (API / "penstock.md").read_text()
+    page = (API / "headrace.md").read_text()
     names = {
         name
         for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", row)
     }
-    assert names == set(importlib.import_module("penstock").__all__)
+    assert names == set(importlib.import_module("headrace").__all__)
 
 
 def test_every_module_that_exports_names_has_a_page() -> None:
-    source = Path(importlib.import_module("penstock").__file__ or "").parent
+    source = Path(importlib.import_module("headrace").__file__ or "").parent
     packages = {
-        "penstock." + ".".join(file.parent.relative_to(source).parts)
+        "headrace." + ".".join(file.parent.relative_to(source).parts)
         for file in source.rglob("__init__.py")
         if file.parent != source and not file.parent.name.startswith("_") and "__all__" in file.read_text()
     }

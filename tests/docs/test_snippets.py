@@ -70,8 +70,8 @@ def test_a_session_of_a_shell_is_run(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "```console\n$ not run\n```\n```python\nopen('a.txt', 'w').write('x')\n```\n"
-        "```console run\n$ cat a.txt && echo\nx\n$ false || penstock fly 2>&1 | tail -1 | cut -c -31\n"
-        "penstock: error: argument comma\n```\n"
+        "```console run\n$ cat a.txt && echo\nx\n$ false || headrace fly 2>&1 | tail -1 | cut -c -31\n"
+        "headrace: error: argument comma\n```\n"
     )
     assert len(blocks(page.read_text())) == 2
     run_page(page, tmp_path, gpu=False)

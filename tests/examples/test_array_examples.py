@@ -42,7 +42,7 @@ def test_without_a_gpu_it_shows_what_numpy_says(
 def test_without_the_gpu_that_it_needs_it_says_so_in_one_line(example: str) -> None:
     done = run_python(EXAMPLES / example, NUMBA_ENABLE_CUDASIM="0")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"{example} needs a GPU: PENSTOCK_DEVICE=sim\n"
+    assert done.stderr == f"{example} needs a GPU: HEADRACE_DEVICE=sim\n"
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ import pytest
 from examples import endoscope
 from examples.shared import endoscope_kernels, endoscope_report, segmentation_model
 from examples.shared.progress import Progress
-from penstock import gpu
-from penstock.gpu import sim
+from headrace import gpu
+from headrace.gpu import sim
 from tests.harness.processes import EXAMPLES, ROOT, run_python
 
 for needed in ("onnx", "onnxruntime", "PIL"):
@@ -213,7 +213,7 @@ def test_a_frame_that_never_arrives_is_counted(
 
 def test_the_network_is_the_same_in_pytorch(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from penstock.inference import load_model
+    from headrace.inference import load_model
 
     onnx = load_model(segmentation_model.build(tmp_path / "discs.onnx", 32, 48))
     program = load_model(segmentation_model.build_torch(tmp_path / "discs.pt2", 32, 48), backend="torch")
@@ -230,13 +230,13 @@ def run_program(lacking: str, *arguments: object, cwd: Path, device: str = "sim"
         f"import sys, runpy; sys.modules[{lacking!r}] = None; sys.path.insert(0, {str(EXAMPLES)!r}); "
         f"sys.argv[0] = {str(program)!r}; runpy.run_path({str(program)!r}, run_name='__main__')"
     )
-    return run_python("-W", "error", "-c", code, *arguments, cwd=cwd, PENSTOCK_DEVICE=device)
+    return run_python("-W", "error", "-c", code, *arguments, cwd=cwd, HEADRACE_DEVICE=device)
 
 
 def test_the_program_reports_and_reports_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_SIM_TIME", "virtual")  # the program sets it, too
+    monkeypatch.setenv("HEADRACE_SIM_TIME", "virtual")  # the program sets it, too
     saved, first, again = tmp_path / "samples.json", tmp_path / "plots" / "first.png", tmp_path / "again.png"
     arguments = "--seconds", "0.1", "--save", saved, "--out", first
     done = run_program("cuda", *arguments, cwd=tmp_path, device="auto")
@@ -269,14 +269,14 @@ def test_the_program_says_what_it_lacks_before_it_works(lacking: str, tmp_path: 
     done = run_program(lacking, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"endoscope.py needs {lacking}: ")
-    assert done.stderr.endswith("; pip install 'penstock[demo]'\n")
+    assert done.stderr.endswith("; pip install 'headrace[demo]'\n")
     assert not list(tmp_path.iterdir())
 
 
 def test_too_few_frames_are_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_SIM_TIME", "virtual")
+    monkeypatch.setenv("HEADRACE_SIM_TIME", "virtual")
     monkeypatch.setattr(sys, "argv", ["endoscope.py", "--seconds", "0.01"])
     with pytest.raises(SystemExit, match="2"):
         endoscope.main()
@@ -310,7 +310,7 @@ def test_progress_is_a_line_now_and_then_elsewhere(capsys: pytest.CaptureFixture
 
 def test_the_benchmark_says_that_it_is_simulated_and_keeps_the_samples(tmp_path: Path) -> None:
     done = run_python(
-        "-m", "benchmarks.endoscope", "--seconds", "0.1", "--save", cwd=ROOT, PENSTOCK_RESULTS=str(tmp_path)
+        "-m", "benchmarks.endoscope", "--seconds", "0.1", "--save", cwd=ROOT, HEADRACE_RESULTS=str(tmp_path)
     )
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "endoscope.md").read_text()
@@ -327,7 +327,7 @@ def test_the_page_of_both_runs_has_one_address(
 ) -> None:
     pytest.importorskip("aiohttp")
     pytest.importorskip("matplotlib")
-    for name in ("PENSTOCK_VIEW_PORT", "PENSTOCK_VIEW_TOKEN", "PENSTOCK_SIM_TIME"):
+    for name in ("HEADRACE_VIEW_PORT", "HEADRACE_VIEW_TOKEN", "HEADRACE_SIM_TIME"):
         monkeypatch.setenv(name, "")  # what the program sets is undone
         monkeypatch.delenv(name)
     arguments = "--size", "480", "270", "--seconds", "0.07", "--view", "--out", str(tmp_path / "out.png")

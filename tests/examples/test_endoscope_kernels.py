@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from examples.shared import endoscope_kernels as kernels
-from penstock import gpu
-from penstock.gpu import sim
-from penstock.video import BayerSensor, Scene
+from headrace import gpu
+from headrace.gpu import sim
+from headrace.video import BayerSensor, Scene
 from tests.operators.compiled_kernels import compiled
 
 # What the kernels use beyond those of the operators.

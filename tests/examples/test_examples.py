@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from examples import noisy_neighbour
-from penstock import gpu
-from penstock.gpu import sim
+from headrace import gpu
+from headrace.gpu import sim
 from tests.harness.processes import EXAMPLES, output_of, run_python
 
 
@@ -140,10 +140,10 @@ def test_the_noisy_neighbour_says_what_it_lacks_before_it_works(lacking: str, tm
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"noisy_neighbour.py needs {lacking}: ")
-    assert line.endswith("; pip install 'penstock[demo]'")
+    assert line.endswith("; pip install 'headrace[demo]'")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("heavy", ["cuda", "cupy", "torch", "yaml", "asyncio", "rich", "matplotlib"])
-def test_importing_penstock_imports_nothing_heavy(heavy: str) -> None:
-    assert output_of("-c", f"import sys, penstock; print({heavy!r} in sys.modules)").strip() == "False"
+def test_importing_headrace_imports_nothing_heavy(heavy: str) -> None:
+    assert output_of("-c", f"import sys, headrace; print({heavy!r} in sys.modules)").strip() == "False"

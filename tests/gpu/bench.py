@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock.gpu.backends import DeviceUnavailable, why_not_cuda
+from headrace import gpu
+from headrace.gpu.backends import DeviceUnavailable, why_not_cuda
 
 
 @dataclass
@@ -59,10 +59,10 @@ def cuda() -> ModuleType:
     except DeviceUnavailable as error:
         lack = str(error)
     if lack is not None:
-        if os.environ.get("PENSTOCK_DEVICE") == "cuda":
+        if os.environ.get("HEADRACE_DEVICE") == "cuda":
             pytest.fail(lack)
         pytest.skip(lack)
-    from penstock.gpu import cuda as names
+    from headrace.gpu import cuda as names
 
     return names
 

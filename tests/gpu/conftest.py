@@ -1,7 +1,7 @@
 """The tests in this folder state behaviour that a real and a simulated device share, and run on both.
 
 The real device is skipped where there is none. ``make gpu-test`` runs the folder with
-``PENSTOCK_DEVICE=cuda``: then a missing device is an error, and what needs no device is left out.
+``HEADRACE_DEVICE=cuda``: then a missing device is an error, and what needs no device is left out.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock import gpu
-from penstock.gpu import sim
+from headrace import gpu
+from headrace.gpu import sim
 from tests.gpu.bench import Bench, cuda, spin_host
 
 # What is about the simulator, about stand-ins of libraries, or about choosing a device.
 NEEDS_NO_DEVICE = ["sim", "test_ambient.py", "test_backends.py"]
-collect_ignore = NEEDS_NO_DEVICE if os.environ.get("PENSTOCK_DEVICE") == "cuda" else []
+collect_ignore = NEEDS_NO_DEVICE if os.environ.get("HEADRACE_DEVICE") == "cuda" else []
 
 
 @pytest.fixture(params=["sim", "cuda"])
@@ -71,5 +71,5 @@ def of_this_process(bench: Bench) -> Bench:
 def real(bench: Bench) -> Bench:
     """A real device, for what a simulated one cannot show."""
     if bench.is_simulated or gpu.backend() != "cuda":
-        pytest.skip("needs a real device and PENSTOCK_DEVICE=cuda")
+        pytest.skip("needs a real device and HEADRACE_DEVICE=cuda")
     return bench

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import gpu
-from penstock.gpu import sim
+from headrace import gpu
+from headrace.gpu import sim
 
 spin = gpu.kernel(
     "spin",

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock import Application, CountCondition, Operator, gpu
-from penstock.core.segment import Segment
-from penstock.resources import UnboundedAllocator
-from penstock.tensor.copies import read_on_host
+from headrace import Application, CountCondition, Operator, gpu
+from headrace.core.segment import Segment
+from headrace.resources import UnboundedAllocator
+from headrace.tensor.copies import read_on_host
 from tests.harness import MakeScheduler, greedy
 
 COUNT = 64  # elements of a frame

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock import gpu
+from headrace import gpu
 from tests.gpu.segment_programs import COUNT, Sink, Source, Stage, Work, affine, chain, launch
 
 __all__ = ["emit_twice", "program", "sync_stream", "use_host", "use_metadata", "work"]

@@ -15,7 +15,7 @@ from typing import Any
 import cupy
 import torch
 
-from penstock import TensorMap, as_tensor
+from headrace import TensorMap, as_tensor
 
 ROUNDS = 200
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import cupy
 
-from penstock import Application, CountCondition, Operator
+from headrace import Application, CountCondition, Operator
 
 FRAMES, SIZES = 160, (4_096, 1_024)
 
@@ -89,7 +89,7 @@ class App(Application):
 
 def plant() -> None:
     """Replay a graph whose memory was freed."""
-    from penstock import gpu
+    from headrace import gpu
 
     device = gpu.Device(0)
     device.set_current()

@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from penstock.core import MetadataPolicy
+from headrace.core import MetadataPolicy
 from tests.gpu.segment_programs import (
     COUNT,
     Blend,

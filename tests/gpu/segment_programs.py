@@ -16,11 +16,11 @@ from unittest import mock
 
 import numpy as np
 
-from penstock import Application, CountCondition, Operator, gpu
-from penstock.core.segment import Segment
-from penstock.resources import UnboundedAllocator
-from penstock.tensor import Tensor
-from penstock.tensor.copies import read_on_host
+from headrace import Application, CountCondition, Operator, gpu
+from headrace.core.segment import Segment
+from headrace.resources import UnboundedAllocator
+from headrace.tensor import Tensor
+from headrace.tensor.copies import read_on_host
 from tests.harness import App, MakeScheduler, greedy
 
 COUNT = 16
@@ -312,9 +312,9 @@ class Ran(NamedTuple):
 def run_with(
     compose: Callable[[Any], None], mode: str = "", scheduler: MakeScheduler = greedy, **settings: Any
 ) -> Ran:
-    """Run a program with a value of PENSTOCK_CAPTURE, and return what its sinks saw."""
+    """Run a program with a value of HEADRACE_CAPTURE, and return what its sinks saw."""
     app = App(compose, scheduler, **settings)
-    with mock.patch.dict(os.environ, {"PENSTOCK_CAPTURE": mode}):
+    with mock.patch.dict(os.environ, {"HEADRACE_CAPTURE": mode}):
         app.run()
     return Ran(app, seen_by(app), app.segments)
 

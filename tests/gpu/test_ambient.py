@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from penstock import gpu
-from penstock.gpu import ambient
+from headrace import gpu
+from headrace.gpu import ambient
 
 
 class Foreign:
-    """A stream of no device that penstock knows."""
+    """A stream of no device that headrace knows."""
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, 77)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from penstock import gpu
-from penstock.gpu import sim
-from penstock.gpu.device_names import DEVICE_NAMES
-from penstock.gpu.sim import cuda_core
+from headrace import gpu
+from headrace.gpu import sim
+from headrace.gpu.device_names import DEVICE_NAMES
+from headrace.gpu.sim import cuda_core
 from tests.harness.processes import run_python
 
 FAKE_CUDA = """
@@ -35,7 +35,7 @@ module("cuda.core", Device=Device)
 
 
 def run(code: str, *, device: str | None = None) -> subprocess.CompletedProcess[str]:
-    return run_python("-c", code, PENSTOCK_DEVICE=device)
+    return run_python("-c", code, HEADRACE_DEVICE=device)
 
 
 def fake(version: str = "return 0, 13000", devices: str = "(object(),)") -> str:
@@ -46,45 +46,45 @@ NO_CUDA = "import sys; sys.modules['cuda'] = None\n"  # importing it then fails
 
 
 def test_without_a_gpu_auto_simulates_and_says_so_once() -> None:
-    result = run(NO_CUDA + "from penstock import gpu; gpu.Device(0); gpu.Stream; print(gpu.backend())")
+    result = run(NO_CUDA + "from headrace import gpu; gpu.Device(0); gpu.Stream; print(gpu.backend())")
     assert result.stdout.strip() == "sim"
     (line,) = result.stderr.splitlines()
-    assert line.startswith("penstock: ")
+    assert line.startswith("headrace: ")
     assert line.endswith("running on a simulated device, in paced time")
 
 
 def test_asking_for_the_simulation_says_nothing() -> None:
-    result = run("from penstock import gpu; print(gpu.Device(0))", device="sim")
+    result = run("from headrace import gpu; print(gpu.Device(0))", device="sim")
     assert result.stdout.strip() == "<Device 0 (NVIDIA H200 (simulated))>"
     assert result.stderr == ""
 
 
 def test_a_wrong_choice_names_the_right_ones() -> None:
-    result = run("from penstock import gpu; gpu.Device", device="gpu")
-    assert "ValueError: PENSTOCK_DEVICE='gpu': must be one of auto, cuda, sim, none" in result.stderr
+    result = run("from headrace import gpu; gpu.Device", device="gpu")
+    assert "ValueError: HEADRACE_DEVICE='gpu': must be one of auto, cuda, sim, none" in result.stderr
 
 
 def test_none_means_none() -> None:
-    result = run("from penstock import gpu; print(gpu.backend()); gpu.Device", device="none")
+    result = run("from headrace import gpu; print(gpu.backend()); gpu.Device", device="none")
     assert result.stdout.strip() == "none"
-    assert "DeviceUnavailable: this program needs a device, but PENSTOCK_DEVICE=none" in result.stderr
+    assert "DeviceUnavailable: this program needs a device, but HEADRACE_DEVICE=none" in result.stderr
 
 
 def test_cuda_without_cuda_says_what_is_missing() -> None:
-    result = run(NO_CUDA + "from penstock import gpu; gpu.Device", device="cuda")
-    assert "DeviceUnavailable: PENSTOCK_DEVICE=cuda, but " in result.stderr
+    result = run(NO_CUDA + "from headrace import gpu; gpu.Device", device="cuda")
+    assert "DeviceUnavailable: HEADRACE_DEVICE=cuda, but " in result.stderr
 
 
 def test_auto_takes_cuda_where_there_is_a_device() -> None:
-    result = run(fake() + "from penstock import gpu; print(gpu.backend())")
+    result = run(fake() + "from headrace import gpu; print(gpu.backend())")
     assert (result.stdout.strip(), result.stderr) == ("cuda", "")
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_a_driver_before_12_4_is_an_error_that_names_both_versions(device: Any) -> None:
-    result = run(fake(version="return 0, 12030") + "from penstock import gpu; gpu.backend()", device=device)
-    assert "the NVIDIA driver supports CUDA 12.3; penstock needs 12.4 or newer" in result.stderr
-    assert "PENSTOCK_DEVICE=sim" in result.stderr
+    result = run(fake(version="return 0, 12030") + "from headrace import gpu; gpu.backend()", device=device)
+    assert "the NVIDIA driver supports CUDA 12.3; headrace needs 12.4 or newer" in result.stderr
+    assert "HEADRACE_DEVICE=sim" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -98,36 +98,36 @@ def test_a_driver_before_12_4_is_an_error_that_names_both_versions(device: Any) 
     ],
 )
 def test_a_driver_that_cannot_be_used_says_why(setting: str, text: str) -> None:
-    code = fake(**setting) + "from penstock import gpu; gpu.backend()"
+    code = fake(**setting) + "from headrace import gpu; gpu.backend()"
     assert re.search(text + ".*; running on a simulated device", run(code).stderr)
     assert re.search(
-        f"DeviceUnavailable: PENSTOCK_DEVICE=cuda, but .*{text}", run(code, device="cuda").stderr
+        f"DeviceUnavailable: HEADRACE_DEVICE=cuda, but .*{text}", run(code, device="cuda").stderr
     )
 
 
-def test_importing_penstock_imports_no_gpu_library() -> None:
+def test_importing_headrace_imports_no_gpu_library() -> None:
     code = (
-        "import json, sys, penstock, penstock.gpu\n"
+        "import json, sys, headrace, headrace.gpu\n"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
     imported = json.loads(run(code).stdout)
     assert not {"cuda", "cupy", "torch", "jax", "numba", "rich", "matplotlib"} & set(imported)
 
 
-def test_importing_penstock_gpu_imports_only_what_every_program_needs() -> None:
+def test_importing_headrace_gpu_imports_only_what_every_program_needs() -> None:
     code = (
-        "import json, sys, penstock\n"
+        "import json, sys, headrace\n"
         "before = set(sys.modules)\n"
-        "import penstock.gpu\n"
+        "import headrace.gpu\n"
         "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
     imported = json.loads(run(code).stdout)
-    assert not {"numpy", "pathlib", "dataclasses", "ctypes", "penstock.gpu.sim"} & set(imported)
+    assert not {"numpy", "pathlib", "dataclasses", "ctypes", "headrace.gpu.sim"} & set(imported)
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
-    result = run("from penstock import gpu; gpu.Devcie", device="sim")
-    assert "AttributeError: module 'penstock.gpu' has no attribute 'Devcie'" in result.stderr
+    result = run("from headrace import gpu; gpu.Devcie", device="sim")
+    assert "AttributeError: module 'headrace.gpu' has no attribute 'Devcie'" in result.stderr
 
 
 def test_the_simulation_binds_exactly_the_listed_device_names():
@@ -140,7 +140,7 @@ def test_the_simulation_binds_exactly_the_listed_device_names():
 def test_cuda_takes_exactly_the_listed_device_names_from_cuda_core():
     code = (
         fake()
-        + "from penstock.gpu.device_names import DEVICE_NAMES, GRAPH_NAMES\n"
+        + "from headrace.gpu.device_names import DEVICE_NAMES, GRAPH_NAMES\n"
         + "core = sys.modules['cuda.core']\n"
         + "core.graph = types.SimpleNamespace()\n"
         + "for name in set(DEVICE_NAMES) - {'Device', 'CUDAError'}:\n"
@@ -148,7 +148,7 @@ def test_cuda_takes_exactly_the_listed_device_names_from_cuda_core():
         + "class CUDAError(Exception): pass\n"
         + "module('cuda.core._utils'); module('cuda.core._utils.cuda_utils', CUDAError=CUDAError)\n"
         + "sys.modules['cuda'].core = core\n"
-        + "from penstock import gpu; from penstock.gpu import cuda\n"
+        + "from headrace import gpu; from headrace.gpu import cuda\n"
         + "print(set(cuda.__all__) == set(DEVICE_NAMES) and gpu.CUDAError is CUDAError)\n"
         + "for name in GRAPH_NAMES: setattr(core, name, getattr(core.graph, name))\n"
         + "print(all(getattr(cuda, name) is getattr(core, name, CUDAError) for name in DEVICE_NAMES))\n"
@@ -160,8 +160,8 @@ def test_cuda_takes_exactly_the_listed_device_names_from_cuda_core():
 
 def test_a_star_import_brings_every_public_name():
     code = (
-        "from penstock.gpu import *\n"
-        "from penstock import gpu\n"
+        "from headrace.gpu import *\n"
+        "from headrace import gpu\n"
         "print(set(gpu.__all__) <= globals().keys() and Device is gpu.Device)"
     )
     assert run(code, device="sim").stdout.split() == ["True"]
@@ -169,15 +169,15 @@ def test_a_star_import_brings_every_public_name():
 
 def test_listing_the_names_chooses_no_device():
     code = (
-        "import sys; from penstock import gpu; from penstock.gpu import backends\n"
-        "print('Device' in dir(gpu), backends.chosen(), 'penstock.gpu.sim' in sys.modules)"
+        "import sys; from headrace import gpu; from headrace.gpu import backends\n"
+        "print('Device' in dir(gpu), backends.chosen(), 'headrace.gpu.sim' in sys.modules)"
     )
     assert run(code).stdout.split() == ["True", "None", "False"]
 
 
 def test_the_names_are_the_backends_own_objects() -> None:
     code = (
-        "from penstock import gpu; from penstock.gpu import sim\n"
+        "from headrace import gpu; from headrace.gpu import sim\n"
         "print(all(getattr(gpu, name) is getattr(sim, name) for name in gpu._DEVICE_NAMES))\n"
         "print(all(hasattr(gpu, name) for name in gpu.__all__) and set(gpu.__all__) == set(dir(gpu)))"
     )

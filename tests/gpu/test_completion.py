@@ -8,8 +8,8 @@ from typing import Any, Never
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock.gpu import completion
+from headrace import gpu
+from headrace.gpu import completion
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import slow_write, spin
 
@@ -214,7 +214,7 @@ def test_what_is_no_stream_leaves_no_host_function_behind(monkeypatch: pytest.Mo
     import sys
     import types
 
-    from penstock.gpu import host_function
+    from headrace.gpu import host_function
 
     driver = types.SimpleNamespace(CUstream=lambda handle: handle)
     monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))

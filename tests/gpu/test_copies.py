@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.gpu import StreamHandle
-from penstock.resources import UnboundedAllocator
-from penstock.tensor.copies import HostMemory, copy, copy_from_pinned, read_on_host, upload
+from headrace.gpu import StreamHandle
+from headrace.resources import UnboundedAllocator
+from headrace.tensor.copies import HostMemory, copy, copy_from_pinned, read_on_host, upload
 from tests.gpu.bench import Bench
 
 VALUES = np.random.default_rng(5).integers(0, 1 << 16, (300, 400, 3), dtype=np.uint16)

@@ -7,7 +7,7 @@ from typing import Never
 
 import pytest
 
-from penstock import gpu
+from headrace import gpu
 from tests.gpu.bench import Bench
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import noisy_neighbour
-from penstock.observe import Dashboard
+from headrace.observe import Dashboard
 from tests.gpu.bench import Bench
 
 

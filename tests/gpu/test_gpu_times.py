@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Application, CountCondition, EventBasedScheduler, Operator, gpu
-from penstock.observe import Computes, DataFlowTracker, Flows, RunInfo, Watcher, watch
-from penstock.resources import CudaGreenContext, CudaGreenContextPool
+from headrace import Application, CountCondition, EventBasedScheduler, Operator, gpu
+from headrace.observe import Computes, DataFlowTracker, Flows, RunInfo, Watcher, watch
+from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin
 
 MILLISECOND = 1_000_000
@@ -171,7 +171,7 @@ def test_computes_without_a_pause_are_timed_all_along(workers: int, caplog: pyte
         last = Spins(app, milliseconds=0.02, after="in", name="last")
         app.add_flow(source, last)
 
-    with caplog.at_level("DEBUG", "penstock.observe"):
+    with caplog.at_level("DEBUG", "headrace.observe"):
         collects, tracker = observed(compose)
     assert "no GPU times" not in caplog.text
     assert tracker.statistics.operator("last").count == 1500

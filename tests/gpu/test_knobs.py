@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock.core import Operator, ParameterError
-from penstock.core.segment import CaptureRefused
-from penstock.observe import Dashboard
+from headrace import gpu
+from headrace.core import Operator, ParameterError
+from headrace.core.segment import CaptureRefused
+from headrace.observe import Dashboard
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin
 from tests.gpu.knob_pipelines import (
@@ -230,7 +230,7 @@ def test_values_change_at_any_time_and_no_frame_sees_two(
     mode: str, monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
 ) -> None:
     """Two threads set knobs all the time; also the frames that are compared with ordinary runs see one value."""
-    monkeypatch.setenv("PENSTOCK_CAPTURE", mode)
+    monkeypatch.setenv("HEADRACE_CAPTURE", mode)
     is_over = threading.Event()
 
     def change(operator: Any, name: str) -> None:
@@ -364,7 +364,7 @@ def test_a_knob_that_an_operator_keeps_is_set_while_frames_are_compared() -> Non
 
 
 class OnCurrentStream(Operator):
-    """Sends its knob, and asks penstock for no stream: it works on that of its library, as plain array code."""
+    """Sends its knob, and asks headrace for no stream: it works on that of its library, as plain array code."""
 
     def setup(self, spec: Any) -> None:
         spec.input("in")
@@ -639,7 +639,7 @@ def test_a_kernel_reads_the_bytes_of_a_value(name: str, capture: Any) -> None:
 
 def read_all(app: Knobs, seen: list[bytes]) -> None:
     """Let the sink keep the bytes of frames, whose elements differ."""
-    from penstock.tensor.copies import read_on_host
+    from headrace.tensor.copies import read_on_host
 
     compose = app.compose
 

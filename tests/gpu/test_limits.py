@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.gpu import sim
+from headrace.gpu import sim
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Application, CountCondition, Operator, gpu
-from penstock.conditions import MemoryAvailableCondition
-from penstock.resources import (
+from headrace import Application, CountCondition, Operator, gpu
+from headrace.conditions import MemoryAvailableCondition
+from headrace.resources import (
     BlockMemoryPool,
     MemoryStorageType,
     RMMAllocator,

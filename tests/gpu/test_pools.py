@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock import Application, CountCondition, Operator, gpu
-from penstock.core.errors import GraphError
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace import Application, CountCondition, Operator, gpu
+from headrace.core.errors import GraphError
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests.gpu.bench import Bench
 
 NAMED = {"control": 16, "vision": 40}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock.core.segment import CaptureRefused
+from headrace import gpu
+from headrace.core.segment import CaptureRefused
 from tests.gpu.bench import Bench
 from tests.gpu.segment_programs import Sink, Source, Stage, both, chain, is_captured
 from tests.gpu.test_graphs import building
@@ -205,7 +205,7 @@ def test_preparing_makes_the_kernel_of_copies_available_on_the_device(
         def on(self, device: Any) -> None:
             compiled.append(device)
 
-    monkeypatch.setattr("penstock.gpu.recorded_copy._copy", Kernel())
+    monkeypatch.setattr("headrace.gpu.recorded_copy._copy", Kernel())
     gpu.RecordedCopy.prepare(bench.device)
     assert compiled == [bench.device]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Application, CountCondition, Operator, gpu
-from penstock.observe import AsyncDataLoggerResource, PortRecorder, Recording, replay, watch
-from penstock.resources import UnboundedAllocator
+from headrace import Application, CountCondition, Operator, gpu
+from headrace.observe import AsyncDataLoggerResource, PortRecorder, Recording, replay, watch
+from headrace.resources import UnboundedAllocator
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import slow_write
 

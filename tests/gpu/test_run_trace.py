@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import noisy_neighbour
-from penstock.observe import TraceWriter, summarize_trace, watch
+from headrace.observe import TraceWriter, summarize_trace, watch
 from tests.gpu.bench import Bench
 from tests.observe.traces import Trace, load
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import op
-from penstock.core import IOSpec
-from penstock.core.segment import CaptureError, CaptureRefused
+from headrace import op
+from headrace.core import IOSpec
+from headrace.core.segment import CaptureError, CaptureRefused
 from tests.gpu.segment_programs import (
     COUNT,
     FRAMES,

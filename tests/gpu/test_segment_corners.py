@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.core import EndedBy, MetadataPolicy
-from penstock.core.segment import CaptureRefused
+from headrace import CountCondition, gpu
+from headrace.core import EndedBy, MetadataPolicy
+from headrace.core.segment import CaptureRefused
 from tests.gpu.segment_programs import (
     COUNT,
     Blend,

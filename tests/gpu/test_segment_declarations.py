@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, op
-from penstock.conditions import BooleanCondition
-from penstock.core import IOSpec
-from penstock.core.segment import CaptureError, CaptureRefused
+from headrace import CountCondition, op
+from headrace.conditions import BooleanCondition
+from headrace.core import IOSpec
+from headrace.core.segment import CaptureError, CaptureRefused
 from tests.gpu.refused_programs import emit_twice, program, sync_stream, use_host, use_metadata, work
 from tests.gpu.segment_programs import (
     Sink,
@@ -140,7 +140,7 @@ def test_what_a_refused_recording_allocated_is_freed(of_this_process: Any) -> No
     """After any number of refusals the memory is what it was."""
     if not of_this_process.is_simulated:
         pytest.skip("counts the bytes of a simulated device")
-    from penstock.gpu.sim.machine import current_machine
+    from headrace.gpu.sim.machine import current_machine
 
     def in_use() -> int:
         import gc

@@ -11,8 +11,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock.core import EndedBy
+from headrace import gpu
+from headrace.core import EndedBy
 from tests.gpu.bench import Bench
 from tests.gpu.segment_programs import (
     COUNT,
@@ -64,7 +64,7 @@ def test_a_run_ends_in_every_state(frame: int, how: str) -> None:
     ended = {}
     for mode in ("off", ""):
         app = App(compose, greedy)
-        with mock.patch.dict(os.environ, {"PENSTOCK_CAPTURE": mode}):
+        with mock.patch.dict(os.environ, {"HEADRACE_CAPTURE": mode}):
             if how == "error":
                 with pytest.raises(KeyError, match="at this frame"):
                     app.run()
@@ -176,7 +176,7 @@ def test_an_error_while_recording_and_in_the_ordinary_run_is_that_error() -> Non
 def test_a_device_error_in_a_replay_ends_the_run(bench: Bench) -> None:
     if not bench.is_simulated:
         pytest.skip("a faulting kernel ends the process's use of a real device")
-    from penstock.gpu import sim
+    from headrace.gpu import sim
 
     faults = threading.Event()
 

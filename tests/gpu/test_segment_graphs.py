@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock._runtime.capture import record
-from penstock._runtime.capture.executables import Executables
-from penstock.core.segment import CaptureRefused
+from headrace import CountCondition, gpu
+from headrace._runtime.capture import record
+from headrace._runtime.capture.executables import Executables
+from headrace.core.segment import CaptureRefused
 from tests.gpu.bench import Bench
 from tests.gpu.segment_programs import (
     COUNT,

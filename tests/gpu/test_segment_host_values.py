@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from penstock import Operator
-from penstock.core.segment import CaptureRefused
+from headrace import Operator
+from headrace.core.segment import CaptureRefused
 from tests.gpu.segment_programs import COUNT, Sink, Source, Stage, Work, affine, both, chain, launch
 
 pytestmark = pytest.mark.usefixtures("of_this_process")

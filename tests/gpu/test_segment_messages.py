@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock.core.segment import CaptureRefused
-from penstock.tensor import Tensor
+from headrace import gpu
+from headrace.core.segment import CaptureRefused
+from headrace.tensor import Tensor
 from tests.gpu.segment_programs import (
     COUNT,
     FRAMES,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core import MetadataPolicy
+from headrace.core import MetadataPolicy
 from tests.gpu.segment_programs import (
     FRAMES,
     Blend,

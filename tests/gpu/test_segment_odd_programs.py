@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.core import IOSpec
-from penstock.core.segment import CaptureRefused
-from penstock.resources import CudaStreamPool
+from headrace import CountCondition, gpu
+from headrace.core import IOSpec
+from headrace.core.segment import CaptureRefused
+from headrace.resources import CudaStreamPool
 from tests.gpu.bench import Bench
 from tests.gpu.segment_programs import (
     COUNT,
@@ -263,7 +263,7 @@ def test_two_arrays_that_stop_sharing_memory() -> None:
 def test_too_little_memory_for_a_recording_is_a_refusal(bench: Bench) -> None:
     if not bench.is_simulated:
         pytest.skip("limits the memory of a simulated device")
-    from penstock.gpu.sim.machine import current_machine
+    from headrace.gpu.sim.machine import current_machine
 
     size = 1 << 20
 
@@ -396,8 +396,8 @@ def test_an_operator_that_receives_in_another_order_and_twice() -> None:
 
 def test_arrays_of_another_device() -> None:
     """Without a copy before the segment it is not recorded."""
-    from penstock.gpu import sim
-    from penstock.resources import UnboundedAllocator
+    from headrace.gpu import sim
+    from headrace.resources import UnboundedAllocator
 
     if gpu.backend() != "sim":
         pytest.skip("needs two devices")

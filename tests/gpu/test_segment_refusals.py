@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock.core.segment import CaptureRefused
+from headrace import gpu
+from headrace.core.segment import CaptureRefused
 from tests.gpu.refused_programs import emit_twice, program, sync_stream, use_host, use_metadata, work
 from tests.gpu.segment_programs import (
     COUNT,

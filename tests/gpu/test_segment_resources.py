@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import gpu, op
-from penstock.core import EndedBy, IOSpec
-from penstock.core.errors import AllocationError
-from penstock.resources import (
+from headrace import gpu, op
+from headrace.core import EndedBy, IOSpec
+from headrace.core.errors import AllocationError
+from headrace.resources import (
     BlockMemoryPool,
     CudaGreenContext,
     CudaGreenContextPool,
@@ -154,7 +154,7 @@ def test_a_segment_waits_for_the_device_like_any_operator(limit: int) -> None:
 
 
 def test_the_checker_of_streams_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_CHECK", "streams")
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
     assert is_captured(both(three))
 
 

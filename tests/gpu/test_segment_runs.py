@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from penstock._runtime.capture import part
-from penstock._runtime.capture.record import record
-from penstock._runtime.compiled import is_compiled
-from penstock.core import MetadataPolicy
-from penstock.core.segment import CaptureRefused
-from penstock.resources import (
+from headrace._runtime.capture import part
+from headrace._runtime.capture.record import record
+from headrace._runtime.compiled import is_compiled
+from headrace.core import MetadataPolicy
+from headrace.core.segment import CaptureRefused
+from headrace.resources import (
     RealtimeClock,
 )
-from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from tests.gpu.segment_programs import (
     COUNT,
     FRAMES,
@@ -131,7 +131,7 @@ def test_what_the_environment_asks_for(mode: str, expected: tuple[str, int, int]
 
 def test_an_unknown_mode_is_an_error() -> None:
     with pytest.raises(
-        ValueError, match=r"PENSTOCK_CAPTURE='sometimes': must be one of auto, off, verify, strict"
+        ValueError, match=r"HEADRACE_CAPTURE='sometimes': must be one of auto, off, verify, strict"
     ):
         run_with(three, "sometimes")
 

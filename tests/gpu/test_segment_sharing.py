@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.core.segment import CaptureRefused
-from penstock.tensor import Tensor
+from headrace import CountCondition, gpu
+from headrace.core.segment import CaptureRefused
+from headrace.tensor import Tensor
 from tests.gpu.segment_programs import (
     COUNT,
     Blend,

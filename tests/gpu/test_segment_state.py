@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock.core.segment import CaptureRefused
+from headrace import gpu
+from headrace.core.segment import CaptureRefused
 from tests.gpu.segment_programs import (
     COUNT,
     FRAMES,
@@ -174,7 +174,7 @@ def test_frames_of_a_few_buffers_that_are_changed_in_place(buffers: int) -> None
         op_output.emit(result, "out")
 
     def compose(app: Any) -> None:
-        from penstock import CountCondition
+        from headrace import CountCondition
         from tests.gpu.segment_programs import count_up
 
         def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:

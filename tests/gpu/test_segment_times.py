@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock.observe import TraceWriter, watch
-from penstock.resources import CudaGreenContext, CudaGreenContextPool
+from headrace import gpu
+from headrace.observe import TraceWriter, watch
+from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin
 from tests.gpu.segment_programs import Sink, Source, Work, chain, launch
 from tests.harness import App

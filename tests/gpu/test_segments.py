@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.segment import CaptureRefused
+from headrace.core.segment import CaptureRefused
 from tests.gpu.segment_programs import (
     FRAMES,
     Blend,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import gpu
+from headrace import gpu
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin
 

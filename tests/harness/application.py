@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock.core import Application, Clock, Scheduler
-from penstock.gpu.sim import machine as simulated
-from penstock.resources import ManualClock
-from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from headrace.core import Application, Clock, Scheduler
+from headrace.gpu.sim import machine as simulated
+from headrace.resources import ManualClock
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 
 MakeScheduler = Callable[..., Scheduler]
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock import gpu
-from penstock.core import Operator
-from penstock.gpu import sim
+from headrace import gpu
+from headrace.core import Operator
+from headrace.gpu import sim
 
 MS = 1e-3
 

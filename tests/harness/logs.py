@@ -18,7 +18,7 @@ class _WithoutPytest(list[logging.Handler]):
 @contextmanager
 def logging_of_a_program() -> Iterator[None]:
     """Use logging without any configuration, and restore what was there."""
-    logger, root = logging.getLogger("penstock"), logging.root
+    logger, root = logging.getLogger("headrace"), logging.root
     handlers, level, others = list(logger.handlers), logger.level, root.handlers
     root.handlers = _WithoutPytest()
     try:

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.conditions import CountCondition
-from penstock.core import Operator, OperatorSpec
+from headrace.conditions import CountCondition
+from headrace.core import Operator, OperatorSpec
 
 
 class Step(Operator):

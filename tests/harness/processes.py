@@ -61,5 +61,5 @@ def signal_python(number: signal.Signals, *arguments: object) -> subprocess.Comp
 
 def _environment(changes: dict[str, str | None]) -> dict[str, str]:
     path = os.pathsep.join(filter(None, sys.path))
-    changed = {**os.environ, "PENSTOCK_DEVICE": "sim", "PYTHONPATH": path, **changes}
+    changed = {**os.environ, "HEADRACE_DEVICE": "sim", "PYTHONPATH": path, **changes}
     return {name: value for name, value in changed.items() if value is not None}

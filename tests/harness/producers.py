@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from penstock.tensor import DLDataType
+from headrace.tensor import DLDataType
 
 F32, BF16 = DLDataType(2, 32), DLDataType(4, 16)
 

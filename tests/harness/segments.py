@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from penstock.conditions import CountCondition, PeriodicCondition
-from penstock.core import Operator
-from penstock.gpu import sim
-from penstock.observe import Computes, Flows, RunInfo, Watcher
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, UnboundedAllocator
-from penstock.tensor.copies import read_on_host
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import Operator
+from headrace.gpu import sim
+from headrace.observe import Computes, Flows, RunInfo, Watcher
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, UnboundedAllocator
+from headrace.tensor.copies import read_on_host
 
 COUNT = 16
 MS = 1_000_000

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition
-from penstock.gpu import sim
-from penstock.resources import MachineClock, ManualClock
+from headrace import CountCondition
+from headrace.gpu import sim
+from headrace.resources import MachineClock, ManualClock
 from tests.harness import App, Consumer, MakeScheduler, Producer, Step, run, sink, source
 
 

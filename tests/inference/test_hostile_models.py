@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.gpu import sim
-from penstock.inference import InferenceError
+from headrace.gpu import sim
+from headrace.inference import InferenceError
 from tests.inference import models
 from tests.inference.models import helper, numpy_helper, onnx
 from tests.operators.inference_runs import inference, one_model

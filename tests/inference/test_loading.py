@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.inference import InferenceError, load_model
+from headrace.inference import InferenceError, load_model
 from tests.harness.processes import output_of
 from tests.inference import models
 
@@ -63,15 +63,15 @@ def test_a_runtime_that_is_missing_is_named_with_what_to_install(
     monkeypatch.setitem(sys.modules, module, None)
     file = tmp_path / ("a.pt2" if module == "torch" else "a.onnx")
     file.write_bytes(b"")
-    with pytest.raises(ImportError, match=rf"penstock\[{extra}\]"):
+    with pytest.raises(ImportError, match=rf"headrace\[{extra}\]"):
         load_model(file, backend="torch" if module == "torch" else "onnxrt")
 
 
 def test_no_runtime_is_imported_before_a_model_is_loaded() -> None:
     program = (
-        "import sys, penstock.operators, penstock.inference\n"
-        "from penstock.operators import InferenceOp\n"
-        "from penstock import Application\n"
+        "import sys, headrace.operators, headrace.inference\n"
+        "from headrace.operators import InferenceOp\n"
+        "from headrace import Application\n"
         "InferenceOp(Application([]))\n"
         "print([name for name in ('onnxruntime', 'torch', 'onnx', 'cupy') if name in sys.modules])"
     )

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from penstock.inference import InferenceError, ModelOptions, TensorSpec, load_model, onnx_providers
-from penstock.inference.onnx_providers import CPU, CUDA, TENSORRT, profile_options, providers
+from headrace.inference import InferenceError, ModelOptions, TensorSpec, load_model, onnx_providers
+from headrace.inference.onnx_providers import CPU, CUDA, TENSORRT, profile_options, providers
 from tests.harness.processes import run_python
 from tests.inference import models
 
@@ -114,7 +114,7 @@ def test_a_model_prints_nothing(tmp_path: Path, first: str) -> None:
     path = models.picking(tmp_path)
     program = (
         f"{first}import numpy as np\n"
-        "from penstock.inference import load_model\n"
+        "from headrace.inference import load_model\n"
         f"model = load_model({path!r})\n"
         "try:\n    model.run_on_host([np.array([9])])\n"
         "except Exception as error:\n    print('raised')\n"
@@ -144,7 +144,7 @@ def test_providers_are_tried_from_the_best_on() -> None:
 
 
 def test_the_options_of_providers_name_stream_device_and_engine() -> None:
-    from penstock.gpu import StreamHandle
+    from headrace.gpu import StreamHandle
 
     stream = StreamHandle(SimpleNamespace(__cuda_stream__=lambda: (0, 4711)))
     options = ModelOptions(True, 2, stream, fp16=True, dla_core=1)
@@ -177,7 +177,7 @@ def test_backend_trt_says_once_what_it_runs_on(
 ) -> None:
     monkeypatch.setattr(onnx_providers, "_told", set())
     path = models.scaling(tmp_path)
-    with caplog.at_level(logging.WARNING, "penstock.inference"):
+    with caplog.at_level(logging.WARNING, "headrace.inference"):
         for _ in range(3):
             load_model(path, backend="trt")
     assert caplog.messages == ["backend 'trt' runs on ONNX Runtime (CPUExecutionProvider): no GPU is used"]
@@ -250,7 +250,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Any:
         get_available_providers=lambda: [TENSORRT, CUDA, CPU],
     )
     Session.made, Session.refuses = [], ()
-    monkeypatch.setattr("penstock.inference.onnx_model.import_onnxruntime", lambda on_gpu: stand_in)
+    monkeypatch.setattr("headrace.inference.onnx_model.import_onnxruntime", lambda on_gpu: stand_in)
     monkeypatch.setattr(onnx_providers, "_told", set())
     return stand_in
 
@@ -319,7 +319,7 @@ def test_a_provider_that_cannot_be_loaded_is_passed_over_and_told(
 ) -> None:
     Session.refuses = refused
     options = ModelOptions(on_gpu=True, fp16=CUDA in refused)
-    with caplog.at_level(logging.WARNING, "penstock.inference"):
+    with caplog.at_level(logging.WARNING, "headrace.inference"):
         model = load_model(models.scaling(tmp_path), backend="trt", name="net", options=options)
     assert model.runtime == f"ONNX Runtime ({runs_on})"
     assert caplog.messages == told

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import as_tensor, gpu
-from penstock.gpu import sim
-from penstock.inference.placement import host_array, in_shape, to_device
-from penstock.resources import UnboundedAllocator
-from penstock.tensor.copies import simulated_memory
+from headrace import as_tensor, gpu
+from headrace.gpu import sim
+from headrace.inference.placement import host_array, in_shape, to_device
+from headrace.resources import UnboundedAllocator
+from headrace.tensor.copies import simulated_memory
 from tests.harness import MS, launch
 from tests.operators.allocators import CountingAllocator
 from tests.operators.device_arrays import DeviceArray

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.inference import TensorSpec
-from penstock.inference.tensor_spec import resolve
+from headrace.inference import TensorSpec
+from headrace.inference.tensor_spec import resolve
 
 
 @pytest.mark.parametrize(

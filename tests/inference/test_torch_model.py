@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.inference import InferenceError, TensorSpec, load_model
-from penstock.operators import InferenceOp
-from penstock.testing import run_operator
+from headrace.inference import InferenceError, TensorSpec, load_model
+from headrace.operators import InferenceOp
+from headrace.testing import run_operator
 from tests.inference.torch_models import Nested, Net, Pair, Stateful, exported, scripted
 
 torch = pytest.importorskip("torch")

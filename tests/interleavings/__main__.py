@@ -8,9 +8,9 @@ import os
 import sys
 import time
 
-os.environ.setdefault("PENSTOCK_DEVICE", "sim")
+os.environ.setdefault("HEADRACE_DEVICE", "sim")
 
-from penstock._runtime.compiled import is_compiled
+from headrace._runtime.compiled import is_compiled
 
 from .exploring import Found, explore, replay, sample
 from .planting import planted

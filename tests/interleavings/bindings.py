@@ -1,4 +1,4 @@
-"""Bindings: every name of penstock's runtime that the harness knows. A change of the runtime is followed here.
+"""Bindings: every name of headrace's runtime that the harness knows. A change of the runtime is followed here.
 
 Three things are bound: which modules are traced and get controlled primitives, how a worker parks and is woken,
 and what an engine says about itself. The scenarios use the public interface, except for `Throttle`. The faults
@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from penstock._runtime.scheduling.engine import Engine
-from penstock._runtime.scheduling.parker import Parker
-from penstock._runtime.scheduling.ready_queue import ReadyQueue
+from headrace._runtime.scheduling.engine import Engine
+from headrace._runtime.scheduling.parker import Parker
+from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
 from .controller import Abort, Controller
 from .primitives import ControlledThreading, ControlledTime
@@ -46,29 +46,29 @@ __all__ = [
 
 # Where any line may be the last before another thread goes on. Their `threading` and `time` are the controller's.
 _MODULES = [
-    "penstock._runtime.scheduling.alone",
-    "penstock._runtime.scheduling.single_threaded",
-    "penstock._runtime.messages.input",
-    "penstock._runtime.messages.output",
-    "penstock._runtime.scheduling.engine",
-    "penstock._runtime.scheduling.evaluated_conditions",
-    "penstock._runtime.scheduling.node",
-    "penstock._runtime.scheduling.parker",
-    "penstock._runtime.scheduling.pausing",
-    "penstock._runtime.scheduling.polling",
-    "penstock._runtime.messages.queue",
-    "penstock._runtime.scheduling.ready_queue",
-    "penstock._runtime.scheduling.room_sharing",
-    "penstock._runtime.scheduling.threads",
-    "penstock._runtime.scheduling.timers",
-    "penstock._runtime.scheduling.waiting",
-    "penstock._runtime.scheduling.workers",
-    "penstock.conditions.asynchronous",
-    "penstock.conditions.boolean",
-    "penstock.conditions.periodic",
-    "penstock.resources.manual_clock",
-    "penstock.resources.realtime_clock",
-    "penstock.resources.synthetic_clock",
+    "headrace._runtime.scheduling.alone",
+    "headrace._runtime.scheduling.single_threaded",
+    "headrace._runtime.messages.input",
+    "headrace._runtime.messages.output",
+    "headrace._runtime.scheduling.engine",
+    "headrace._runtime.scheduling.evaluated_conditions",
+    "headrace._runtime.scheduling.node",
+    "headrace._runtime.scheduling.parker",
+    "headrace._runtime.scheduling.pausing",
+    "headrace._runtime.scheduling.polling",
+    "headrace._runtime.messages.queue",
+    "headrace._runtime.scheduling.ready_queue",
+    "headrace._runtime.scheduling.room_sharing",
+    "headrace._runtime.scheduling.threads",
+    "headrace._runtime.scheduling.timers",
+    "headrace._runtime.scheduling.waiting",
+    "headrace._runtime.scheduling.workers",
+    "headrace.conditions.asynchronous",
+    "headrace.conditions.boolean",
+    "headrace.conditions.periodic",
+    "headrace.resources.manual_clock",
+    "headrace.resources.realtime_clock",
+    "headrace.resources.synthetic_clock",
 ]
 
 # How long ready work may wait while a worker of its queue is parked, because a quick compute is expected to be over

@@ -14,13 +14,13 @@ __all__ = ["PLANTS"]
 _LOST, _TIME, _SPIN, _DOUBLE = Kind.LOST_WAKE_UP, Kind.MISSED_TIME, Kind.SPIN, Kind.DOUBLE_WAKE_UP
 _EARLY, _WRONG, _HANG, _LEAK, _ERROR = Kind.PREMATURE_END, Kind.WRONG_RESULT, Kind.HANG, Kind.LEAK, Kind.ERROR
 
-_ENGINE = "penstock._runtime.scheduling.engine"
-_WAITING = "penstock._runtime.scheduling.waiting"
-_WORKERS = "penstock._runtime.scheduling.workers"
-_PARKER = "penstock._runtime.scheduling.parker"
-_ALONE = "penstock._runtime.scheduling.alone"
-_PAUSING = "penstock._runtime.scheduling.pausing"
-_QUEUE = "penstock._runtime.messages.queue"
+_ENGINE = "headrace._runtime.scheduling.engine"
+_WAITING = "headrace._runtime.scheduling.waiting"
+_WORKERS = "headrace._runtime.scheduling.workers"
+_PARKER = "headrace._runtime.scheduling.parker"
+_ALONE = "headrace._runtime.scheduling.alone"
+_PAUSING = "headrace._runtime.scheduling.pausing"
+_QUEUE = "headrace._runtime.messages.queue"
 
 PLANTS = [
     # Announcements.

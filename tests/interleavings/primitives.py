@@ -189,7 +189,7 @@ class ControlledThread:
         self.daemon = daemon
         arguments = tuple(args)
         self._task = control.spawn(
-            name.replace("penstock ", "").replace(" ", "-"), lambda: target(*arguments), external=False
+            name.replace("headrace ", "").replace(" ", "-"), lambda: target(*arguments), external=False
         )
         self.ident: int | None = None
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from penstock import Application, EventBasedScheduler, GreedyScheduler, Operator, OperatorSpec
-from penstock.core import Clock, Scheduler
-from penstock.resources import ManualClock, RealtimeClock, SyntheticClock
+from headrace import Application, EventBasedScheduler, GreedyScheduler, Operator, OperatorSpec
+from headrace.core import Clock, Scheduler
+from headrace.resources import ManualClock, RealtimeClock, SyntheticClock
 
 from . import bindings
 from .controller import Controller, Decision, Line, Strategy
@@ -116,7 +116,7 @@ class World:
 
     def source(self, name: str, count: int, *args: Any, takes: int = 0) -> Step:
         """Make an operator that emits 0, 1, 2 and so on, each compute taking so many nanoseconds."""
-        from penstock import CountCondition
+        from headrace import CountCondition
 
         def body(op: Step, op_input: Any, op_output: Any) -> None:
             self.control.sleep(takes) if takes else None

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from penstock import Condition, ConditionType, CountCondition, IOSpec, PeriodicCondition
-from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
-from penstock.core import SchedulingStatusType
-from penstock.resources import RealtimeClock, SyntheticClock
+from headrace import Condition, ConditionType, CountCondition, IOSpec, PeriodicCondition
+from headrace.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
+from headrace.core import SchedulingStatusType
+from headrace.resources import RealtimeClock, SyntheticClock
 
 from .bindings import PATIENCE_NS, Throttle
 from .scenario import Scenario, World

@@ -218,7 +218,7 @@ def test_an_interrupt_comes_where_a_thread_waits() -> None:
     assert set(faults_of(toy)) == {None}
 
 
-# On penstock.
+# On headrace.
 
 
 @pytest.mark.parametrize("name", ["loaded-3", "event-2", "scale-2"])

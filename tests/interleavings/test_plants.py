@@ -23,7 +23,7 @@ def test_a_planted_fault_is_found_and_replayed(plant: Plant) -> None:
 
 
 def test_the_source_is_as_it_was_after_a_plant() -> None:
-    from penstock._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.engine import Engine
 
     before = Engine.announce.__code__
     with planted(PLANTS[0]):
@@ -32,7 +32,7 @@ def test_the_source_is_as_it_was_after_a_plant() -> None:
 
 
 def test_a_plant_whose_text_is_gone_says_so() -> None:
-    plant = Plant("gone", "penstock._runtime.scheduling.engine", "no such text", "", "chain-1", ())
-    text = "'gone' is planted in a text that penstock._runtime.scheduling.engine has 0 times"
+    plant = Plant("gone", "headrace._runtime.scheduling.engine", "no such text", "", "chain-1", ())
+    text = "'gone' is planted in a text that headrace._runtime.scheduling.engine has 0 times"
     with pytest.raises(LookupError, match=text), planted(plant):
         pass

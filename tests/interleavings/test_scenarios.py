@@ -1,6 +1,6 @@
 """Nothing is found in any scenario.
 
-This is a part of all schedules, always the same. PENSTOCK_INTERLEAVINGS=5 explores each scenario for five
+This is a part of all schedules, always the same. HEADRACE_INTERLEAVINGS=5 explores each scenario for five
 seconds, with up to two preemptions and other seeds each time; ``python -m tests.interleavings`` says more.
 """
 
@@ -20,7 +20,7 @@ _RUNS, _SEEDS = 24, 8
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_schedule_with_few_preemptions_goes_wrong(name: str) -> None:
-    seconds = float(os.environ.get("PENSTOCK_INTERLEAVINGS", 0))
+    seconds = float(os.environ.get("HEADRACE_INTERLEAVINGS", 0))
     bounds = {"seconds": seconds / 2} if seconds else {"runs": _RUNS}
     found = explore(SCENARIOS[name], 2 if seconds else 1, **bounds)
     assert found.fault is None, found.fault.report()
@@ -28,7 +28,7 @@ def test_no_schedule_with_few_preemptions_goes_wrong(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_schedule_by_seed_goes_wrong(name: str) -> None:
-    seconds = float(os.environ.get("PENSTOCK_INTERLEAVINGS", 0))
+    seconds = float(os.environ.get("HEADRACE_INTERLEAVINGS", 0))
     if seconds:
         found = sample(SCENARIOS[name], itertools.count(time.time_ns() % 1_000_000_000), seconds=seconds / 2)
     else:

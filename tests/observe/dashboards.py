@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from penstock import PeriodicCondition
-from penstock.core import IOSpec, Operator, OperatorSpec
-from penstock.observe import Dashboard
-from penstock.resources import RealtimeClock
-from penstock.schedulers import EventBasedScheduler
+from headrace import PeriodicCondition
+from headrace.core import IOSpec, Operator, OperatorSpec
+from headrace.observe import Dashboard
+from headrace.resources import RealtimeClock
+from headrace.schedulers import EventBasedScheduler
 from tests.harness import App, Step
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -105,5 +105,5 @@ def watched(**options: Any) -> Iterator[Watched]:
         yield one
     finally:
         one.end()
-    assert not [t.name for t in set(threading.enumerate()) - before if "penstock" in t.name]
+    assert not [t.name for t in set(threading.enumerate()) - before if "headrace" in t.name]
     assert logging.getLogger().handlers == handlers

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from penstock.observe import cupti_activity
-from penstock.observe.cupti_activity import CuptiActivity
-from penstock.resources import RealtimeClock
-from penstock.schedulers import GreedyScheduler
+from headrace.observe import cupti_activity
+from headrace.observe.cupti_activity import CuptiActivity
+from headrace.resources import RealtimeClock
+from headrace.schedulers import GreedyScheduler
 from tests.harness import Step, source
 from tests.observe.traces import traced
 

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock import CountCondition
-from penstock.gpu import sim
-from penstock.observe import Dashboard, Watcher, watch
-from penstock.resources import CudaGreenContext, CudaGreenContextPool
+from headrace import CountCondition
+from headrace.gpu import sim
+from headrace.observe import Dashboard, Watcher, watch
+from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests._web.clients import aiohttp, ask, connect, get, token
 from tests.harness import App, Consumer, Producer, Step
 from tests.observe.dashboards import HOSTILE, HOSTILE_LINE, Watched, watched
@@ -445,8 +445,8 @@ def test_the_address_stays_for_the_next_run() -> None:
 def test_the_environment_asks_for_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_DASHBOARD", "1")
-    monkeypatch.setenv("PENSTOCK_DASHBOARD_TOKEN", "mine")
+    monkeypatch.setenv("HEADRACE_DASHBOARD", "1")
+    monkeypatch.setenv("HEADRACE_DASHBOARD_TOKEN", "mine")
     App(lambda app: app.add_operator(Step(app, CountCondition(app, 3), name="it"))).run()
     printed = capsys.readouterr()
     assert re.fullmatch(r"dashboard: http://127.0.0.1:\d+/\?token=mine\n", printed.err)
@@ -457,7 +457,7 @@ def test_the_environment_asks_for_it(
 def test_a_wrong_address_is_an_error_that_says_what_is_right(
     monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_DASHBOARD", given)
+    monkeypatch.setenv("HEADRACE_DASHBOARD", given)
     app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 3), name="it")))
     with pytest.raises(ValueError, match="must be 1 or host:port"):
         app.run()

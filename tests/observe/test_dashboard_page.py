@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.observe import Dashboard
+from headrace.observe import Dashboard
 from tests._web.browser import chromium, wait_until
 from tests.harness import App
 from tests.harness.segments import chain

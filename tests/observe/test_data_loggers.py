@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.conditions import CountCondition
-from penstock.core import IOSpec
-from penstock.gpu import sim
-from penstock.observe import (
+from headrace.conditions import CountCondition
+from headrace.core import IOSpec
+from headrace.gpu import sim
+from headrace.observe import (
     AsyncConsoleLogger,
     AsyncDataLoggerResource,
     AsyncQueuePolicy,
@@ -28,8 +28,8 @@ from penstock.observe import (
     SimpleTextSerializer,
     TensorCopy,
 )
-from penstock.resources import UnboundedAllocator
-from penstock.tensor import Tensor, TensorMap
+from headrace.resources import UnboundedAllocator
+from headrace.tensor import Tensor, TensorMap
 from tests.harness import (
     MS,
     App,
@@ -139,7 +139,7 @@ def test_loggers_of_compose_belong_to_one_run_and_others_to_all() -> None:
 
 def test_what_is_not_a_logger_is_refused() -> None:
     app = App(two)
-    with pytest.raises(TypeError, match="takes a penstock.observe.DataLogger, not 'x'"):
+    with pytest.raises(TypeError, match="takes a headrace.observe.DataLogger, not 'x'"):
         app.add_data_logger("x")
     with pytest.raises(TypeError, match=r"create one first: BasicConsoleLogger\(self\)"):
         app.add_data_logger(BasicConsoleLogger)
@@ -206,7 +206,7 @@ def test_tensors_have_methods_of_their_own() -> None:
             self.seen.append(("map", type(data)))
             return True
 
-    from penstock import as_tensor
+    from headrace import as_tensor
 
     logger = Sorting(log_inputs=False)
     values = [as_tensor(np.zeros(2)), {"a": np.zeros(2)}, np.zeros(2), 5]
@@ -443,9 +443,9 @@ def test_frames_are_let_go_after_they_were_logged(machine: sim.Machine) -> None:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
-    level = logging.getLogger("penstock.data").level
-    yield lambda: [record.getMessage() for record in caplog.records if record.name == "penstock.data"]
-    logging.getLogger("penstock.data").setLevel(level)
+    level = logging.getLogger("headrace.data").level
+    yield lambda: [record.getMessage() for record in caplog.records if record.name == "headrace.data"]
+    logging.getLogger("headrace.data").setLevel(level)
 
 
 def test_a_console_logger_prints_a_line_for_each_message(lines: Any) -> None:
@@ -465,7 +465,7 @@ def test_a_console_logger_prints_a_line_for_each_message(lines: Any) -> None:
         "C-contiguous=true, data=[0.000000, 1.000000, 2.000000, 3.000000, 4.000000, 5.000000])}"
     )
     metadata = "MetadataDictionary(size=1) {'k': Python(int): 1}"
-    kind = "[Category:TensorMap][Type Name: penstock.TensorMap][Stream: none]"
+    kind = "[Category:TensorMap][Type Name: headrace.TensorMap][Stream: none]"
     assert lines() == [
         f"BasicConsoleLogger[ID:tx.out][Acquisition Timestamp:55][Emit Timestamp:0]{kind} {tensor}\n{metadata}",
         f"BasicConsoleLogger[ID:rx.in][Acquisition Timestamp:55][Receive Timestamp:0]{kind} {tensor}\n{metadata}",
@@ -520,7 +520,7 @@ def test_metadata_is_written_up_to_a_number_of_items() -> None:
 
 
 def test_the_environment_prints_the_messages_of_ports(monkeypatch: pytest.MonkeyPatch, lines: Any) -> None:
-    monkeypatch.setenv("PENSTOCK_LOG", "middle.out, si*")
+    monkeypatch.setenv("HEADRACE_LOG", "middle.out, si*")
     middle: list[int] = []
 
     def compose(app: Any) -> None:
@@ -531,14 +531,14 @@ def test_the_environment_prints_the_messages_of_ports(monkeypatch: pytest.Monkey
     run(compose)
     assert middle == [10, 20]
     assert [line.partition("[Acq")[0] for line in lines()] == [
-        "PENSTOCK_LOG[ID:middle.out]",
-        "PENSTOCK_LOG[ID:sink.in]",
+        "HEADRACE_LOG[ID:middle.out]",
+        "HEADRACE_LOG[ID:sink.in]",
     ] * 2
 
 
 def test_a_pattern_of_the_environment_that_names_no_port_is_reported(
     monkeypatch: pytest.MonkeyPatch, lines: Any
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_LOG", "camera.out")
+    monkeypatch.setenv("HEADRACE_LOG", "camera.out")
     run(two)
-    assert lines() == ["PENSTOCK_LOG=camera.out names no port of the application"]
+    assert lines() == ["HEADRACE_LOG=camera.out names no port of the application"]

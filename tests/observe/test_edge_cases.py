@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from penstock.conditions import CountCondition, PeriodicCondition
-from penstock.core import ConditionType, IOSpec, op
-from penstock.core.errors import GraphError
-from penstock.observe import (
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import ConditionType, IOSpec, op
+from headrace.core.errors import GraphError
+from headrace.observe import (
     AsyncDataLoggerResource,
     Computes,
     DataLogger,
@@ -23,8 +23,8 @@ from penstock.observe import (
     Watcher,
     watch,
 )
-from penstock.observe.node_log import NodeLog
-from penstock.observe.records import NO_TIMESTAMP
+from headrace.observe.node_log import NodeLog
+from headrace.observe.records import NO_TIMESTAMP
 from tests.harness.application import App
 from tests.harness.operators import Step
 
@@ -172,7 +172,7 @@ def test_watchers_end_although_a_later_one_cannot_begin(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="no operator 'nothing'"):
         app.run()
     assert ends.ended == 1
-    assert not [thread for thread in threading.enumerate() if thread.name == "penstock record"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "headrace record"]
 
 
 def test_loggers_are_released_although_a_later_one_cannot_begin() -> None:
@@ -256,7 +256,7 @@ def test_metadata_that_no_text_holds_is_shown_in_a_trace(tmp_path: Path) -> None
 def test_two_applications_at_once_have_their_own_recordings_and_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_RECORD", str(tmp_path / "recording"))
+    monkeypatch.setenv("HEADRACE_RECORD", str(tmp_path / "recording"))
     monkeypatch.setenv("HOLOSCAN_FLOW_TRACKING_LOG_FILE", str(tmp_path / "flow.log"))
     inner = App(plain)
 
@@ -278,7 +278,7 @@ def test_two_applications_at_once_have_their_own_recordings_and_logs(
             assert [message.data for message in recording] == [1, 2, 3]
         log = (tmp_path / f"flow{name}.log").read_text()
         assert [line for line in log.splitlines() if line.endswith(":")] == ["1:", "2:", "3:"]
-    assert not [thread for thread in threading.enumerate() if thread.name == "penstock record"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "headrace record"]
 
 
 @pytest.mark.parametrize("policy", [IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT])
@@ -470,7 +470,7 @@ def test_messages_of_failed_computes_were_not_received(tmp_path: Path) -> None:
     assert statistics.path("source,sink").count == 4
     assert statistics.sinks == {"sink.in": 4}
     assert [row[:2] for row in arriving.rows] == [(0, 0), (2, 2), (4, 4), (6, 6)]
-    assert 'penstock_queue_discarded_total{application="App",queue="sink.in"} 4' in statistics.to_prometheus()
+    assert 'headrace_queue_discarded_total{application="App",queue="sink.in"} 4' in statistics.to_prometheus()
     assert "discarded" in str(statistics)
     events = json.loads((tmp_path / "out.json").read_text())
     assert not [event for event in events if event["ph"] == "i" and event["cat"] != "run"]  # no drops

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.observe import Recording, environment
+from headrace.observe import Recording, environment
 from tests.harness import App, sink, source
 
 
@@ -29,14 +29,14 @@ def test_a_program_is_recorded_and_replayed_by_the_environment(
         app.add_flow(app.camera, sink(app, runs[-1]))
 
     path = tmp_path / "a.rec"
-    monkeypatch.setenv("PENSTOCK_RECORD", str(path))
-    monkeypatch.setenv("PENSTOCK_RECORD_PORTS", "camera.out")
+    monkeypatch.setenv("HEADRACE_RECORD", str(path))
+    monkeypatch.setenv("HEADRACE_RECORD_PORTS", "camera.out")
     App(compose).run()
-    monkeypatch.delenv("PENSTOCK_RECORD")
+    monkeypatch.delenv("HEADRACE_RECORD")
     with Recording(path) as recording:
         assert [port.name for port in recording.ports] == ["camera.out"]
         assert [one.data for one in recording] == ["a", "b"]
-    monkeypatch.setenv("PENSTOCK_REPLAY", str(path))
+    monkeypatch.setenv("HEADRACE_REPLAY", str(path))
     app = App(compose)
     app.run()
     assert app.camera.ticks == 0
@@ -49,7 +49,7 @@ def test_every_output_is_recorded_unless_ports_are_named(
     def compose(app: Any) -> None:
         app.add_flow(source(app, [1], name="camera"), sink(app, []))
 
-    monkeypatch.setenv("PENSTOCK_RECORD", str(tmp_path / "a.rec"))
+    monkeypatch.setenv("HEADRACE_RECORD", str(tmp_path / "a.rec"))
     App(compose).run()
     App(compose).run()
     assert [port.name for port in Recording(tmp_path / "a.rec").ports] == ["camera.out"]
@@ -60,7 +60,7 @@ def test_a_wrong_pace_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def compose(app: Any) -> None:
         app.add_flow(source(app, [1], name="camera"), sink(app, []))
 
-    monkeypatch.setenv("PENSTOCK_REPLAY", str(tmp_path / "a.rec"))
-    monkeypatch.setenv("PENSTOCK_REPLAY_PACE", "slow")
+    monkeypatch.setenv("HEADRACE_REPLAY", str(tmp_path / "a.rec"))
+    monkeypatch.setenv("HEADRACE_REPLAY_PACE", "slow")
     with pytest.raises(ValueError, match="'recorded', 'fast', not 'slow'"):
         App(compose).run()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.conditions import CountCondition, PeriodicCondition
-from penstock.core.errors import GraphError
-from penstock.gpu import sim
-from penstock.observe import Miss
-from penstock.resources import CudaGreenContext, CudaGreenContextPool
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core.errors import GraphError
+from headrace.gpu import sim
+from headrace.observe import Miss
+from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin
 from tests.harness.application import App, greedy
 from tests.harness.operators import Step, through

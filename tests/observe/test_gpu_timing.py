@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from penstock.conditions import CountCondition, PeriodicCondition
-from penstock.gpu import sim
-from penstock.observe import Computes, Watcher, watch
-from penstock.observe.gpu_timing import ComputeTimer, StreamTimer
-from penstock.observe.sampling import Sampling
-from penstock.resources import RealtimeClock
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.gpu import sim
+from headrace.observe import Computes, Watcher, watch
+from headrace.observe.gpu_timing import ComputeTimer, StreamTimer
+from headrace.observe.sampling import Sampling
+from headrace.resources import RealtimeClock
 from tests.harness.application import App
 from tests.harness.operators import Step
 from tests.observe.test_goals import launches

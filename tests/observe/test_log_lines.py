@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.observe.log_lines import LogLines
+from headrace.observe.log_lines import LogLines
 
 
 @pytest.fixture

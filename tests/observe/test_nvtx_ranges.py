@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.observe import NvtxRanges, Watcher, watch
+from headrace.observe import NvtxRanges, Watcher, watch
 from tests.harness import App, Step, run, sink, source
 
 
@@ -35,7 +35,7 @@ class Domain:
 @pytest.fixture
 def domain(monkeypatch: pytest.MonkeyPatch) -> Domain:
     domain = Domain()
-    monkeypatch.setitem(sys.modules, "nvtx", SimpleNamespace(get_domain={"penstock": domain}.__getitem__))
+    monkeypatch.setitem(sys.modules, "nvtx", SimpleNamespace(get_domain={"headrace": domain}.__getitem__))
     return domain
 
 
@@ -61,7 +61,7 @@ def test_a_range_ends_if_the_compute_raises(domain: Domain) -> None:
     assert (domain.ranges, domain.open) == ([("wrong", 0)], [])
 
 
-@pytest.mark.parametrize("variable", ["PENSTOCK_NVTX", "HOLOSCAN_ENABLE_PROFILE"])
+@pytest.mark.parametrize("variable", ["HEADRACE_NVTX", "HOLOSCAN_ENABLE_PROFILE"])
 def test_a_variable_asks_for_ranges(domain: Domain, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "1")
     run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.observe import OtelSpans, watch
+from headrace.observe import OtelSpans, watch
 from tests.harness.application import App
 from tests.observe.test_statistics import MS, chain
 
@@ -53,7 +53,7 @@ def test_of_many_messages_only_some_are_shown(exported: Any) -> None:
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(ImportError, match=r"install penstock\[otel\]"):
+    with pytest.raises(ImportError, match=r"install headrace\[otel\]"):
         OtelSpans()
 
 
@@ -62,6 +62,6 @@ def test_the_environment_asks_for_spans(exported: Any, monkeypatch: pytest.Monke
 
     exporter, tracer = exported
     monkeypatch.setattr(trace, "get_tracer", lambda name: tracer)
-    monkeypatch.setenv("PENSTOCK_OTEL", "1")
+    monkeypatch.setenv("HEADRACE_OTEL", "1")
     App(chain(1, 2)).run()
     assert len([span for span in exporter.get_finished_spans() if span.parent is None]) == 5

@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from penstock.observe.payloads import DEEPEST, PayloadError, decode, encode, prepare
-from penstock.observe.snapshots import TensorCopy, TensorMapCopy
-from penstock.tensor import DLDataType, DLDevice
+from headrace.observe.payloads import DEEPEST, PayloadError, decode, encode, prepare
+from headrace.observe.snapshots import TensorCopy, TensorMapCopy
+from headrace.tensor import DLDataType, DLDevice
 
 
 def encoded(data: Any, allow_pickle: bool = False) -> bytes:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.conditions import CountCondition, PeriodicCondition
-from penstock.core import IOSpec
-from penstock.gpu import sim
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import IOSpec
+from headrace.gpu import sim
 from tests.harness import Step, through
 from tests.observe.perfetto import TraceProcessor, perfetto
 from tests.observe.test_trace_writer import two_slices

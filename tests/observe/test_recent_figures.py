@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.observe import (
+from headrace.observe import (
     Arrivals,
     Computes,
     Flows,
@@ -18,7 +18,7 @@ from penstock.observe import (
     RunInfo,
     StreamInfo,
 )
-from penstock.observe.recent_figures import CELL, RecentFigures
+from headrace.observe.recent_figures import CELL, RecentFigures
 
 MS, SECOND = 1_000_000, 1_000_000_000
 

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.observe import Recording, RecordingError
-from penstock.observe.payloads import encode, prepare
-from penstock.observe.recordings import RecordingWriter
+from headrace.observe import Recording, RecordingError
+from headrace.observe.payloads import encode, prepare
+from headrace.observe.recordings import RecordingWriter
 
 HEADER: dict[str, Any] = {
     "application": "app",
@@ -45,7 +45,7 @@ def record(kind: bytes, body: bytes) -> bytes:
     return struct.pack("<I", zlib.crc32(body, zlib.crc32(rest))) + rest + body
 
 
-MAGIC = b"\x89penstock-rec\r\n\x01"
+MAGIC = b"\x89headrace-rec\r\n\x01"
 
 
 def test_messages_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_changed_byte_is_an_error(tmp_path: Path) -> None:
 def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.rec"
     path.write_bytes(content)
-    with pytest.raises(RecordingError, match="'.*a.rec' is not a recording of penstock"):
+    with pytest.raises(RecordingError, match="'.*a.rec' is not a recording of headrace"):
         Recording(path)
 
 

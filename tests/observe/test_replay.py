@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.conditions import CountCondition, PeriodicCondition
-from penstock.core import ConditionType, IOSpec, Operator, PortError
-from penstock.core.errors import GraphError
-from penstock.gpu import sim
-from penstock.observe import PayloadError, PortRecorder, Recording, RecordingError, replay, watch
-from penstock.resources import ManualClock
-from penstock.tensor import Tensor, TensorMap, as_tensor
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import ConditionType, IOSpec, Operator, PortError
+from headrace.core.errors import GraphError
+from headrace.gpu import sim
+from headrace.observe import PayloadError, PortRecorder, Recording, RecordingError, replay, watch
+from headrace.resources import ManualClock
+from headrace.tensor import Tensor, TensorMap, as_tensor
 from tests.harness import App, Consumer, Doubler, MakeScheduler, Producer, Step, sink, source, through
 
 MILLISECOND = 1_000_000

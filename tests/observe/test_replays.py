@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock._runtime.capture.executables import Executables
-from penstock.core import EndedBy
-from penstock.gpu import sim
-from penstock.observe import NvtxRanges, Watcher, watch
-from penstock.observe.gpu_timing import SimulatedTime
-from penstock.observe.observation import Observation
-from penstock.observe.sampling import Sampling
+from headrace import gpu
+from headrace._runtime.capture.executables import Executables
+from headrace.core import EndedBy
+from headrace.gpu import sim
+from headrace.observe import NvtxRanges, Watcher, watch
+from headrace.observe.gpu_timing import SimulatedTime
+from headrace.observe.observation import Observation
+from headrace.observe.sampling import Sampling
 from tests.harness import App, MakeScheduler, event_based, greedy
 from tests.harness.segments import MS, Collects, branches, chain
 from tests.observe.traces import traced
@@ -43,7 +43,7 @@ def both(
     """Return what is observed with and without capture."""
     captured = observed(compose, scheduler)
     assert captured[0].segment.state == "captured", captured[0].segment.report()  # type: ignore[attr-defined]
-    monkeypatch.setenv("PENSTOCK_CAPTURE", "off")
+    monkeypatch.setenv("HEADRACE_CAPTURE", "off")
     return [captured, observed(compose, scheduler)]
 
 
@@ -247,8 +247,8 @@ def test_segments_that_the_driver_does_not_divide_are_shown_as_a_whole(
 
 def test_only_some_replays_are_timed_if_not_every_time_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimulatedTime, "is_sampled", True)
-    monkeypatch.setattr("penstock.observe.sampling._INTERVAL", 50 * MS)
-    monkeypatch.setattr("penstock.observe.sampling._BURST", 1)
+    monkeypatch.setattr("headrace.observe.sampling._INTERVAL", 50 * MS)
+    monkeypatch.setattr("headrace.observe.sampling._BURST", 1)
     _, collects, _ = observed(lambda app: chain(app, 60, 10 * MS))
     timed = [bool(value) for each in collects.of("two") for value in each.is_timed][5:]
     replayed = collects.gpu_times("two")[5:]
@@ -312,7 +312,7 @@ def test_a_trace_shows_operators_of_a_replay_on_their_slices(tmp_path: Path) -> 
 def test_a_trace_shows_a_segment_that_is_not_divided_on_a_track_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("penstock.gpu.captured_frontier", refuse)
+    monkeypatch.setattr("headrace.gpu.captured_frontier", refuse)
     trace = traced(lambda app: chain(app, slices={"three": 32}), tmp_path / "trace.json")
     tracks = [trace.track_of(event) for event in trace.of("X", cat="gpu", name="three")[-20:]]
     assert (

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.segment import CaptureRefused
-from penstock.observe import PortRecorder, Recording, TraceWriter, Watcher, replay, watch
+from headrace.core.segment import CaptureRefused
+from headrace.observe import PortRecorder, Recording, TraceWriter, Watcher, replay, watch
 from tests.harness import App
 from tests.harness.segments import branches, chain, fork
 from tests.observe.traces import load
@@ -80,7 +80,7 @@ def test_the_log_says_once_that_messages_inside_are_not_seen(caplog: pytest.LogC
     assert text == (
         "segment 'body': messages at 'a.out', 'b.in', 'c.out', 'c.in', 'd.left', 'd.right' are seen only in frames "
         "that are not replayed; to see them all, leave one of the operators out of the segment, or set "
-        "PENSTOCK_CAPTURE=off"
+        "HEADRACE_CAPTURE=off"
     )
 
 
@@ -95,7 +95,7 @@ def test_the_log_says_nothing_if_nobody_wants_to_see_them(
 def test_nor_if_the_segment_is_not_captured(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_CAPTURE", "off")
+    monkeypatch.setenv("HEADRACE_CAPTURE", "off")
     app = App(branches)
     counts = Counts()
     watch(app, counts)
@@ -107,8 +107,8 @@ def test_nor_if_the_segment_is_not_captured(
 def test_ports_that_the_environment_prints_are_those_of_the_border(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_LOG", "three.out,sink")
-    with caplog.at_level(logging.INFO, "penstock.data"):
+    monkeypatch.setenv("HEADRACE_LOG", "three.out,sink")
+    with caplog.at_level(logging.INFO, "headrace.data"):
         App(chain).run()
     assert sum("three.out" in record.getMessage() for record in caplog.records) == 20
     assert warnings_of(caplog) == []
@@ -150,7 +150,7 @@ def test_operators_that_are_played_are_no_part_of_their_segment(
 ) -> None:
     file = tmp_path / "frames.rec"
     with monkeypatch.context() as patch:
-        patch.setenv("PENSTOCK_CAPTURE", "off")
+        patch.setenv("HEADRACE_CAPTURE", "off")
         recorded = App(chain)
         watch(recorded, PortRecorder(file, ["one.out"]))
         recorded.run()
@@ -183,7 +183,7 @@ def test_a_segment_of_which_two_pieces_are_left_is_not_captured(
 
     file = tmp_path / "frames.rec"
     with monkeypatch.context() as patch:
-        patch.setenv("PENSTOCK_CAPTURE", "off")
+        patch.setenv("HEADRACE_CAPTURE", "off")
         recorded = App(compose)
         watch(recorded, PortRecorder(file, ["a.out"]))
         recorded.run()

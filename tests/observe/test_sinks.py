@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.conditions import CountCondition
-from penstock.gpu import sim
-from penstock.observe import ArrowLogger, RerunLogger
+from headrace.conditions import CountCondition
+from headrace.gpu import sim
+from headrace.observe import ArrowLogger, RerunLogger
 from tests.harness import App, Consumer, Producer, Step, sink, source
 
 VALUES: list[Any] = [

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.conditions import CountCondition, PeriodicCondition
-from penstock.core import IOSpec, op
-from penstock.observe import Computes, Flows, OperatorInfo, RunInfo, Watcher, watch
-from penstock.observe import Path as FlowPath
-from penstock.observe.distribution import Distribution
-from penstock.observe.flow_log import FlowLog
-from penstock.resources import ManualClock, RealtimeClock
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import IOSpec, op
+from headrace.observe import Computes, Flows, OperatorInfo, RunInfo, Watcher, watch
+from headrace.observe import Path as FlowPath
+from headrace.observe.distribution import Distribution
+from headrace.observe.flow_log import FlowLog
+from headrace.resources import ManualClock, RealtimeClock
 from tests.harness.application import SCHEDULERS, App, MakeScheduler, greedy, multi_thread
 from tests.harness.operators import Step
 
@@ -214,7 +214,7 @@ def test_messages_in_a_cycle_come_back_to_its_first_operator() -> None:
         op_output.emit(1, "out")
 
     def compose(app: Any) -> None:
-        from penstock.core import ConditionType
+        from headrace.core import ConditionType
 
         a = Step(
             app,
@@ -574,10 +574,10 @@ def test_json_and_prometheus_have_the_same_figures() -> None:
     assert found["operators"][1]["host"]["p99"] == 2 * MS
     assert found["paths"][0]["latency"]["p50"] == 5 * MS
     text = statistics.to_prometheus()
-    assert 'penstock_computes_total{application="App",operator="b"} 5\n' in text
-    assert 'penstock_path_latency_seconds{application="App",path="a,b,c",quantile="0.99"} 0.005\n' in text
-    assert 'penstock_path_latency_seconds_count{application="App",path="a,b,c"} 5\n' in text
-    assert text.count("# TYPE penstock_compute_seconds summary\n") == 1
+    assert 'headrace_computes_total{application="App",operator="b"} 5\n' in text
+    assert 'headrace_path_latency_seconds{application="App",path="a,b,c",quantile="0.99"} 0.005\n' in text
+    assert 'headrace_path_latency_seconds_count{application="App",path="a,b,c"} 5\n' in text
+    assert text.count("# TYPE headrace_compute_seconds summary\n") == 1
 
 
 def test_names_are_escaped_for_prometheus() -> None:

@@ -12,7 +12,7 @@ from tests.observe.traces import load
 
 
 def test_a_variable_asks_for_a_trace_of_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_TRACE", str(tmp_path / "out.json"))
+    monkeypatch.setenv("HEADRACE_TRACE", str(tmp_path / "out.json"))
     for _ in range(2):
         run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["out-2.json", "out.json"]
@@ -21,7 +21,7 @@ def test_a_variable_asks_for_a_trace_of_each_run(tmp_path: Path, monkeypatch: py
 
 
 def test_each_run_has_its_own_file_of_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_TRACK", str(tmp_path / "statistics.json"))
+    monkeypatch.setenv("HEADRACE_TRACK", str(tmp_path / "statistics.json"))
     for count in (1, 2):
         run(lambda app, count=count: app.add_flow(source(app, range(count)), sink(app, [])))
     for name, count in {"statistics.json": 1, "statistics-2.json": 2}.items():
@@ -33,7 +33,7 @@ def test_each_run_has_its_own_file_of_statistics(tmp_path: Path, monkeypatch: py
 def test_tracking_is_switched_by_words(
     given: str, is_on: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_TRACK", given)
+    monkeypatch.setenv("HEADRACE_TRACK", given)
     run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
     assert ("source" in capsys.readouterr().err) == is_on
 
@@ -41,7 +41,7 @@ def test_tracking_is_switched_by_words(
 def test_statistics_that_cannot_be_written_are_an_error_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_TRACK", str(tmp_path / "missing" / "statistics.json"))
+    monkeypatch.setenv("HEADRACE_TRACK", str(tmp_path / "missing" / "statistics.json"))
     taken: list[int] = []
     with pytest.raises(FileNotFoundError, match=r"statistics\.json"):
         run(lambda app: app.add_flow(source(app, [1]), sink(app, taken)))
@@ -49,6 +49,6 @@ def test_statistics_that_cannot_be_written_are_an_error_before_the_run(
 
 
 def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_NVTX", "perhaps")
-    with pytest.raises(ValueError, match="PENSTOCK_NVTX=perhaps: must be one of"):
+    monkeypatch.setenv("HEADRACE_NVTX", "perhaps")
+    with pytest.raises(ValueError, match="HEADRACE_NVTX=perhaps: must be one of"):
         run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))

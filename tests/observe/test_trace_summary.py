@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.cli import trace as command
-from penstock.conditions import CountCondition, PeriodicCondition
-from penstock.gpu import sim
-from penstock.observe import TraceError, TraceSummary, critical_path, summarize_trace, trace_summary
-from penstock.observe.records import Flows, OperatorInfo, QueueInfo
-from penstock.observe.records import Path as FlowPath
+from headrace.cli import trace as command
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.gpu import sim
+from headrace.observe import TraceError, TraceSummary, critical_path, summarize_trace, trace_summary
+from headrace.observe.records import Flows, OperatorInfo, QueueInfo
+from headrace.observe.records import Path as FlowPath
 from tests.harness import Consumer, MakeScheduler, Producer, Step, greedy, launch, source
 from tests.harness.processes import signal_python
 from tests.observe.traces import load_cut, traced
 
-HEADER = {"ph": "M", "name": "penstock", "pid": 1, "tid": 1, "ts": 0, "args": {"format": 1}}
+HEADER = {"ph": "M", "name": "headrace", "pid": 1, "tid": 1, "ts": 0, "args": {"format": 1}}
 
 
 def busy(app: Any, nanoseconds: int) -> None:
@@ -153,7 +153,7 @@ def test_the_command_prints_a_table_or_json(tmp_path: Path, capsys: pytest.Captu
     assert shown["paths"][0]["count"] == 4
     assert command.main(parser.parse_args(["summary", str(tmp_path / "missing.json")])) == 1
     out, err = capsys.readouterr()
-    assert (out, err) == ("", f"penstock trace: {tmp_path / 'missing.json'}: No such file or directory\n")
+    assert (out, err) == ("", f"headrace trace: {tmp_path / 'missing.json'}: No such file or directory\n")
 
 
 def take(self: Step, i: Any, o: Any) -> None:
@@ -193,8 +193,8 @@ def test_a_killed_process_leaves_a_trace_that_opens(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import os, sys\n"
-        "from penstock import Application, PeriodicCondition, op\n"
-        "from penstock.observe import TraceWriter, watch\n"
+        "from headrace import Application, PeriodicCondition, op\n"
+        "from headrace.observe import TraceWriter, watch\n"
         "@op\n"
         "def numbers():\n"
         "    while True:\n"
@@ -209,8 +209,8 @@ def test_a_killed_process_leaves_a_trace_that_opens(tmp_path: Path) -> None:
         "        self.add_flow(numbers(self, PeriodicCondition(self, 2e-3)), take(self))\n"
         "app = Endless()\n"
         "watch(app, TraceWriter(sys.argv[1]))\n"
-        "from penstock.resources import RealtimeClock\n"
-        "from penstock.schedulers import GreedyScheduler\n"
+        "from headrace.resources import RealtimeClock\n"
+        "from headrace.schedulers import GreedyScheduler\n"
         "app.scheduler(GreedyScheduler(app, clock=RealtimeClock(app)))\n"
         "app.run()\n"
     )
@@ -254,8 +254,8 @@ def path_with(**arguments: Any) -> dict[str, Any]:
     [
         (b"", "no events"),
         (b"[\n", "no events"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00", "line 1: a trace of penstock begins with a line"),
-        (b'{"traceEvents": []}\n', "line 1: a trace of penstock begins"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "line 1: a trace of headrace begins with a line"),
+        (b'{"traceEvents": []}\n', "line 1: a trace of headrace begins"),
         (
             lines({"ph": "X", "name": "x", "ts": 0, "dur": 1, "pid": 1, "tid": 1}),
             "line 2: .* says so in its first",

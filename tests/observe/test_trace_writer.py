@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from penstock.conditions import CountCondition, PeriodicCondition
-from penstock.core import IOSpec
-from penstock.gpu import sim
-from penstock.observe import TraceWriter, Watcher, recent_rows, watch
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, RealtimeClock
-from penstock.schedulers import EventBasedScheduler, GreedyScheduler
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import IOSpec
+from headrace.gpu import sim
+from headrace.observe import TraceWriter, Watcher, recent_rows, watch
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, RealtimeClock
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness import (
     App,
     Consumer,
@@ -360,7 +360,7 @@ def test_the_header_is_there_before_the_first_round(tmp_path: Path) -> None:
     app = App(lambda app: app.add_flow(source(app, [1]), Step(app, inputs=["in"], body=look, name="look")))
     watch(app, TraceWriter(tmp_path / "out.json"))
     app.run()
-    assert seen == ["penstock"]
+    assert seen == ["headrace"]
 
 
 def test_nothing_is_written_without_a_watcher(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.observe import TraceWriter, watch
+from headrace.observe import TraceWriter, watch
 from tests.harness import App, MakeScheduler, greedy
 
 NEEDED = {
@@ -61,7 +61,7 @@ class Trace:
 
     @property
     def header(self) -> dict[str, Any]:
-        return self.of("M", name="penstock")[0]["args"]
+        return self.of("M", name="headrace")[0]["args"]
 
     def track_of(self, event: dict[str, Any]) -> str:
         """Return the names of the group and track of a slice."""

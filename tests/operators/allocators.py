@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock import Tensor
-from penstock.resources import UnboundedAllocator
+from headrace import Tensor
+from headrace.resources import UnboundedAllocator
 
 
 class CountingAllocator(UnboundedAllocator):

@@ -8,13 +8,13 @@ from unittest.mock import patch
 
 import numpy as np
 
-from penstock.operators import (
+from headrace.operators import (
     BayerDemosaicOp,
     FormatConverterOp,
     InferenceProcessorOp,
     SegmentationPostprocessorOp,
 )
-from penstock.testing import run_operator
+from headrace.testing import run_operator
 
 Array = np.ndarray[Any, Any]
 
@@ -41,7 +41,7 @@ class Case:
 
     def on_host(self) -> Array:
         """Return what the operator makes of the frame on the host."""
-        with patch("penstock.operators.arrays.has_gpu", lambda: False):
+        with patch("headrace.operators.arrays.has_gpu", lambda: False):
             outcome = run_operator(self.kind, inputs={self.port: self.inputs}, **self.params)
         ((message,),) = outcome.values()
         (tensor,) = message.values()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.operators.arrays import Routine, Workplace
+from headrace.operators.arrays import Routine, Workplace
 
 _PRELUDE = r"""
 #include <math.h>
@@ -70,7 +70,7 @@ extern "C" void run(int grid, int block, {parameters}) {{
 }}
 """
 
-_built = tempfile.TemporaryDirectory(prefix="penstock-kernels-")
+_built = tempfile.TemporaryDirectory(prefix="headrace-kernels-")
 _SCALARS = {np.int32: ctypes.c_int, np.int64: ctypes.c_longlong, np.float32: ctypes.c_float}
 
 

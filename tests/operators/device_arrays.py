@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock import gpu
-from penstock.core import Operator
-from penstock.gpu import sim
-from penstock.tensor.copies import simulated_memory
+from headrace import gpu
+from headrace.core import Operator
+from headrace.gpu import sim
+from headrace.tensor.copies import simulated_memory
 from tests.harness import MS, launch
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock import CountCondition
-from penstock.resources import UnboundedAllocator
-from penstock.tensor.copies import simulated_memory
+from headrace import CountCondition
+from headrace.resources import UnboundedAllocator
+from headrace.tensor.copies import simulated_memory
 from tests.harness import MS, Step, launch
 
 SHAPE = (4, 3)

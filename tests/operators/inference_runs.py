@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.operators import InferenceOp
-from penstock.testing import run_operator
+from headrace.operators import InferenceOp
+from headrace.testing import run_operator
 
 
 def inference(*streams: list[Any], specs: list[Any] | None = None, **parameters: Any) -> list[Any]:

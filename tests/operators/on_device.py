@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock import Application, CountCondition, Operator
-from penstock.operators import InferenceOp
-from penstock.resources import CudaStreamPool
-from penstock.tensor.copies import read_on_host, upload
+from headrace import Application, CountCondition, Operator
+from headrace.operators import InferenceOp
+from headrace.resources import CudaStreamPool
+from headrace.tensor.copies import read_on_host, upload
 from tests.harness import App, run
 from tests.operators.cases import Array, Case
 

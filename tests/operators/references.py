@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.operators import (
+from headrace.operators import (
     BayerDemosaicOp,
     FormatConverterOp,
     InferenceProcessorOp,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators import BayerDemosaicOp
-from penstock.operators._routines import demosaic as routine
-from penstock.testing import run_operator
+from headrace.operators import BayerDemosaicOp
+from headrace.operators._routines import demosaic as routine
+from headrace.testing import run_operator
 from tests.operators.cases import Array, random
 
 # The colours of the first two rows, by bayer_grid_pos.

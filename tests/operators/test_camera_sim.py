@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.core import ParameterError
-from penstock.operators import CameraSimOp
-from penstock.tensor.copies import simulated_memory
-from penstock.testing import run_operator
+from headrace.core import ParameterError
+from headrace.operators import CameraSimOp
+from headrace.tensor.copies import simulated_memory
+from headrace.testing import run_operator
 from tests.harness import MS, MakeScheduler, Step, launch, run
 from tests.operators.allocators import CountingAllocator
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators import FormatConverterOp
-from penstock.testing import run_operator
+from headrace.operators import FormatConverterOp
+from headrace.testing import run_operator
 from tests.operators.cases import Array, random
 
 
@@ -351,7 +351,7 @@ def test_a_range_without_width_cannot_be_made_bytes() -> None:
 
 
 def test_an_image_has_no_more_pixels_than_a_kernel_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.operators.format_converter._MOST_PIXELS", 119)
+    monkeypatch.setattr("headrace.operators.format_converter._MOST_PIXELS", 119)
     with pytest.raises(ValueError, match=r"an image has at most 119 pixels; the shape is \(12, 10, 3\)"):
         convert(RGB, out_dtype="rgb888")
 

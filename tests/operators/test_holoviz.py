@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.conditions import BooleanCondition
-from penstock.core import Arg, IOSpec
-from penstock.operators import HolovizOp
-from penstock.viewer import Camera, InputSpec, LayerError, Pose3D, Renderer
-from penstock.viewer.events import read_event
+from headrace.conditions import BooleanCondition
+from headrace.core import Arg, IOSpec
+from headrace.operators import HolovizOp
+from headrace.viewer import Camera, InputSpec, LayerError, Pose3D, Renderer
+from headrace.viewer.events import read_event
 from tests.harness import App, source
 from tests.harness.processes import output_of
 from tests.operators.allocators import CountingAllocator
@@ -30,10 +30,10 @@ POINT = np.array([[0, 0, 0]], np.float32)
 def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.delenv("PENSTOCK_VIEW", raising=False)
+    monkeypatch.delenv("HEADRACE_VIEW", raising=False)
     before = set(threading.enumerate())
     yield
-    assert not [thread for thread in set(threading.enumerate()) - before if "penstock" in thread.name]
+    assert not [thread for thread in set(threading.enumerate()) - before if "headrace" in thread.name]
 
 
 def test_the_parameters_have_the_names_and_defaults_of_the_reference() -> None:
@@ -139,7 +139,7 @@ def test_specifications_at_run_time_change_and_add_layers() -> None:
         if self.ticks == 2:
             op_output.emit([red, blue], "specs")
 
-    from penstock.conditions import CountCondition
+    from headrace.conditions import CountCondition
     from tests.harness import Step, sink
 
     made: list[Any] = []
@@ -266,18 +266,18 @@ def test_a_page_that_was_asked_for_needs_its_library(
     monkeypatch.setenv("DISPLAY", ":0")
     view([IMAGE])
     assert "shows nothing: aiohttp is needed" in caplog.text
-    monkeypatch.setenv("PENSTOCK_VIEW", "page")
-    with pytest.raises(ImportError, match=r"aiohttp is needed .* pip install 'penstock\[view\]'"):
+    monkeypatch.setenv("HEADRACE_VIEW", "page")
+    with pytest.raises(ImportError, match=r"aiohttp is needed .* pip install 'headrace\[view\]'"):
         view([IMAGE])
 
 
 def test_a_page_is_closed_if_another_outlet_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("aiohttp")
     monkeypatch.setitem(sys.modules, "rerun", None)
-    monkeypatch.setenv("PENSTOCK_VIEW", "page,rerun")
+    monkeypatch.setenv("HEADRACE_VIEW", "page,rerun")
     with pytest.raises(ImportError, match="rerun"):
         view([IMAGE])
-    assert not [thread.name for thread in threading.enumerate() if "penstock-page" in thread.name]
+    assert not [thread.name for thread in threading.enumerate() if "headrace-page" in thread.name]
 
 
 @pytest.mark.parametrize(("message", "moves"), [({"it": IMAGE}, False), ({"it": POINT}, True)])
@@ -358,7 +358,7 @@ def test_files_are_written_beside_or_without_a_window(
     pytest.importorskip("av")
     from PIL import Image
 
-    monkeypatch.setenv("PENSTOCK_VIEW", f"{tmp_path}/it.png,{tmp_path}/it.mp4")
+    monkeypatch.setenv("HEADRACE_VIEW", f"{tmp_path}/it.png,{tmp_path}/it.mp4")
     viewer, _ = view([IMAGE, 255 - IMAGE], headless=True)
     with Image.open(tmp_path / "it.png") as image:
         assert (np.asarray(image) == 255 - IMAGE).all()
@@ -369,7 +369,7 @@ def test_files_are_written_beside_or_without_a_window(
 
 def test_a_recording_for_rerun_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rerun = pytest.importorskip("rerun")
-    monkeypatch.setenv("PENSTOCK_VIEW", f"{tmp_path}/it.rrd")
+    monkeypatch.setenv("HEADRACE_VIEW", f"{tmp_path}/it.rrd")
     kinds = {
         "image": "color",
         "box": "rectangles",
@@ -399,7 +399,7 @@ def test_a_recording_for_rerun_is_written(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_an_outlet_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_VIEW", "window")
+    monkeypatch.setenv("HEADRACE_VIEW", "window")
     with pytest.raises(ValueError, match="'window' is no outlet"):
         view([IMAGE])
 
@@ -414,5 +414,5 @@ def test_without_a_display_nothing_is_served_and_the_pipeline_runs(
 
 def test_importing_the_operator_imports_no_heavy_library() -> None:
     heavy = "PIL", "aiohttp", "av", "rerun", "cupy", "torch"
-    code = f"import sys; from penstock.operators import HolovizOp; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys; from headrace.operators import HolovizOp; print([m for m in {heavy} if m in sys.modules])"
     assert output_of("-c", code).strip() == "[]"

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, as_tensor
-from penstock.gpu import StreamHandle, sim
-from penstock.operators import HolovizOp
-from penstock.tensor.copies import HostMemory
-from penstock.viewer import Renderer
+from headrace import CountCondition, as_tensor
+from headrace.gpu import StreamHandle, sim
+from headrace.operators import HolovizOp
+from headrace.tensor.copies import HostMemory
+from headrace.viewer import Renderer
 from tests.harness import MakeScheduler, Step, run
 from tests.operators.allocators import CountingAllocator
 from tests.operators.device_arrays import DeviceReader, DeviceSource, device_array
@@ -65,7 +65,7 @@ def test_what_is_shown_of_the_device_is_complete(
 ) -> None:
     from PIL import Image
 
-    monkeypatch.setenv("PENSTOCK_VIEW", str(tmp_path / "it.png"))
+    monkeypatch.setenv("HEADRACE_VIEW", str(tmp_path / "it.png"))
     given = frames(1)
 
     def compose(app: Any) -> None:
@@ -91,7 +91,7 @@ def test_frames_that_nobody_looks_at_are_not_copied(
         return copy(self, *arguments)
 
     monkeypatch.setattr(HostMemory, "copy", counted)
-    monkeypatch.setenv("PENSTOCK_VIEW", "page")
+    monkeypatch.setenv("HEADRACE_VIEW", "page")
     given = frames(50)
 
     def compose(app: Any) -> None:
@@ -136,7 +136,7 @@ def test_the_host_never_waits_in_compute(machine: sim.Machine) -> None:
 def test_at_most_two_frames_are_on_their_way_to_the_host(
     machine: sim.Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_VIEW", str(tmp_path / "it.png"))
+    monkeypatch.setenv("HEADRACE_VIEW", str(tmp_path / "it.png"))
     given, under_way = frames(12), []
 
     class Watched(HolovizOp):
@@ -160,7 +160,7 @@ def test_a_frame_is_copied_after_work_on_a_stream_that_the_message_does_not_carr
     (given,) = frames(1)
 
     def send(self: Any, op_input: Any, op_output: Any) -> None:
-        stream = StreamHandle(sim.Device(0).create_stream())  # which penstock does not manage
+        stream = StreamHandle(sim.Device(0).create_stream())  # which headrace does not manage
         sent = {name: as_tensor(device_array(stream, array), stream=stream) for name, array in given.items()}
         op_output.emit(sent, "out")
 

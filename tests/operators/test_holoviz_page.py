@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from penstock import CountCondition, PeriodicCondition
-from penstock.operators import HolovizOp
-from penstock.resources import RealtimeClock
-from penstock.schedulers import EventBasedScheduler
-from penstock.viewer import Renderer
+from headrace import CountCondition, PeriodicCondition
+from headrace.operators import HolovizOp
+from headrace.resources import RealtimeClock
+from headrace.schedulers import EventBasedScheduler
+from headrace.viewer import Renderer
 from tests._web.browser import chromium, wait_until
 from tests.harness import App, Step
 
@@ -29,7 +29,7 @@ TENSORS: list[dict[str, Any]] = [
     {"name": "image", "type": "color"},
     {"name": "box", "type": "rectangles", "color": [0, 1, 0, 1], "priority": 1},
     {"name": "oval", "type": "ovals", "color": [1, 0.5, 0, 1], "line_width": 3, "priority": 1},
-    {"name": "label", "type": "text", "text": ["penstock"], "priority": 2},
+    {"name": "label", "type": "text", "text": ["headrace"], "priority": 2},
 ]
 
 
@@ -102,7 +102,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Any]:
     for one in made:
         one.end()
     left = [thread.name for thread in set(threading.enumerate()) - before]
-    assert not [name for name in left if "penstock" in name], left
+    assert not [name for name in left if "headrace" in name], left
 
 
 def open_page(browser: Any, viewer: Any, **context: Any) -> Any:
@@ -250,10 +250,10 @@ def test_closing_the_viewer_does_what_the_parameter_says(
 def test_a_page_connects_again_to_a_viewer_that_comes_back(
     browser: Any, running: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_VIEW_TOKEN", "the-same")
+    monkeypatch.setenv("HEADRACE_VIEW_TOKEN", "the-same")
     first = running()
     page = open_page(browser, first.viewer)
-    monkeypatch.setenv("PENSTOCK_VIEW_PORT", str(urlsplit(first.viewer.url).port))
+    monkeypatch.setenv("HEADRACE_VIEW_PORT", str(urlsplit(first.viewer.url).port))
     first.end()
     wait_until(lambda: page.locator("#state").inner_text() == "ended", "the end", page)
     running()
@@ -278,7 +278,7 @@ def test_an_exception_in_a_callback_comes_out_of_the_run(browser: Any, running: 
 
 
 def test_threads_are_gone_after_an_exception_in_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_VIEW", "page")
+    monkeypatch.setenv("HEADRACE_VIEW", "page")
     before = set(threading.enumerate())
 
     def body(step: Any, op_input: Any, op_output: Any) -> None:
@@ -294,13 +294,13 @@ def test_threads_are_gone_after_an_exception_in_the_pipeline(monkeypatch: pytest
 
     with pytest.raises(ArithmeticError, match="broken"):
         App(compose).run()
-    assert not [thread for thread in set(threading.enumerate()) - before if "penstock" in thread.name]
+    assert not [thread for thread in set(threading.enumerate()) - before if "headrace" in thread.name]
 
 
 def test_the_address_is_printed_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_VIEW", "page")
+    monkeypatch.setenv("HEADRACE_VIEW", "page")
     one = Running(count=5)
     one.future.result(30)
     printed = capsys.readouterr().out

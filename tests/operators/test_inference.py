@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.operators import InferenceOp
-from penstock.testing import run_operator
+from headrace.operators import InferenceOp
+from headrace.testing import run_operator
 from tests.inference import models
 from tests.operators.inference_runs import inference, one_model, values
 
@@ -145,7 +145,7 @@ def test_a_model_that_is_not_active_sends_nothing_before_it_ran(tmp_path: Path, 
 
 
 def test_activation_specs_switch_models_on_and_off(tmp_path: Path) -> None:
-    from penstock.testing import Message
+    from headrace.testing import Message
 
     messages = [Message({"x": values(number, 0, 0)}, at=f"{number * 10}ms") for number in range(1, 7)]
     specs = [
@@ -263,7 +263,7 @@ def test_a_failure_is_raised_when_the_other_models_have_ended(
 ) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    from penstock.operators.inference import _call_together
+    from headrace.operators.inference import _call_together
 
     go_on, ended = threading.Event(), threading.Event()
 
@@ -309,7 +309,7 @@ def test_an_operator_runs_again_after_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_restart_begins_with_the_models_that_the_parameters_switch_on(tmp_path: Path) -> None:
-    from penstock.testing import Message
+    from headrace.testing import Message
 
     frames = [Message(np.array([index]), at=f"{at} ms") for at, index in enumerate([1, 2, 9, 3], 1)]
     outcome = run_operator(

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.core.errors import AllocationError
-from penstock.gpu import sim
-from penstock.operators import InferenceOp
-from penstock.resources import BlockMemoryPool, CudaStreamPool, UnboundedAllocator
-from penstock.tensor.copies import simulated_memory
+from headrace import CountCondition, gpu
+from headrace.core.errors import AllocationError
+from headrace.gpu import sim
+from headrace.operators import InferenceOp
+from headrace.resources import BlockMemoryPool, CudaStreamPool, UnboundedAllocator
+from headrace.tensor.copies import simulated_memory
 from tests.harness import MS, MakeScheduler, Step, launch, run
 from tests.inference import models
 from tests.operators.allocators import CountingAllocator

@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from penstock.core.errors import ParameterError
-from penstock.gpu import sim
-from penstock.inference import InferenceError, Model, ModelOptions, TensorSpec
-from penstock.operators import InferenceOp
-from penstock.resources import CudaStreamPool, UnboundedAllocator
-from penstock.tensor.copies import simulated_memory
+from headrace.core.errors import ParameterError
+from headrace.gpu import sim
+from headrace.inference import InferenceError, Model, ModelOptions, TensorSpec
+from headrace.operators import InferenceOp
+from headrace.resources import CudaStreamPool, UnboundedAllocator
+from headrace.tensor.copies import simulated_memory
 from tests.harness import MS, MakeScheduler, launch, run
 from tests.operators.allocators import CountingAllocator
 from tests.operators.device_frames import camera, reader
@@ -73,9 +73,9 @@ class Net(InferenceOp):
 @pytest.fixture(autouse=True)
 def _stand_in(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     Times.loaded.clear()
-    monkeypatch.setattr("penstock.inference.running_model.load_model", Times)
+    monkeypatch.setattr("headrace.inference.running_model.load_model", Times)
     monkeypatch.setattr(
-        "penstock.operators.inference.gpu", SimpleNamespace(backend=lambda: "cuda", Device=sim.Device)
+        "headrace.operators.inference.gpu", SimpleNamespace(backend=lambda: "cuda", Device=sim.Device)
     )
 
 

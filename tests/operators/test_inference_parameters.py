@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Application
-from penstock.core.errors import ParameterError
-from penstock.operators import InferenceOp
+from headrace import Application
+from headrace.core.errors import ParameterError
+from headrace.operators import InferenceOp
 from tests.inference import models
 from tests.operators.inference_runs import inference, one_model, values
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators import InferenceProcessorOp
-from penstock.testing import Outcome, run_operator
+from headrace.operators import InferenceProcessorOp
+from headrace.testing import Outcome, run_operator
 from tests.operators.cases import Array, random
 
 
@@ -226,7 +226,7 @@ def test_without_a_transmitter_there_is_no_output() -> None:
 
 
 def test_a_configuration_decides_whether_there_is_an_output() -> None:
-    from penstock.core import Arg
+    from headrace.core import Arg
 
     outcome = run_operator(
         lambda app: InferenceProcessorOp(

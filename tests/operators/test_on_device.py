@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, Operator, as_tensor
-from penstock.gpu import StreamHandle, sim
-from penstock.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
-from penstock.resources import CudaStreamPool, UnboundedAllocator
+from headrace import CountCondition, Operator, as_tensor
+from headrace.gpu import StreamHandle, sim
+from headrace.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
+from headrace.resources import CudaStreamPool, UnboundedAllocator
 from tests.harness import MakeScheduler, launch, run, sink, source
 from tests.operators.cases import CASES, Case, random
 from tests.operators.on_device import DeviceSource, Sink, run_on_device
@@ -67,7 +67,7 @@ def test_an_operator_does_not_wait_for_the_device(machine: sim.Machine) -> None:
 
 
 def test_custom_kernels_run_where_the_device_has_them(machine: sim.Machine) -> None:
-    from penstock import gpu
+    from headrace import gpu
 
     code = 'extern "C" __global__ void customKernel1(const float* in, float* out, size_t count) { }'
     added = 'extern "C" __global__ void customKernel2(const float* in, float* out, size_t x, size_t y) { }'
@@ -120,7 +120,7 @@ def test_a_frame_is_read_after_work_on_a_stream_that_the_message_does_not_carry(
     frame = random(np.uint8, 4, 6)
 
     class Camera(Operator):
-        """Fills its frame slowly, on a stream that penstock does not manage."""
+        """Fills its frame slowly, on a stream that headrace does not manage."""
 
         def setup(self, spec: Any) -> None:
             spec.output("out")

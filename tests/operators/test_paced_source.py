@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from penstock.operators.paced_source import PacedSource
+from headrace.operators.paced_source import PacedSource
 from tests.harness import App, MakeScheduler, sink
 
 MS = 1_000_000

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition
-from penstock.gpu import sim
-from penstock.operators import PingRxOp, PingTensorRxOp, PingTensorTxOp, PingTxOp, ProbeOp
-from penstock.resources import CudaStreamPool
-from penstock.testing import run_operator
+from headrace import CountCondition
+from headrace.gpu import sim
+from headrace.operators import PingRxOp, PingTensorRxOp, PingTensorTxOp, PingTxOp, ProbeOp
+from headrace.resources import CudaStreamPool
+from headrace.testing import run_operator
 from tests.harness import App, Step, run, sink
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return what the operators logged."""
-    return [record.message for record in caplog.records if record.name.startswith("penstock.operators.")]
+    return [record.message for record in caplog.records if record.name.startswith("headrace.operators.")]
 
 
 def test_a_ping_counts_from_1() -> None:

@@ -9,10 +9,10 @@ from weakref import ref
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock.core.errors import AllocationError, ParameterError
-from penstock.gpu import sim
-from penstock.operators import (
+from headrace import gpu
+from headrace.core.errors import AllocationError, ParameterError
+from headrace.gpu import sim
+from headrace.operators import (
     BayerDemosaicOp,
     CameraSimOp,
     FormatConverterOp,
@@ -22,10 +22,10 @@ from penstock.operators import (
     SegmentationPostprocessorOp,
     V4L2VideoCaptureOp,
 )
-from penstock.operators.arrays import Workplace
-from penstock.resources import BlockMemoryPool, MemoryStorageType, StreamOrderedAllocator, UnboundedAllocator
-from penstock.tensor import DLDeviceType
-from penstock.testing import run_operator
+from headrace.operators.arrays import Workplace
+from headrace.resources import BlockMemoryPool, MemoryStorageType, StreamOrderedAllocator, UnboundedAllocator
+from headrace.tensor import DLDeviceType
+from headrace.testing import run_operator
 from tests.harness import App, Step, run, source
 from tests.operators.allocators import CountingAllocator
 from tests.operators.cases import Case, random
@@ -94,7 +94,7 @@ def test_an_exhausted_pool_names_the_operator() -> None:
 
 
 def test_a_message_without_a_device_can_only_be_system_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.gpu.backend", lambda: "none")
+    monkeypatch.setattr("headrace.gpu.backend", lambda: "none")
     with pytest.raises(gpu.DeviceUnavailable, match="'tx_allocator': there is no DEVICE memory.*use SYSTEM"):
         run_operator(PingTensorTxOp, storage_type="device", name="tx", steps=1)
 
@@ -145,7 +145,7 @@ def test_the_default_allocator_gives_its_memory_back_when_the_run_has_ended(mach
 
 def test_nothing_runs_for_an_empty_result() -> None:
     ran: list[int] = []
-    from penstock.operators.arrays import Routine
+    from headrace.operators.arrays import Routine
 
     Workplace("x", None, None).run(Routine("f", "", lambda: ran.append(1)), 0)
     assert ran == []

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.gpu import sim
-from penstock.operators import (
+from headrace.gpu import sim
+from headrace.operators import (
     CameraSimOp,
     InferenceProcessorOp,
     VideoStreamRecorderOp,
     VideoStreamReplayerOp,
 )
-from penstock.operators._routines import demosaic
-from penstock.testing import run_operator
+from headrace.operators._routines import demosaic
+from headrace.testing import run_operator
 from tests.operators.cases import random
 from tests.operators.inference_runs import inference, one_model
 from tests.operators.on_device import run_model_on_device, run_on_device

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators import FormatConverterOp
-from penstock.testing import run_operator
+from headrace.operators import FormatConverterOp
+from headrace.testing import run_operator
 from tests.operators.cases import Array, random
 
 MODES = (1, 2, 4, 5, 6, 7, 8, 16, 17)

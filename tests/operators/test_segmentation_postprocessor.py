@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators import SegmentationPostprocessorOp
-from penstock.testing import run_operator
+from headrace.operators import SegmentationPostprocessorOp
+from headrace.testing import run_operator
 from tests.operators.cases import Array, random
 
 

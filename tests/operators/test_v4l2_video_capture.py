@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.core import ParameterError
-from penstock.operators import V4L2VideoCaptureOp
-from penstock.resources import RealtimeClock
-from penstock.testing import run_operator
-from penstock.video import CameraError
+from headrace.core import ParameterError
+from headrace.operators import V4L2VideoCaptureOp
+from headrace.resources import RealtimeClock
+from headrace.testing import run_operator
+from headrace.video import CameraError
 from tests.harness import App, MakeScheduler, Step, greedy, multi_thread, run
 from tests.video.test_v4l2 import jpeg
 from tests.video.v4l2_driver import FakeDriver, yuyv

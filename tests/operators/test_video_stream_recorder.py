@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import PeriodicCondition
-from penstock.gpu import sim
-from penstock.operators import VideoStreamRecorderOp, VideoStreamReplayerOp
-from penstock.tensor.copies import copy
-from penstock.testing import Message, run_operator
-from penstock.video import EntityReader, VideoFileError
+from headrace import PeriodicCondition
+from headrace.gpu import sim
+from headrace.operators import VideoStreamRecorderOp, VideoStreamReplayerOp
+from headrace.tensor.copies import copy
+from headrace.testing import Message, run_operator
+from headrace.video import EntityReader, VideoFileError
 from tests.harness import App, MakeScheduler, Step, launch, run, source
 from tests.harness.processes import run_python
 from tests.operators.allocators import CountingAllocator
@@ -117,8 +117,8 @@ def test_an_error_elsewhere_leaves_the_frames_before(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 import numpy as np
-from penstock.operators import VideoStreamRecorderOp
-from penstock.testing import run_operator
+from headrace.operators import VideoStreamRecorderOp
+from headrace.testing import run_operator
 
 class Killer(np.ndarray):
     def __dlpack_device__(self):
@@ -171,7 +171,7 @@ def test_frames_go_to_the_device_and_back_in_the_order_of_streams(
 
 @pytest.mark.usefixtures("machine")
 def test_a_recorded_storage_type_is_used_if_asked_for(tmp_path: Path) -> None:
-    from penstock.video import EntityWriter
+    from headrace.video import EntityWriter
 
     with EntityWriter(tmp_path, "clip") as writer:
         writer.write({"gpu": FRAMES[0], "cpu": FRAMES[1], "pinned": FRAMES[2]}, 0, {"gpu": 1, "pinned": 0})
@@ -201,13 +201,13 @@ def test_system_memory_needs_no_allocator(tmp_path: Path) -> None:
 def test_an_application_without_a_device_is_told_what_to_do(tmp_path: Path) -> None:
     program = (
         "import sys, numpy as np\n"
-        "from penstock.operators import *\n"
-        "from penstock.operators import VideoStreamRecorderOp, VideoStreamReplayerOp\n"
-        "from penstock.testing import run_operator\n"
+        "from headrace.operators import *\n"
+        "from headrace.operators import VideoStreamRecorderOp, VideoStreamReplayerOp\n"
+        "from headrace.testing import run_operator\n"
         "run_operator(VideoStreamRecorderOp, inputs=[np.ones(3)], directory=sys.argv[1], basename='clip')\n"
         "run_operator(VideoStreamReplayerOp, directory=sys.argv[1], basename='clip', storage_type=1)\n"
     )
-    done = run_python("-c", program, tmp_path, PENSTOCK_DEVICE="none")
+    done = run_python("-c", program, tmp_path, HEADRACE_DEVICE="none")
     assert "storage_type is 'device', and there is no device; use storage_type='system'" in done.stderr
 
 

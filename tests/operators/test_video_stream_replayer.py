@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition
-from penstock.core import GraphError, ParameterError
-from penstock.operators import VideoStreamReplayerOp
-from penstock.resources import RealtimeClock, SyntheticClock
-from penstock.testing import run_operator
-from penstock.video import EntityWriter, VideoFileError, write_video
+from headrace import CountCondition
+from headrace.core import GraphError, ParameterError
+from headrace.operators import VideoStreamReplayerOp
+from headrace.resources import RealtimeClock, SyntheticClock
+from headrace.testing import run_operator
+from headrace.video import EntityWriter, VideoFileError, write_video
 from tests.harness import App, MakeScheduler, Step, greedy, multi_thread, run, sink
 
 MS = 1_000_000
@@ -135,7 +135,7 @@ def test_a_batch_comes_at_the_time_of_its_last_frame(clip: Path) -> None:
 
 
 def _available() -> Any:
-    from penstock import ConditionType
+    from headrace import ConditionType
 
     return ConditionType.MESSAGE_AVAILABLE
 
@@ -162,7 +162,7 @@ def test_a_late_consumer_is_logged_and_frames_catch_up(clip: Path, caplog: pytes
         app.replayer = VideoStreamReplayerOp(app, directory=clip, basename="clip")
         app.add_flow(app.replayer, Step(app, inputs=["in"], body=slow))
 
-    with caplog.at_level(logging.WARNING, "penstock.video"):
+    with caplog.at_level(logging.WARNING, "headrace.video"):
         app: Any = run(compose)
     assert times == [0, 33, 33, 35, 40]
     assert app.replayer.frames_late == 2
@@ -316,7 +316,7 @@ def test_a_corrupted_frame_is_skipped_and_the_others_keep_their_times(
     clip: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     damage(clip, 2)
-    with caplog.at_level(logging.WARNING, "penstock.video"):
+    with caplog.at_level(logging.WARNING, "headrace.video"):
         outcome = run_operator(VideoStreamReplayerOp, directory=clip, basename="clip")
     assert played(outcome) == [(0, 0), (1, 10), (3, 35), (4, 40)]
     assert "skipped an entity" in caplog.text
@@ -341,7 +341,7 @@ def test_a_corrupted_frame_is_an_error_if_asked_for(clip: Path) -> None:
 def test_a_truncated_recording_plays_what_is_complete(clip: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = clip / "clip.gxf_entities"
     path.write_bytes(path.read_bytes()[:-1])
-    with caplog.at_level(logging.WARNING, "penstock.video"):
+    with caplog.at_level(logging.WARNING, "headrace.video"):
         assert len(run_operator(VideoStreamReplayerOp, directory=clip, basename="clip")["output"]) == 4
     assert "clip.gxf_entities, entity 4" in caplog.text
     with pytest.raises(VideoFileError, match="entity 4, byte"):

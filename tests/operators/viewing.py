@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.operators import HolovizOp
+from headrace.operators import HolovizOp
 from tests.harness import App, Step, greedy, source
 
 

@@ -1,4 +1,4 @@
-"""What the programs are made of: names that penstock and the Holoscan SDK share."""
+"""What the programs are made of: names that headrace and the Holoscan SDK share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def program(function: Program) -> Program:
 
 
 def load(package: str) -> SimpleNamespace:
-    """Gather the shared names from `penstock` or `holoscan`."""
+    """Gather the shared names from `headrace` or `holoscan`."""
     import importlib
 
     modules = [importlib.import_module(f"{package}.{part}") for part in ("core", "conditions", "schedulers")]
@@ -26,8 +26,8 @@ def load(package: str) -> SimpleNamespace:
     for module in modules:
         known = {*dir(module), *getattr(module, "__all__", ())}
         names.update({name: getattr(module, name) for name in known if not name.startswith("_")})
-    if package == "penstock":
-        observe = importlib.import_module("penstock.observe")
+    if package == "headrace":
+        observe = importlib.import_module("headrace.observe")
         names |= {name: getattr(observe, name) for name in ("DataFlowMetric", "Tracker")}
     # Its names are imported when they are used: some of the SDK's operators cannot be imported without a GPU.
     names["operators"] = importlib.import_module(f"{package}.operators")

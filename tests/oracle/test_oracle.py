@@ -13,7 +13,7 @@ from tests.oracle.record import outcome
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "recorded.json").read_text())
 
-# What penstock does where it does better, and why. Everything else must be the same.
+# What headrace does where it does better, and why. Everything else must be the same.
 DIFFERENT: dict[str, tuple[Any, str]] = {
     "a_burst_into_a_long_queue_is_a_batch": (
         [[[100, 101, 102]]],
@@ -52,7 +52,7 @@ DIFFERENT: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_does_what_the_reference_system_does(name: str) -> None:
-    ours = outcome(name, "penstock")
+    ours = outcome(name, "headrace")
     if name in DIFFERENT:
         expected, _ = DIFFERENT[name]
         assert ours == expected

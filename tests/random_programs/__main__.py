@@ -19,9 +19,9 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from penstock import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
-from penstock.gpu import sim
-from penstock.resources import RealtimeClock
+from headrace import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from headrace.gpu import sim
+from headrace.resources import RealtimeClock
 from tests.harness import SCHEDULERS, App, MakeScheduler
 from tests.random_programs.frames import RandomFrames
 from tests.random_programs.graphs import (
@@ -148,7 +148,7 @@ def main() -> None:
             gc.collect()
             print(f"\r{sum(kinds.values())} rounds: {dict(kinds)}", end="", flush=True)
     faulthandler.cancel_dump_traceback_later()
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock")]
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace")]
     assert not left, f"threads left running: {left}"
     print(f"\n{sum(kinds.values())} rounds, all well: {dict(kinds)}")
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from penstock import Application, CountCondition, Operator
-from penstock.core import ConditionType
+from headrace import Application, CountCondition, Operator
+from headrace.core import ConditionType
 
 
 class Library(Protocol):
@@ -216,7 +216,7 @@ class Worker(Operator):
         if kind == "none" or (kind == "late" and self.turns < 4):
             return None
         if kind == "ambient":
-            from penstock import gpu
+            from headrace import gpu
 
             return gpu.current_stream()
         if kind == "named":

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from penstock import (
+from headrace import (
     Condition,
     ConditionType,
     CountCondition,
@@ -22,8 +22,8 @@ from penstock import (
     OperatorSpec,
     PeriodicCondition,
 )
-from penstock.conditions import AsynchronousCondition, AsynchronousEventState
-from penstock.core import SchedulingStatusType
+from headrace.conditions import AsynchronousCondition, AsynchronousEventState
+from headrace.core import SchedulingStatusType
 from tests.harness import App, MakeScheduler
 from tests.harness.internals import input_queues, output_queues
 

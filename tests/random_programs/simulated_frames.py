@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.gpu import sim
+from headrace.gpu import sim
 
 MS = 1e-3
 

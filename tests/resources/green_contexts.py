@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import CountCondition
-from penstock.resources import CudaGreenContextPool
+from headrace import CountCondition
+from headrace.resources import CudaGreenContextPool
 from tests.harness import App, MakeScheduler, Step, greedy, run
 
 NAMED = {"control": 16, "vision": 40}

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.conditions import CountCondition, MemoryAvailableCondition
-from penstock.core import Application, Operator, Scheduler
-from penstock.resources import BlockMemoryPool
-from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from headrace.conditions import CountCondition, MemoryAvailableCondition
+from headrace.core import Application, Operator, Scheduler
+from headrace.resources import BlockMemoryPool
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from tests.harness import MS, read_frame, write_frame
 
 FRAME = 64  # bytes

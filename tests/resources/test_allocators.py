@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock.core.errors import AllocationError
-from penstock.gpu import sim
-from penstock.gpu.allocation import keeping_allocations
-from penstock.resources import (
+from headrace import gpu
+from headrace.core.errors import AllocationError
+from headrace.gpu import sim
+from headrace.gpu.allocation import keeping_allocations
+from headrace.resources import (
     Allocator,
     BlockMemoryPool,
     CudaAllocator,
@@ -22,7 +22,7 @@ from penstock.resources import (
     StreamOrderedAllocator,
     UnboundedAllocator,
 )
-from penstock.tensor import DLDeviceType, TensorError
+from headrace.tensor import DLDeviceType, TensorError
 
 KINDS = list(MemoryStorageType)
 DEVICE_TYPES = {
@@ -131,7 +131,7 @@ class TestWhatKeepsABlock:
             store = memory._store(kind)
             assert store.in_use == (0, 0)
             assert store.size <= 16 << 20
-        from penstock.gpu import allocation
+        from headrace.gpu import allocation
 
         assert not allocation.in_use
 
@@ -203,7 +203,7 @@ class TestTooMuch:
         def refuse(*args: Any) -> Any:
             raise MemoryError("Unable to allocate")
 
-        monkeypatch.setattr("penstock.resources.memory_sources.PlainBuffer", refuse)
+        monkeypatch.setattr("headrace.resources.memory_sources.PlainBuffer", refuse)
         with pytest.raises(
             AllocationError, match=r"4 KB is more SYSTEM memory than .*, which is .* \(Unable"
         ):

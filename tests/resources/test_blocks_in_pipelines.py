@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.conditions import CountCondition
-from penstock.gpu import sim
-from penstock.resources import UnboundedAllocator
+from headrace.conditions import CountCondition
+from headrace.gpu import sim
+from headrace.resources import UnboundedAllocator
 from tests.harness import MS, Step, launch, read_frame, run, write, write_frame
 from tests.resources.pools import FRAME, Camera, Doubler, Reader, pool, workers
 
@@ -162,7 +162,7 @@ def test_however_a_frame_is_sent_its_block_returns_in_order(count: int, wrapping
             data = data["frame"] if wrapping == "a dict" else data[0] if wrapping == "a list" else data
             read_frame(op_input.receive_cuda_stream("in"), 2 * MS, data, app.seen)
 
-        from penstock.conditions import MemoryAvailableCondition
+        from headrace.conditions import MemoryAvailableCondition
 
         waits = MemoryAvailableCondition(app, app.memory, min_blocks=1)
         source = Step(app, CountCondition(app, 30), waits, outputs=["out"], body=send, name="send")
@@ -177,8 +177,8 @@ def test_pinned_frames_that_other_libraries_carry_come_back_at_once(library: str
     pytest.importorskip(library)
 
     def compose(app: Any) -> None:
-        from penstock.conditions import MemoryAvailableCondition
-        from penstock.resources import BlockMemoryPool
+        from headrace.conditions import MemoryAvailableCondition
+        from headrace.resources import BlockMemoryPool
 
         app.memory, app.seen = BlockMemoryPool(app, "host", FRAME, 1), []
 
@@ -224,7 +224,7 @@ def test_a_second_stream_of_the_maker_is_waited_for_where_it_is_recorded(machine
 
 
 def test_the_host_waits_for_the_device_before_it_has_a_block_again(machine: sim.Machine) -> None:
-    from penstock.resources import BlockMemoryPool
+    from headrace.resources import BlockMemoryPool
 
     memory = BlockMemoryPool(None, "host", FRAME, 1)
     stream = _stream()
@@ -260,15 +260,15 @@ def test_without_a_stream_device_memory_is_used_on_the_default_stream(machine: s
 
 
 def _stream() -> Any:
-    from penstock import gpu
+    from headrace import gpu
 
     return gpu.StreamHandle(sim.Device(0).create_stream())
 
 
 def test_a_stream_of_another_device_is_waited_for() -> None:
     with sim.Machine("h200", devices=2) as machine:
-        from penstock import gpu
-        from penstock.resources import BlockMemoryPool
+        from headrace import gpu
+        from headrace.resources import BlockMemoryPool
 
         sim.Device(1).set_current()
         other = gpu.StreamHandle(sim.Device(1).create_stream())

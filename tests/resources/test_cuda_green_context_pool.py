@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.gpu import sim
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace import CountCondition, gpu
+from headrace.gpu import sim
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests.harness import MS, App, Consumer, MakeScheduler, Producer, Step, launch, run
 from tests.resources.green_contexts import NAMED, composed, green_pool, sms_of
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition
-from penstock.gpu import sim
-from penstock.resources import CudaGreenContextPool, CudaStreamPool
+from headrace import CountCondition
+from headrace.gpu import sim
+from headrace.resources import CudaGreenContextPool, CudaStreamPool
 from tests.harness import Step, run
 
 pytestmark = pytest.mark.usefixtures("machine")

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from penstock import gpu
-from penstock._runtime.streams.owners import add_owners
-from penstock.gpu import sim
-from penstock.gpu.allocation import Allocation
-from penstock.resources import (
+from headrace import gpu
+from headrace._runtime.streams.owners import add_owners
+from headrace.gpu import sim
+from headrace.gpu.allocation import Allocation
+from headrace.resources import (
     BlockMemoryPool,
     RMMAllocator,
     StreamOrderedAllocator,
     UnboundedAllocator,
     torch_allocator,
 )
-from penstock.resources.memory_sources import DeviceMemory
+from headrace.resources.memory_sources import DeviceMemory
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -171,9 +171,9 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.gpu.backend", lambda: "cuda")
+    monkeypatch.setattr("headrace.gpu.backend", lambda: "cuda")
     monkeypatch.setattr(
-        "penstock.resources.stream_ordered_allocator.DeviceMemory", type("Pool", (DeviceMemory,), POOL)
+        "headrace.resources.stream_ordered_allocator.DeviceMemory", type("Pool", (DeviceMemory,), POOL)
     )
 
 
@@ -209,7 +209,7 @@ def test_pytorch_is_refused_where_it_cannot_work(driver: Any, monkeypatch: pytes
     blocks.allocate_tensor(4, "u1")
     memory = UnboundedAllocator()
     memory.allocate_tensor(4, "u1")
-    monkeypatch.setattr("penstock.gpu.backend", lambda: "cuda")
+    monkeypatch.setattr("headrace.gpu.backend", lambda: "cuda")
     with pytest.raises(
         NotImplementedError, match=r"'blocks': PyTorch asks for sizes of its own.*from_dlpack"
     ):

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.conditions import CountCondition
-from penstock.core import Application, Operator
-from penstock.gpu import sim
-from penstock.resources import BlockMemoryPool, MemoryStorageType, RMMAllocator, UnboundedAllocator
-from penstock.schedulers import GreedyScheduler
+from headrace.conditions import CountCondition
+from headrace.core import Application, Operator
+from headrace.gpu import sim
+from headrace.resources import BlockMemoryPool, MemoryStorageType, RMMAllocator, UnboundedAllocator
+from headrace.schedulers import GreedyScheduler
 from tests.harness import App, Step, run
 from tests.resources.pools import Camera, Reader, pool
 
@@ -38,7 +38,7 @@ def test_a_pool_has_its_blocks_from_the_start_of_a_run_to_its_end(how: str, mach
         app.memory = pool(app, 4)
         parts: list[Any] = [app.memory] if how == "resource" else []
         if how == "condition":
-            from penstock.conditions import MemoryAvailableCondition
+            from headrace.conditions import MemoryAvailableCondition
 
             parts.append(MemoryAvailableCondition(app, app.memory, min_blocks=1))
         keywords = {"memory": app.memory} if how == "parameter" else {}

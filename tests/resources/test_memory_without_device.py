@@ -6,7 +6,7 @@ from tests.harness.processes import output_of
 
 PROGRAM = """
 import numpy as np
-from penstock.resources import BlockMemoryPool, UnboundedAllocator
+from headrace.resources import BlockMemoryPool, UnboundedAllocator
 memory = UnboundedAllocator()
 for kind in ("system", "host"):
     tensor = memory.allocate_tensor((2, 3), "f4", kind)
@@ -26,7 +26,7 @@ print(pool.free_blocks)
 
 
 def test_there_is_memory_of_the_host_and_an_error_for_the_rest() -> None:
-    lines = output_of("-c", PROGRAM, PENSTOCK_DEVICE="none").splitlines()
+    lines = output_of("-c", PROGRAM, HEADRACE_DEVICE="none").splitlines()
     assert lines[:2] == ["system cpu 6.0", "host cpu 6.0"]
     assert "there is no DEVICE memory without a device; use SYSTEM (or HOST) memory" in lines[2]
     assert "there is no CUDA_MANAGED memory" in lines[3]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.gpu import sim
-from penstock.resources import CudaGreenContext, CudaStreamPool
-from penstock.schedulers import EventBasedScheduler
+from headrace import CountCondition, gpu
+from headrace.gpu import sim
+from headrace.resources import CudaGreenContext, CudaStreamPool
+from headrace.schedulers import EventBasedScheduler
 from tests.harness import MS, App, Step, launch, run
 from tests.resources.green_contexts import green_pool
 

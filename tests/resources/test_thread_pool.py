@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition
-from penstock.schedulers import EventBasedScheduler
+from headrace import CountCondition
+from headrace.schedulers import EventBasedScheduler
 from tests.harness import (
     App,
     MakeScheduler,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from penstock import CountCondition, PeriodicCondition
-from penstock.conditions import AsynchronousCondition, AsynchronousEventState
-from penstock.resources import SyntheticClock
+from headrace import CountCondition, PeriodicCondition
+from headrace.conditions import AsynchronousCondition, AsynchronousEventState
+from headrace.resources import SyntheticClock
 from tests.harness import (
     App,
     MakeScheduler,

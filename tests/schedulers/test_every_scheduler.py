@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from penstock import ConditionType, IOSpec, PeriodicCondition
+from headrace import ConditionType, IOSpec, PeriodicCondition
 from tests.harness import (
     App,
     MakeScheduler,

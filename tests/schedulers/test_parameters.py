@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.resources import ManualClock
-from penstock.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from headrace.resources import ManualClock
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from tests.harness import (
     App,
 )

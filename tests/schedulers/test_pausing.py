@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, PeriodicCondition
-from penstock.conditions import PeriodicConditionPolicy
-from penstock.core import Condition, GraphError, SchedulingStatusType
-from penstock.gpu import sim
+from headrace import CountCondition, PeriodicCondition
+from headrace.conditions import PeriodicConditionPolicy
+from headrace.core import Condition, GraphError, SchedulingStatusType
+from headrace.gpu import sim
 from tests.harness import (
     App,
     Consumer,

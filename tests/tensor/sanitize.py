@@ -1,6 +1,6 @@
 """Round trips under the checks of CPython's allocator, AddressSanitizer and Valgrind.
 
-The reads of capsules and the call of a deleter are the only places where penstock touches memory by address.
+The reads of capsules and the call of a deleter are the only places where headrace touches memory by address.
 Here they run under each checker in a process of their own, first as they are, which must pass, and then each with
 a fault planted in the memory of a capsule, which that checker must catch: a check that finds nothing is worth only
 as much as what it would have found.
@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock import as_tensor
-from penstock.tensor import DLDataType, TensorError
+from headrace import as_tensor
+from headrace.tensor import DLDataType, TensorError
 from tests.harness.producers import BF16, CPU, F32, DLTensor, Managed, ManagedVersioned, new_capsule
 
 FAULTS = ("double-free", "leak", "use-after-free")
@@ -193,7 +193,7 @@ class Checker:
             arguments += ["--plant", plant]
         return subprocess.run(
             [*self.command, sys.executable, *self.options, *arguments],
-            env={**os.environ, "PENSTOCK_DEVICE": "sim", "OPENBLAS_NUM_THREADS": "1", **self.environment},
+            env={**os.environ, "HEADRACE_DEVICE": "sim", "OPENBLAS_NUM_THREADS": "1", **self.environment},
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,

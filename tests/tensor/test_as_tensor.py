@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Tensor, as_tensor, gpu
-from penstock.gpu import sim
-from penstock.tensor import TensorError, export
+from headrace import Tensor, as_tensor, gpu
+from headrace.gpu import sim
+from headrace.tensor import TensorError, export
 from tests.harness.producers import CPU, CUDA, Interface, Library, Made, OldLibrary
 
 
@@ -254,10 +254,10 @@ def test_the_stream_of_a_cuda_array_interface_is_noted(stream: int) -> None:
 def test_the_environment_says_whether_streams_of_array_interfaces_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    variable = "PENSTOCK_ARRAY_INTERFACE_SYNC"
+    variable = "HEADRACE_ARRAY_INTERFACE_SYNC"
     monkeypatch.delenv(variable, raising=False)
     assert as_tensor(Interface(stream=0x1234)).stream == 0x1234
-    monkeypatch.setenv(variable, "0")  # it is read when it matters, not when penstock was imported
+    monkeypatch.setenv(variable, "0")  # it is read when it matters, not when headrace was imported
     assert as_tensor(Interface(stream=0x1234)).stream is None
     assert as_tensor(Interface(stream=0)).stream is None
     monkeypatch.setenv(variable, "1")
@@ -268,8 +268,8 @@ def test_the_environment_says_whether_streams_of_array_interfaces_count(
 def test_another_setting_is_an_error_that_lists_the_choices(
     setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_ARRAY_INTERFACE_SYNC", setting)
-    with pytest.raises(TensorError, match=f"PENSTOCK_ARRAY_INTERFACE_SYNC='{setting}': must be one of 0, 1"):
+    monkeypatch.setenv("HEADRACE_ARRAY_INTERFACE_SYNC", setting)
+    with pytest.raises(TensorError, match=f"HEADRACE_ARRAY_INTERFACE_SYNC='{setting}': must be one of 0, 1"):
         as_tensor(Interface(stream=1))
     assert as_tensor(Interface()).stream is None  # where no stream is named, nobody asks
 
@@ -415,5 +415,5 @@ def test_a_capsule_is_made_ready_on_the_stream_that_is_given() -> None:
 
 
 def test_a_tensor_is_what_as_tensor_gives_and_nothing_else() -> None:
-    with pytest.raises(TypeError, match=r"create a Tensor with penstock\.as_tensor"):
+    with pytest.raises(TypeError, match=r"create a Tensor with headrace\.as_tensor"):
         Tensor(np.zeros(3))

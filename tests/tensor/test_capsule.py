@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Tensor, as_tensor
-from penstock.tensor import DLDataType, TensorError
-from penstock.tensor import capsule as capsules
+from headrace import Tensor, as_tensor
+from headrace.tensor import DLDataType, TensorError
+from headrace.tensor import capsule as capsules
 from tests.harness.producers import (
     BF16,
     CUDA,
@@ -229,7 +229,7 @@ def test_a_tensor_and_the_name_of_its_capsule_last_to_the_end_of_the_interpreter
     program = """if True:
         import sys
         import numpy as np
-        from penstock import as_tensor
+        from headrace import as_tensor
 
         class Last:  # what sys holds goes when the modules are gone
             def __init__(self, capsule):
@@ -241,7 +241,7 @@ def test_a_tensor_and_the_name_of_its_capsule_last_to_the_end_of_the_interpreter
         sys.last = Last(np.arange(6.0).__dlpack__(max_version=(1, 0)))
     """
     # CPython's own check: what is freed is overwritten.
-    environment = {"PYTHONMALLOC": "debug", "PENSTOCK_DEVICE": "sim", "PYTHONPATH": ":".join(sys.path)}
+    environment = {"PYTHONMALLOC": "debug", "HEADRACE_DEVICE": "sim", "PYTHONPATH": ":".join(sys.path)}
     ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, b"")
     assert b'"used_dltensor_versioned"' in ended.stdout

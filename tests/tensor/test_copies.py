@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock import as_tensor
-from penstock.gpu import StreamHandle, sim
-from penstock.resources import UnboundedAllocator
-from penstock.tensor import TensorError
-from penstock.tensor.copies import (
+from headrace import as_tensor
+from headrace.gpu import StreamHandle, sim
+from headrace.resources import UnboundedAllocator
+from headrace.tensor import TensorError
+from headrace.tensor.copies import (
     HostMemory,
     copy,
     copy_from_pinned,
@@ -85,7 +85,7 @@ def test_memory_of_a_real_gpu_is_refused_on_a_simulated_device(stream: StreamHan
         __cuda_array_interface__ = {"shape": (4,), "typestr": "|u1", "data": (4096, False), "version": 3}  # noqa: RUF012
 
     with pytest.raises(
-        TensorError, match="not memory of the simulated device; a GPU's memory needs PENSTOCK_DEVICE"
+        TensorError, match="not memory of the simulated device; a GPU's memory needs HEADRACE_DEVICE"
     ):
         simulated_memory(as_tensor(Elsewhere()))
 

@@ -3,7 +3,7 @@
 Hypothesis makes up dicts for both array interfaces, capsules field by field and objects that break every rule. What
 would end the process is looked for in a process of its own, which runs these tests from a fixed seed. More of it:
 
-    PENSTOCK_FUZZ=20000 python -m pytest tests/tensor/test_fuzz.py
+    HEADRACE_FUZZ=20000 python -m pytest tests/tensor/test_fuzz.py
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock import Tensor, as_tensor
-from penstock.tensor import DLDataType, TensorError
+from headrace import Tensor, as_tensor
+from headrace.tensor import DLDataType, TensorError
 from tests.harness.producers import Interface, Made
 
 # How many examples of each; set in the process of its own.
-EXAMPLES = os.environ.get("PENSTOCK_FUZZ")
+EXAMPLES = os.environ.get("HEADRACE_FUZZ")
 IS_APART = EXAMPLES is not None
 apart = pytest.mark.skipif(not IS_APART, reason="runs in a process of its own")
 fuzz = settings(
@@ -249,8 +249,8 @@ def test_as_tensor_gives_a_tensor_or_a_tensor_error_and_never_crashes() -> None:
         cwd=Path(__file__).parents[2],
         env={
             **os.environ,
-            "PENSTOCK_FUZZ": "300",
-            "PENSTOCK_DEVICE": "sim",
+            "HEADRACE_FUZZ": "300",
+            "HEADRACE_DEVICE": "sim",
             "PYTHONPATH": ":".join(path for path in sys.path if path),
         },
         capture_output=True,

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import TensorMap, as_tensor
-from penstock.tensor import TensorError, as_message
+from headrace import TensorMap, as_tensor
+from headrace.tensor import TensorError, as_message
 from tests.harness.producers import Interface, Made
 from tests.tensor.layouts import aligned
 

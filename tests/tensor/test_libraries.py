@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import as_tensor
-from penstock.tensor import TensorError
+from headrace import as_tensor
+from headrace.tensor import TensorError
 from tests.tensor.layouts import NUMBERS, Array, aligned, arrays, check_described, check_same, many
 
 # -- PyTorch -----------------------------------------------------------------------------------------

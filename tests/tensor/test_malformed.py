@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from penstock import as_tensor
-from penstock.tensor import DLDataType, TensorError
+from headrace import as_tensor
+from headrace.tensor import DLDataType, TensorError
 from tests.harness.processes import run_python
 from tests.harness.producers import CPU, CUDA, F32, Interface, Library, Made, name_of
 
@@ -271,8 +271,8 @@ def test_a_field_of_a_capsule_that_cannot_be_is_named_and_the_capsule_left_to_it
 def test_a_capsule_without_a_shape_is_refused(version: Any) -> None:
     # In a process of its own: this is what used to end it.
     program = f"""if True:
-        from penstock import as_tensor
-        from penstock.tensor import TensorError
+        from headrace import as_tensor
+        from headrace.tensor import TensorError
         from tests.harness.producers import Library, Made
         made = Made(version={version})
         made.managed.tensor.shape = None
@@ -353,7 +353,7 @@ def test_something_else_that_is_called_a_capsule_is_refused() -> None:
 
 
 def test_a_capsule_that_fails_when_it_is_taken_is_a_tensor_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.tensor import conversion
+    from headrace.tensor import conversion
 
     def fail(obj: Any) -> Any:
         raise ValueError("no view of it")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Tensor, TensorMap, as_tensor
-from penstock.tensor import TensorError, as_message, pending_work
+from headrace import Tensor, TensorMap, as_tensor
+from headrace.tensor import TensorError, as_message, pending_work
 from tests.harness.producers import CUDA, Interface, Library, Work
 
 a, b, c = np.zeros(1), np.zeros((2, 2)), np.arange(3)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, TensorMap, as_tensor
-from penstock.tensor import TensorError, tensor_to_gpumat
+from headrace import CountCondition, TensorMap, as_tensor
+from headrace.tensor import TensorError, tensor_to_gpumat
 from tests.harness import Step, run
 from tests.harness.producers import CPU, CUDA, Library
 

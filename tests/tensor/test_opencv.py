@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Tensor, as_tensor, gpu
-from penstock.tensor import TensorError, gpumat_to_tensor, tensor_to_gpumat
+from headrace import Tensor, as_tensor, gpu
+from headrace.tensor import TensorError, gpumat_to_tensor, tensor_to_gpumat
 from tests.harness.gpumat import DEPTHS, GpuMat, gpumat_over, opencv
 from tests.harness.processes import output_of
 
@@ -232,5 +232,5 @@ def test_the_real_mats_tensor_lives_and_dies_with_it(monkeypatch: pytest.MonkeyP
 
 
 def test_opencv_is_imported_by_nothing_but_use() -> None:
-    seen = "import sys, penstock, penstock.tensor; print('cv2' in sys.modules)"
+    seen = "import sys, headrace, headrace.tensor; print('cv2' in sys.modules)"
     assert output_of("-c", seen) == "False\n"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import as_tensor
-from penstock.tensor import Tensor
+from headrace import as_tensor
+from headrace.tensor import Tensor
 from tests.tensor.layouts import Array, arrays, check_described, check_same, many, several
 
 

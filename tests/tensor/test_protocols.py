@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import as_tensor, gpu
-from penstock.gpu import sim
-from penstock.tensor import DLDevice, TensorError, conversion, export
+from headrace import as_tensor, gpu
+from headrace.gpu import sim
+from headrace.tensor import DLDevice, TensorError, conversion, export
 
 HOST = np.arange(24, dtype=np.float32)
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import as_tensor
-from penstock.tensor import DLDataType, libraries
+from headrace import as_tensor
+from headrace.tensor import DLDataType, libraries
 from tests.harness.producers import (
     BF16,
     CPU,

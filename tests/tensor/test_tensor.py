@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Tensor, as_tensor, gpu
-from penstock.gpu import sim
+from headrace import Tensor, as_tensor, gpu
+from headrace.gpu import sim
 from tests.harness.processes import run_python
 from tests.harness.producers import (
     CPU,
@@ -398,8 +398,8 @@ HOSTILE = """if True:
     import sys
     import warnings
     import numpy as np
-    from penstock import as_tensor
-    from penstock.tensor import DLDataType, TensorError
+    from headrace import as_tensor
+    from headrace.tensor import DLDataType, TensorError
     from tests.harness.producers import Library
 
     warnings.simplefilter("ignore")

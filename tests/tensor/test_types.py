@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import as_tensor
-from penstock.tensor import DLDataType, DLDevice, DLDeviceType, TensorError
-from penstock.tensor.types import element_from_name, element_from_typestr
+from headrace import as_tensor
+from headrace.tensor import DLDataType, DLDevice, DLDeviceType, TensorError
+from headrace.tensor.types import element_from_name, element_from_typestr
 from tests.harness.processes import run_python
 from tests.harness.producers import Made
 
@@ -80,7 +80,7 @@ def test_an_element_that_nobody_has_a_dtype_for_says_so() -> None:
 def test_without_ml_dtypes_a_narrow_tensor_can_still_be_passed_on() -> None:
     program = """if True:
         import sys; sys.modules["ml_dtypes"] = None
-        from penstock import as_tensor
+        from headrace import as_tensor
         from tests.harness.producers import BF16, Library
         tensor = as_tensor(Library((1, 0), dtype=BF16))
         print(tensor.dl_dtype.name, tensor.itemsize, "dltensor" in repr(tensor.__dlpack__()))

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Operator, op
-from penstock.conditions import CountCondition
-from penstock.core import IOSpec
-from penstock.core.errors import GraphError
-from penstock.gpu import sim
-from penstock.observe import PortRecorder, watch
-from penstock.testing import check_recording
+from headrace import Operator, op
+from headrace.conditions import CountCondition
+from headrace.core import IOSpec
+from headrace.core.errors import GraphError
+from headrace.gpu import sim
+from headrace.observe import PortRecorder, watch
+from headrace.testing import check_recording
 from tests.harness import App, Consumer, Doubler, Producer, Step, sink, source
 
 

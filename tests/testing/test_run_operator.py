@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import (
+from headrace import (
     ConditionType,
     CountCondition,
     EventBasedScheduler,
@@ -18,10 +18,10 @@ from penstock import (
     gpu,
     op,
 )
-from penstock.conditions import ExpiringMessageAvailableCondition
-from penstock.core import GraphError, ParameterError, PortError, UnreceivedMessageWarning
-from penstock.gpu import sim
-from penstock.testing import Message, run_operator
+from headrace.conditions import ExpiringMessageAvailableCondition
+from headrace.core import GraphError, ParameterError, PortError, UnreceivedMessageWarning
+from headrace.gpu import sim
+from headrace.testing import Message, run_operator
 
 MS = 1_000_000
 
@@ -252,7 +252,7 @@ def test_a_mistake_is_told(call: Any, kind: type[Exception], message: str) -> No
 
 
 def test_an_operator_that_belongs_elsewhere_is_refused() -> None:
-    from penstock import Application
+    from headrace import Application
 
     with pytest.raises(TypeError, match=r"takes the class, .* run_operator\(Average, \.\.\.\)"):
         run_operator(Average(Application([])))  # type: ignore[arg-type]

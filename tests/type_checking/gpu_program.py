@@ -1,11 +1,11 @@
-"""A program that uses penstock.gpu, for type checkers: `test_gpu_types.py` checks it and does not run it."""
+"""A program that uses headrace.gpu, for type checkers: `test_gpu_types.py` checks it and does not run it."""
 
 from __future__ import annotations
 
 from typing import assert_type
 
-from penstock import gpu
-from penstock.gpu import sim
+from headrace import gpu
+from headrace.gpu import sim
 
 
 def scale_seconds(data: gpu.Buffer, count: int) -> float:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import penstock
-from penstock import (
+import headrace
+from headrace import (
     Application,
     CountCondition,
     EventBasedScheduler,
@@ -15,10 +15,10 @@ from penstock import (
     OutputContext,
     op,
 )
-from penstock.conditions import CountConditon  # expect: attr-defined
-from penstock.resources import CudaStreamPool, RealTimeClock  # expect: attr-defined
+from headrace.conditions import CountConditon  # expect: attr-defined
+from headrace.resources import CudaStreamPool, RealTimeClock  # expect: attr-defined
 
-penstock.Opertor  # expect: attr-defined
+headrace.Opertor  # expect: attr-defined
 
 
 @op

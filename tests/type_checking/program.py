@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, assert_type
 
-from penstock import (
+from headrace import (
     Application,
     Condition,
     CountCondition,
@@ -18,11 +18,11 @@ from penstock import (
     SchedulingStatusType,
     op,
 )
-from penstock.core import Scheduler
-from penstock.core.function_operator import FunctionOperator
-from penstock.core.protocols import GreenContextPool
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, ThreadPool
-from penstock.testing import run_operator
+from headrace.core import Scheduler
+from headrace.core.function_operator import FunctionOperator
+from headrace.core.protocols import GreenContextPool
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, ThreadPool
+from headrace.testing import run_operator
 
 
 @op

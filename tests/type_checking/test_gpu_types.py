@@ -1,4 +1,4 @@
-"""Type checkers see every name of penstock.gpu and check the programs that use them."""
+"""Type checkers see every name of headrace.gpu and check the programs that use them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock import gpu
-from penstock.gpu import sim
+from headrace import gpu
+from headrace.gpu import sim
 
 pytest.importorskip("mypy")
 
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 
 BEGINNING = """
-from penstock import gpu
+from headrace import gpu
 def scale_seconds(data: gpu.Buffer, count: int) -> float: return count * 1e-9
 spin = gpu.kernel("spin", source="...", seconds=lambda ns: ns * 1e-9)
 scale = gpu.kernel("scale", source="...", seconds=scale_seconds)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.video import EntityReader, EntityWriter, VideoFileError
+from headrace.video import EntityReader, EntityWriter, VideoFileError
 from tests.harness.processes import run_python
-from tests.oracle.programs.operators import BY_PENSTOCK, BY_PENSTOCK_INDEX, RECORDED
+from tests.oracle.programs.operators import BY_HEADRACE, BY_HEADRACE_INDEX, RECORDED
 from tests.video import recorded_by_sdk
 
 TYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
@@ -159,7 +159,7 @@ def test_the_writer_writes_the_bytes_of_the_sdk(tmp_path: Path) -> None:
 
 
 def test_the_writer_still_writes_the_recording_that_the_sdk_has_read(tmp_path: Path) -> None:
-    assert record(tmp_path, RECORDED) == (BY_PENSTOCK_INDEX, BY_PENSTOCK)
+    assert record(tmp_path, RECORDED) == (BY_HEADRACE_INDEX, BY_HEADRACE)
 
 
 def test_a_scalar_is_written_as_one_element_that_the_sdk_can_read(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_entities_without_a_line_go_on_at_the_pace_of_those_before(tmp_path: Pat
 KILLED = """
 import os, sys
 import numpy as np
-from penstock.video import EntityWriter
+from headrace.video import EntityWriter
 writer = EntityWriter(sys.argv[1], "clip")
 for n in range(3):
     writer.write({"": np.full((64, 64), n, np.uint8)}, n)

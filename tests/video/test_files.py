@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.video import VideoFileError, VideoReader, VideoWriter, open_clip, write_video
+from headrace.video import VideoFileError, VideoReader, VideoWriter, open_clip, write_video
 
 av = pytest.importorskip("av")
 
@@ -139,9 +139,9 @@ def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
 
 def test_without_pyav_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(ImportError, match=r"needs PyAV.*pip install 'penstock\[video\]'"):
+    with pytest.raises(ImportError, match=r"needs PyAV.*pip install 'headrace\[video\]'"):
         VideoReader(tmp_path / "a.mp4")
-    with pytest.raises(ImportError, match=r"penstock\[video\]"):
+    with pytest.raises(ImportError, match=r"headrace\[video\]"):
         VideoWriter(tmp_path / "a.mp4")
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.operators import VideoStreamReplayerOp
-from penstock.testing import run_operator
-from penstock.video import EntityReader, VideoFileError, VideoReader
-from tests.oracle.programs.operators import BY_PENSTOCK, BY_PENSTOCK_INDEX, RECORDED
+from headrace.operators import VideoStreamReplayerOp
+from headrace.testing import run_operator
+from headrace.video import EntityReader, VideoFileError, VideoReader
+from tests.oracle.programs.operators import BY_HEADRACE, BY_HEADRACE_INDEX, RECORDED
 
 LARGEST = 2**31 - 1
 TENSOR = 40 + 32  # where the header of the first tensor begins, whose name is empty
@@ -34,7 +34,7 @@ def little_memory() -> Iterator[None]:
     assert peak < 20_000_000
 
 
-def put(folder: Path, index: bytes = BY_PENSTOCK_INDEX, entities: bytes = BY_PENSTOCK) -> None:
+def put(folder: Path, index: bytes = BY_HEADRACE_INDEX, entities: bytes = BY_HEADRACE) -> None:
     (folder / "clip.gxf_index").write_bytes(index)
     (folder / "clip.gxf_entities").write_bytes(entities)
 
@@ -58,7 +58,7 @@ def put(folder: Path, index: bytes = BY_PENSTOCK_INDEX, entities: bytes = BY_PEN
 def test_a_false_number_in_a_recording_is_an_error_and_costs_no_memory(
     offset: int, form: str, values: list[int], tmp_path: Path
 ) -> None:
-    damaged = bytearray(BY_PENSTOCK)
+    damaged = bytearray(BY_HEADRACE)
     struct.pack_into(form, damaged, offset, *values)
     put(tmp_path, entities=bytes(damaged))
     with little_memory(), EntityReader(tmp_path, "clip") as reader:
@@ -78,7 +78,7 @@ def test_a_false_line_of_an_index_costs_no_memory_and_no_frame(line: tuple[int, 
 
 def test_times_beyond_measure_are_played(tmp_path: Path) -> None:
     times = [2**64 - 1, 0, 2**63, 1, 2**63 - 1]
-    lines = struct.iter_unpack("<3Q", BY_PENSTOCK_INDEX)
+    lines = struct.iter_unpack("<3Q", BY_HEADRACE_INDEX)
     put(
         tmp_path,
         index=b"".join(struct.pack("<3Q", at, *line[1:]) for at, line in zip(times, lines, strict=True)),
@@ -134,7 +134,7 @@ def test_the_same_files_are_read_if_they_hold_what_they_declare(tmp_path: Path) 
 def test_bytes_that_are_flipped_in_a_video_do_no_harm(seed: int, tmp_path: Path) -> None:
     """Each of five damaged files gives frames of the size that it declares, or an error that names it."""
     pytest.importorskip("av")
-    from penstock.video import write_video
+    from headrace.video import write_video
 
     source = np.random.default_rng(seed)
     frames = source.integers(0, 256, (4, 16, 16, 3), np.uint8)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.video import ReadAhead
+from headrace.video import ReadAhead
 from tests.harness import switching_often
 
 

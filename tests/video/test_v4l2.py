@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.video import CameraError, SizeRange, V4L2Camera, VideoDevice
-from penstock.video import v4l2_ioctl as v4l2
-from penstock.video.pixels import JpegDecoder, rgb_to_rgba, yuyv_to_rgba
+from headrace.video import CameraError, SizeRange, V4L2Camera, VideoDevice
+from headrace.video import v4l2_ioctl as v4l2
+from headrace.video.pixels import JpegDecoder, rgb_to_rgba, yuyv_to_rgba
 from tests.video.v4l2_driver import FakeDriver, yuyv
 
 SIZES = {
@@ -153,7 +153,7 @@ def test_without_a_decoder_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
     for library in ("av", "PIL", "cv2"):
         monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(
-        ImportError, match=r"none is installed: pip install 'penstock\[video\]'.*pass_through"
+        ImportError, match=r"none is installed: pip install 'headrace\[video\]'.*pass_through"
     ):
         JpegDecoder()
 

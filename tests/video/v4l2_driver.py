@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock.video import v4l2_ioctl as v4l2
+from headrace.video import v4l2_ioctl as v4l2
 
 
 def code(fourcc: str) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.viewer import Camera, Renderer
+from headrace.viewer import Camera, Renderer
 
 BLACK = (0, 0, 0)
 WHITE = (255, 255, 255)

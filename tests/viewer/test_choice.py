@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.viewer.choice import chosen_outlets, has_display
+from headrace.viewer.choice import chosen_outlets, has_display
 
 DISPLAY = {"DISPLAY": ":0"}
 
@@ -19,12 +19,12 @@ DISPLAY = {"DISPLAY": ":0"}
         (["--view"], {}, False, ["page"]),
         (["--view"], {}, True, ["page"]),
         (["--view=none"], DISPLAY, False, []),
-        (["--view=rerun"], {"PENSTOCK_VIEW": "page"}, False, ["rerun"]),
-        ([], {"PENSTOCK_VIEW": "1"}, False, ["page"]),
-        ([], {"PENSTOCK_VIEW": "0", **DISPLAY}, False, []),
-        ([], {"PENSTOCK_VIEW": "auto"}, False, []),
-        ([], {"PENSTOCK_VIEW": "auto,Out.PNG", **DISPLAY}, False, ["page", "Out.PNG"]),
-        ([], {"PENSTOCK_VIEW": "page,out.mp4, out.rrd,page"}, False, ["page", "out.mp4", "out.rrd"]),
+        (["--view=rerun"], {"HEADRACE_VIEW": "page"}, False, ["rerun"]),
+        ([], {"HEADRACE_VIEW": "1"}, False, ["page"]),
+        ([], {"HEADRACE_VIEW": "0", **DISPLAY}, False, []),
+        ([], {"HEADRACE_VIEW": "auto"}, False, []),
+        ([], {"HEADRACE_VIEW": "auto,Out.PNG", **DISPLAY}, False, ["page", "Out.PNG"]),
+        ([], {"HEADRACE_VIEW": "page,out.mp4, out.rrd,page"}, False, ["page", "out.mp4", "out.rrd"]),
     ],
 )
 def test_an_outlet_is_chosen(
@@ -35,9 +35,9 @@ def test_an_outlet_is_chosen(
 
 def test_an_outlet_that_does_not_exist_is_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"PENSTOCK_VIEW='window': 'window' is no outlet.*page, auto, none, rerun"
+        ValueError, match=r"HEADRACE_VIEW='window': 'window' is no outlet.*page, auto, none, rerun"
     ):
-        chosen_outlets(["program"], {"PENSTOCK_VIEW": "window"}, False)
+        chosen_outlets(["program"], {"HEADRACE_VIEW": "window"}, False)
 
 
 def test_a_mac_has_a_display() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.viewer import Camera, Renderer
-from penstock.viewer.display import Display, Picture, Scene
-from penstock.viewer.layers import Shape, guess
+from headrace.viewer import Camera, Renderer
+from headrace.viewer.display import Display, Picture, Scene
+from headrace.viewer.layers import Shape, guess
 
 
 class Recorder:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock._web import MalformedMessage
-from penstock.viewer import Key, KeyAndButtonAction, KeyModifiers, MouseButton
-from penstock.viewer.events import (
+from headrace._web import MalformedMessage
+from headrace.viewer import Key, KeyAndButtonAction, KeyModifiers, MouseButton
+from headrace.viewer.events import (
     ButtonEvent,
     CharacterEvent,
     CloseEvent,
@@ -19,7 +19,7 @@ from penstock.viewer.events import (
     ScrollEvent,
     read_event,
 )
-from penstock.viewer.keys import _CODES, key_of
+from headrace.viewer.keys import _CODES, key_of
 
 
 @pytest.mark.parametrize(

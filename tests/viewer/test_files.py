@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.lazy import import_or_explain
-from penstock.viewer import VideoWriter, write_png
-from penstock.viewer.pictures import encode_jpeg, encode_png
+from headrace.lazy import import_or_explain
+from headrace.viewer import VideoWriter, write_png
+from headrace.viewer.pictures import encode_jpeg, encode_png
 
 
 def gradient(rows: int = 64, columns: int = 96, shift: int = 0) -> np.ndarray:
@@ -74,6 +74,6 @@ def test_a_video_refuses_pictures_of_another_size_and_rates_of_nothing(tmp_path:
 
 def test_a_library_that_is_missing_is_named_with_its_extra() -> None:
     with pytest.raises(
-        ImportError, match=r"no_such_library is needed to see: pip install 'penstock\[view\]'"
+        ImportError, match=r"no_such_library is needed to see: pip install 'headrace\[view\]'"
     ):
         import_or_explain("no_such_library.part", "view", "to see")

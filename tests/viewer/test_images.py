@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.viewer import ImageFormat, LayerError
+from headrace.viewer import ImageFormat, LayerError
 from tests.viewer.drawing import draw, draw_one
 
 RNG = np.random.default_rng(11)
@@ -197,7 +197,7 @@ def test_the_srgb_curve_is_taken_off_unless_the_picture_has_it() -> None:
 
 
 def test_every_format_but_those_of_depth_is_drawn() -> None:
-    from penstock.viewer.pixels import PIXEL_FORMATS
+    from headrace.viewer.pixels import PIXEL_FORMATS
 
     depth = {ImageFormat.D16_UNORM, ImageFormat.X8_D24_UNORM, ImageFormat.D32_SFLOAT, ImageFormat.AUTO_DETECT}
     assert set(ImageFormat) - set(PIXEL_FORMATS) == depth

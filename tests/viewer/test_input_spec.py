@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.viewer import (
+from headrace.viewer import (
     ChromaLocation,
     DepthMapRenderMode,
     ImageFormat,
@@ -16,7 +16,7 @@ from penstock.viewer import (
     YuvModelConversion,
     YuvRange,
 )
-from penstock.viewer.input_spec import input_specs
+from headrace.viewer.input_spec import input_specs
 
 
 def test_a_dict_becomes_a_specification_with_the_defaults_of_the_rest() -> None:

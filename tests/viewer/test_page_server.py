@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from penstock._web import live_server
-from penstock.viewer import Camera
-from penstock.viewer.display import Picture, Scene
-from penstock.viewer.events import KeyEvent
-from penstock.viewer.page_server import PageServer
-from penstock.viewer.pictures import encode_png
+from headrace._web import live_server
+from headrace.viewer import Camera
+from headrace.viewer.display import Picture, Scene
+from headrace.viewer.events import KeyEvent
+from headrace.viewer.page_server import PageServer
+from headrace.viewer.pictures import encode_png
 from tests._web.clients import ask, connect, get, token, until_the_end
 
 aiohttp = pytest.importorskip("aiohttp")
@@ -381,7 +381,7 @@ def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(server: PageServe
     port = urlsplit(server.url).port
     assert port is not None
     before = set(threading.enumerate())
-    with pytest.raises(RuntimeError, match=f"cannot listen on 127.0.0.1:{port}.*PENSTOCK_VIEW_PORT"):
+    with pytest.raises(RuntimeError, match=f"cannot listen on 127.0.0.1:{port}.*HEADRACE_VIEW_PORT"):
         PageServer("other", (8, 4), port=port)
     assert set(threading.enumerate()) <= before
 

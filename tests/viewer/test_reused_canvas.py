@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.viewer import Camera, Renderer
-from penstock.viewer.canvas import Canvas
-from penstock.viewer.layers import Shape, match
-from penstock.viewer.renderer import layers_of
+from headrace.viewer import Camera, Renderer
+from headrace.viewer.canvas import Canvas
+from headrace.viewer.layers import Shape, match
+from headrace.viewer.renderer import layers_of
 from tests.viewer.drawing import points
 
 SIZE = (20, 10)

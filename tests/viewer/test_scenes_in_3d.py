@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.viewer import Camera, LayerError, Renderer
-from penstock.viewer.layers import Shape, match
-from penstock.viewer.renderer import layers_of
+from headrace.viewer import Camera, LayerError, Renderer
+from headrace.viewer.layers import Shape, match
+from headrace.viewer.renderer import layers_of
 from tests.viewer.drawing import draw, draw_one, lit, points
 
 SIZE = (100, 100)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.viewer import LayerError, raster
+from headrace.viewer import LayerError, raster
 from tests.viewer.drawing import BLACK, WHITE, draw, draw_one, lit, points
 
 SIZE = (20, 10)
@@ -246,7 +246,7 @@ def test_a_missing_tensor_is_named_with_those_that_are_there() -> None:
 
 
 def test_types_are_guessed_from_shape_and_dtype() -> None:
-    from penstock.viewer.layers import Shape, guess
+    from headrace.viewer.layers import Shape, guess
 
     shapes = {
         "image": Shape((4, 4, 3), np.dtype("u1")),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock import Application, Operator
+from headrace import Application, Operator
 
 COUNTER = 0
 HISTORY: list[int] = []

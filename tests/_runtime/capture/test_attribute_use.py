@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import op
-from penstock._runtime.capture.attribute_use import names_in_compute
-from penstock.core import Operator
+from headrace import op
+from headrace._runtime.capture.attribute_use import names_in_compute
+from headrace.core import Operator
 from tests.harness import App, Step
 
 

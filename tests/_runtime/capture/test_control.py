@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core import EndedBy, Progress
+from headrace.core import EndedBy, Progress
 from tests.harness import App
 from tests.harness.segments import chain
 

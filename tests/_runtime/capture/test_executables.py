@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock._runtime.capture.executables import Executables, TimedExecutable
-from penstock._runtime.compiled import is_compiled
+from headrace._runtime.capture.executables import Executables, TimedExecutable
+from headrace._runtime.compiled import is_compiled
 
 pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled code takes no copies that stand for others")
 

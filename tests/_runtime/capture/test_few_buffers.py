@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock._runtime.capture.few_buffers import FewBuffers
-from penstock.gpu import sim
+from headrace._runtime.capture.few_buffers import FewBuffers
+from headrace.gpu import sim
 
 pytestmark = pytest.mark.usefixtures("machine")
 

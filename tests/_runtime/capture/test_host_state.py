@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Application, op
-from penstock._runtime.capture.host_state import Attributes, HostState
+from headrace import Application, op
+from headrace._runtime.capture.host_state import Attributes, HostState
 from tests._runtime.capture.host_states import (
     CHANGES,
     Config,
@@ -199,11 +199,11 @@ def test_what_moves_on_with_every_use_is_named_before_it_is_used(value: Any, kin
     assert HostState(step).opaque == ("", "")
 
 
-def test_the_state_of_array_libraries_and_of_penstock_is_left_alone() -> None:
+def test_the_state_of_array_libraries_and_of_headrace_is_left_alone() -> None:
     def compute(self: Any, *_: Any) -> Any:
         return self.pool, self.name, self.spec, np.zeros(3), self.fragment.name
 
-    from penstock.resources import UnboundedAllocator
+    from headrace.resources import UnboundedAllocator
 
     step = made(compute)
     step.pool = UnboundedAllocator(step.fragment)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._runtime.capture.host_state import Attributes, HostState
+from headrace._runtime.capture.host_state import Attributes, HostState
 from tests._runtime.capture.host_states import Config, made
 
 

@@ -10,11 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import penstock._runtime
+import headrace._runtime
 
-ROOT = Path(penstock._runtime.__file__).parent / "capture"
+ROOT = Path(headrace._runtime.__file__).parent / "capture"
 
-# Each in a child of its own, which begins with nothing of penstock imported.
+# Each in a child of its own, which begins with nothing of headrace imported.
 SCRIPT = """
 import importlib, os, sys
 
@@ -31,7 +31,7 @@ for name in sys.argv[1:]:
 
 
 def test_every_module_can_be_imported_first() -> None:
-    names = [f"penstock._runtime.capture.{file.stem}" for file in sorted(ROOT.glob("[a-z]*.py"))]
+    names = [f"headrace._runtime.capture.{file.stem}" for file in sorted(ROOT.glob("[a-z]*.py"))]
     assert len(names) > 20
     done = subprocess.run([sys.executable, "-c", SCRIPT, *names], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from penstock._runtime.capture.recorded_contexts import RefusingMetadata
-from penstock._runtime.capture.refusal import Refusal
-from penstock.core.metadata import MetadataDictionary
+from headrace._runtime.capture.recorded_contexts import RefusingMetadata
+from headrace._runtime.capture.refusal import Refusal
+from headrace.core.metadata import MetadataDictionary
 
 
 def refuse(what: str) -> NoReturn:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core import EndedBy, SegmentOutcome
-from penstock.core.segment import CaptureRefused
+from headrace.core import EndedBy, SegmentOutcome
+from headrace.core.segment import CaptureRefused
 from tests.harness import App
 from tests.harness.segments import Work, branches, chain
 
@@ -45,7 +45,7 @@ def test_the_outcome_tells_what_was_not_captured_and_why() -> None:
 
 
 def test_a_segment_that_is_switched_off_is_in_the_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_CAPTURE", "off")
+    monkeypatch.setenv("HEADRACE_CAPTURE", "off")
     (segment,) = App(chain).run().segments
     assert (segment.state, segment.replayed) == ("off", 0)
     assert str(segment) == "segment 'middle' (one, two, three): off"
@@ -58,7 +58,7 @@ def test_a_run_without_segments_does_not_speak_of_them() -> None:
 
 
 def _two(app: Any) -> tuple[Any, Any]:
-    from penstock.conditions import CountCondition
+    from headrace.conditions import CountCondition
     from tests.harness import Consumer, Producer
 
     return Producer(app, CountCondition(app, 2), name="producer"), Consumer(app, name="consumer")
@@ -85,10 +85,10 @@ def test_what_was_saved_follows_from_both_times() -> None:
 
 
 def test_the_log_of_a_run_has_a_line_for_each_segment(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "penstock"):
+    with caplog.at_level(logging.INFO, "headrace"):
         app = App(chain)
         app.run()
-    lines = [record.getMessage() for record in caplog.records if record.name == "penstock.capture"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "headrace.capture"]
     assert lines == [app.segment.report()]  # type: ignore[attr-defined]
 
 
@@ -111,7 +111,7 @@ def test_counts_of_messages_are_those_of_a_run_without_capture(
     assert outcome.segments[0].replayed == 15
     assert captured["d"].received == {"left": 20, "right": 20, "extra": 20}
     assert captured["b"].sent == {"out": 20}
-    monkeypatch.setenv("PENSTOCK_CAPTURE", "off")
+    monkeypatch.setenv("HEADRACE_CAPTURE", "off")
     assert captured == run()[1]
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock import gpu
-from penstock._runtime.capture.border_arrays import Input, place_inputs
-from penstock._runtime.capture.device_arrays import layout_of
-from penstock._runtime.capture.sharing import extents_of, groups_of, shared_memory, with_shared
-from penstock.gpu import sim
+from headrace import gpu
+from headrace._runtime.capture.border_arrays import Input, place_inputs
+from headrace._runtime.capture.device_arrays import layout_of
+from headrace._runtime.capture.sharing import extents_of, groups_of, shared_memory, with_shared
+from headrace.gpu import sim
 
 
 @pytest.mark.parametrize(

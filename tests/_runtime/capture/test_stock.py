@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock._runtime.capture.device_arrays import ArrayKind, Extent, Layout
-from penstock._runtime.capture.stock import Stock
+from headrace._runtime.capture.device_arrays import ArrayKind, Extent, Layout
+from headrace._runtime.capture.stock import Stock
 
 MIB = 1 << 20
 

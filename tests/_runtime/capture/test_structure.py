@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._runtime.capture.device_arrays import Unsupported, kind_of, span_of
-from penstock._runtime.capture.structure import differing_values, flatten, layouts_of, rebuild
-from penstock.gpu import sim
+from headrace._runtime.capture.device_arrays import Unsupported, kind_of, span_of
+from headrace._runtime.capture.structure import differing_values, flatten, layouts_of, rebuild
+from headrace.gpu import sim
 
 pytestmark = pytest.mark.usefixtures("machine")
 

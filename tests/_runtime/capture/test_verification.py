@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._runtime.capture.verification import compare_states
+from headrace._runtime.capture.verification import compare_states
 
 F32, F64 = np.float32, np.float64
 

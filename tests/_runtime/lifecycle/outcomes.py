@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import Outcome
+from headrace import Outcome
 from tests.harness import App, MakeScheduler, Step, greedy
 
 

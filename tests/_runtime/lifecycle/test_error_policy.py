@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock import ConditionType, CountCondition, IOSpec, Operator, op
-from penstock.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableCondition
-from penstock.core import Arg, ParameterError
+from headrace import ConditionType, CountCondition, IOSpec, Operator, op
+from headrace.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableCondition
+from headrace.core import Arg, ParameterError
 from tests.harness import App, MakeScheduler, Step, run, sink, source, through
 
 
@@ -419,9 +419,9 @@ def test_a_policy_that_is_none_is_refused_when_it_is_composed(wrong: Any) -> Non
 
 
 def test_skipped_errors_are_logged_less_and_less_often(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "penstock.errors"):
+    with caplog.at_level(logging.WARNING, "headrace.errors"):
         run(lambda app: chain(app, [], range(100), bad=range(100), on_error="skip") and None)
-    lines = [record for record in caplog.records if record.name == "penstock.errors"]
+    lines = [record for record in caplog.records if record.name == "headrace.errors"]
     assert len(lines) == 7
     first, *traceback = lines[0].getMessage().splitlines()
     assert first == "skipped an error in compute of operator 'picky'"
@@ -432,8 +432,8 @@ def test_skipped_errors_are_logged_less_and_less_often(caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
 def test_skips_and_restarts_are_exact_whatever_the_number_of_workers(workers: int) -> None:
-    from penstock.resources import ManualClock
-    from penstock.schedulers import EventBasedScheduler
+    from headrace.resources import ManualClock
+    from headrace.schedulers import EventBasedScheduler
 
     taken: list[int] = []
 

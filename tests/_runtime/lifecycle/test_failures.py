@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition
-from penstock.core import Condition, Resource, SchedulingStatusType
+from headrace import CountCondition
+from headrace.core import Condition, Resource, SchedulingStatusType
 from tests._runtime.lifecycle.outcomes import outcome_of
 from tests.harness import App, MakeScheduler, Step, run
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import CountCondition
-from penstock.core import Resource
+import headrace
+from headrace import CountCondition
+from headrace.core import Resource
 from tests.harness import App, MakeScheduler, Step, event_based, greedy, sink, threaded
 
 
@@ -58,7 +58,7 @@ class Log(logging.Handler):
 @pytest.fixture
 def log() -> Iterator[Log]:
     handler = Log()
-    logger = logging.getLogger("penstock")
+    logger = logging.getLogger("headrace")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
@@ -104,7 +104,7 @@ def test_further_interrupts_wait_for_the_compute_and_name_it(scheduler: MakeSche
     assert events == ["start slow", "computed", "stop slow"]
     assert app.outcome is not None
     assert app.outcome.ended_by == "interrupted"
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("penstock worker")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace worker")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -168,7 +168,7 @@ def test_an_interrupt_anywhere_stops_what_was_started_and_then_comes_out(
 @pytest.mark.parametrize("scheduler", [greedy, event_based])
 def test_an_interrupt_at_any_line_of_a_run_stops_what_was_started(scheduler: MakeScheduler) -> None:
     """At every line that a run goes through on the main thread outside of operators, one run each."""
-    package = str(Path(penstock.__file__).parent)
+    package = str(Path(headrace.__file__).parent)
     files = ("lifecycle.py", "interrupts.py", "fragment.py", "claim.py", "accounts.py", "run_streams.py")
     countdown = 0
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import Application, Operator
-from penstock._runtime.lifecycle.notes import note
-from penstock.gpu.sim import CUDAError
+from headrace import Application, Operator
+from headrace._runtime.lifecycle.notes import note
+from headrace.gpu.sim import CUDAError
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition
-from penstock.core import GraphError, Operator
+from headrace import CountCondition
+from headrace.core import GraphError, Operator
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 REFUSED = "'App' is running already: one run at a time"

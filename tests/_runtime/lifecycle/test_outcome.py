@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition, op
-from penstock.core import EndedBy
+from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition, op
+from headrace.core import EndedBy
 from tests._runtime.lifecycle.outcomes import doubling, join, outcome_of
 from tests.harness import App, MakeScheduler, Step, event_based, run, sink, source, through
 
@@ -167,10 +167,10 @@ def test_counted_messages_add_up_with_every_policy(policy: IOSpec.QueuePolicy) -
 
 
 def test_a_run_that_finished_is_one_line_of_log(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "penstock"):
+    with caplog.at_level(logging.INFO, "headrace"):
         run(lambda app: app.add_flow(source(app, range(3)), sink(app, [])))
     assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [
-        ("penstock.run", "INFO", "'App' finished after 0.000 s: 6 computes")
+        ("headrace.run", "INFO", "'App' finished after 0.000 s: 6 computes")
     ]
 
 
@@ -206,8 +206,8 @@ def test_a_run_that_failed_is_one_error_of_the_log(caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
 def test_computes_are_counted_whatever_the_number_of_workers(workers: int) -> None:
-    from penstock.resources import ManualClock
-    from penstock.schedulers import EventBasedScheduler
+    from headrace.resources import ManualClock
+    from headrace.schedulers import EventBasedScheduler
 
     def compose(app: App) -> None:
         last = source(app, range(200))

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock._runtime.lifecycle import progress_line
-from penstock._runtime.lifecycle.progress_line import ProgressLine
-from penstock.conditions import CountCondition
-from penstock.core import Progress
+from headrace._runtime.lifecycle import progress_line
+from headrace._runtime.lifecycle.progress_line import ProgressLine
+from headrace.conditions import CountCondition
+from headrace.core import Progress
 from tests.harness import App, Step, run, sink
 
 
@@ -87,7 +87,7 @@ def test_a_narrow_terminal_gets_a_shorter_line() -> None:
 
 def shown(monkeypatch: pytest.MonkeyPatch, terminal: Terminal, said: str = "") -> str:
     """Run an application with a progress line until the line was written; return what the terminal got."""
-    monkeypatch.setenv("PENSTOCK_PROGRESS", "1")
+    monkeypatch.setenv("HEADRACE_PROGRESS", "1")
     monkeypatch.setattr(progress_line, "PERIOD", 0.001)
     monkeypatch.setattr(sys, "stderr", terminal)
 
@@ -144,21 +144,21 @@ def test_nothing_is_written_where_stderr_is_no_terminal(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("choice", ["", "0", "off"])
 def test_nothing_is_written_unless_asked_for(monkeypatch: pytest.MonkeyPatch, choice: str) -> None:
     terminal = Terminal()
-    monkeypatch.setenv("PENSTOCK_PROGRESS", choice)
+    monkeypatch.setenv("HEADRACE_PROGRESS", choice)
     monkeypatch.setattr(sys, "stderr", terminal)
     run(lambda app: app.add_operator(Step(app, CountCondition(app, 1))))
     assert terminal.getvalue() == ""
 
 
 def test_a_wrong_choice_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_PROGRESS", "perhaps")
-    with pytest.raises(ValueError, match="PENSTOCK_PROGRESS=perhaps: must be one of 1, true"):
+    monkeypatch.setenv("HEADRACE_PROGRESS", "perhaps")
+    with pytest.raises(ValueError, match="HEADRACE_PROGRESS=perhaps: must be one of 1, true"):
         App(lambda app: app.add_operator(Step(app, CountCondition(app, 1)))).run()
 
 
 def test_the_latency_of_a_tracked_run_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_TRACK", "1")
-    monkeypatch.setenv("PENSTOCK_PROGRESS", "1")
+    monkeypatch.setenv("HEADRACE_TRACK", "1")
+    monkeypatch.setenv("HEADRACE_PROGRESS", "1")
     monkeypatch.setattr(progress_line, "PERIOD", 0.001)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -178,7 +178,7 @@ def test_the_latency_of_a_tracked_run_is_shown(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_of_two_runs_at_once_the_first_has_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_PROGRESS", "1")
+    monkeypatch.setenv("HEADRACE_PROGRESS", "1")
     monkeypatch.setattr(sys, "stderr", Terminal())
 
     def inner(self: Step, op_input: Any, op_output: Any) -> None:

@@ -10,7 +10,7 @@ from tests.harness.processes import signal_python
 
 FOREVER = """
 import atexit, signal, sys, threading
-from penstock import Application, Operator, schedulers
+from headrace import Application, Operator, schedulers
 
 class Forever(Operator):
     def compute(self, op_input, op_output, context):
@@ -56,8 +56,8 @@ def test_sigterm_stops_every_operator_and_ends_the_process_with_143(scheduler: s
 
 ELSEWHERE = """
 import signal, sys, threading
-from penstock import Application, Operator, schedulers
-from penstock.conditions import AsynchronousCondition, AsynchronousEventState
+from headrace import Application, Operator, schedulers
+from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 
 class Waiting(Operator):
     def compute(self, op_input, op_output, context):

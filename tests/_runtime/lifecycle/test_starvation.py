@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from penstock import ConditionType, CountCondition
-from penstock._runtime.lifecycle.starvation import _loops
-from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
-from penstock.core import EndedBy
+from headrace import ConditionType, CountCondition
+from headrace._runtime.lifecycle.starvation import _loops
+from headrace.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
+from headrace.core import EndedBy
 from tests._runtime.lifecycle.outcomes import doubling, join, outcome_of
 from tests.harness import App, MakeScheduler, Step, sink, source, through
 

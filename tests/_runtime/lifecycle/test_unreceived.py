@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock import ConditionType, CountCondition
-from penstock.core import UnreceivedMessageWarning
+from headrace import ConditionType, CountCondition
+from headrace.core import UnreceivedMessageWarning
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 

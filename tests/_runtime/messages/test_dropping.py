@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
-from penstock.conditions import DownstreamMessageAffordableCondition
-from penstock.resources import ManualClock
-from penstock.schedulers import EventBasedScheduler, MultiThreadScheduler
+from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
+from headrace.conditions import DownstreamMessageAffordableCondition
+from headrace.resources import ManualClock
+from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
 from tests.harness import App, MakeScheduler, Step, run, sink, source, through
 
 POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT

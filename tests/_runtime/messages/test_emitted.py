@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, IOSpec, TensorMap, as_tensor, gpu
-from penstock.core import PortError
-from penstock.gpu import sim
-from penstock.tensor import TensorError
+from headrace import CountCondition, IOSpec, TensorMap, as_tensor, gpu
+from headrace.core import PortError
+from headrace.gpu import sim
+from headrace.tensor import TensorError
 from tests.harness import MS, MakeScheduler, Step, greedy, launch, run
 from tests.harness.producers import Library
 

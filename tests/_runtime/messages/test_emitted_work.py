@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from penstock import gpu
-from penstock._runtime.messages.emitted_work import EmittedWork
-from penstock._runtime.messages.message import stamping
-from penstock._runtime.streams.fences import Fences
-from penstock._runtime.streams.managed_stream import ManagedStream
-from penstock.gpu import sim
+from headrace import gpu
+from headrace._runtime.messages.emitted_work import EmittedWork
+from headrace._runtime.messages.message import stamping
+from headrace._runtime.streams.fences import Fences
+from headrace._runtime.streams.managed_stream import ManagedStream
+from headrace.gpu import sim
 
 
 def stream() -> ManagedStream:

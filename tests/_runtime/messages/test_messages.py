@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import ConditionType, CountCondition, IOSpec
-from penstock.core import PortError, QueueFullError
+from headrace import ConditionType, CountCondition, IOSpec
+from headrace.core import PortError, QueueFullError
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from penstock import ConditionType, CountCondition, IOSpec
-from penstock._runtime.messages.input import InputPort
-from penstock._runtime.messages.queue import Queue
-from penstock._runtime.messages.receiver import Receiver, Transmitter
-from penstock.core import QueueFullError
+from headrace import ConditionType, CountCondition, IOSpec
+from headrace._runtime.messages.input import InputPort
+from headrace._runtime.messages.queue import Queue
+from headrace._runtime.messages.receiver import Receiver, Transmitter
+from headrace.core import QueueFullError
 from tests.harness import (
     App,
     Step,

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
-from penstock.conditions import DownstreamMessageAffordableCondition
-from penstock.core import GraphError
-from penstock.resources import ManualClock
-from penstock.schedulers import EventBasedScheduler, MultiThreadScheduler
+from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
+from headrace.conditions import DownstreamMessageAffordableCondition
+from headrace.core import GraphError
+from headrace.resources import ManualClock
+from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
 from tests.harness import App, MakeScheduler, Step, greedy, run, sink, source
 from tests.harness.internals import free_places
 

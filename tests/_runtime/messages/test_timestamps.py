@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import ConditionType, CountCondition, IOSpec, op
-from penstock._runtime.messages.message import Message
+from headrace import ConditionType, CountCondition, IOSpec, op
+from headrace._runtime.messages.message import Message
 from tests.harness import App, MakeScheduler, Step, run, source, through
 from tests.harness.internals import input_queues
 
@@ -245,7 +245,7 @@ def test_a_function_is_given_the_metadata_that_came_and_adds_to_what_goes(schedu
 
 
 def test_what_the_run_gives_is_no_parameter_and_may_be_given_by_hand() -> None:
-    from penstock.core import ParameterError
+    from headrace.core import ParameterError
 
     @op
     def show(value: int, *, metadata: Any = None, context: Any = None) -> Any:

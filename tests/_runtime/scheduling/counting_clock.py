@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import EventBasedScheduler
-from penstock._runtime.scheduling.parker import Parker
-from penstock.resources import MachineClock
+from headrace import EventBasedScheduler
+from headrace._runtime.scheduling.parker import Parker
+from headrace.resources import MachineClock
 from tests.harness import MakeScheduler
 
 MS = 1_000_000  # nanoseconds

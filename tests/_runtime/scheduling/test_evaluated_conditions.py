@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock import Condition, CountCondition, SchedulingStatusType
-from penstock._runtime.scheduling.evaluated_conditions import EvaluatedConditions
+from headrace import Condition, CountCondition, SchedulingStatusType
+from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
 from tests.harness import App, MakeScheduler, Step, run
 from tests.harness.internals import node_of
 

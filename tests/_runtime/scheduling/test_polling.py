@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from penstock.conditions import (
+from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
     CountCondition,
     OrConditionCombiner,
     PeriodicCondition,
 )
-from penstock.core import Condition, SchedulingStatusType
-from penstock.resources import ManualClock, RealtimeClock
+from headrace.core import Condition, SchedulingStatusType
+from headrace.resources import ManualClock, RealtimeClock
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
 from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink, source
 from tests.harness.internals import node_of
@@ -254,7 +254,7 @@ def test_a_message_has_one_term_of_an_or_asked_while_another_waits_for_its_event
     taken: list[Any] = []
 
     def compose(app: App) -> None:
-        from penstock.conditions import MessageAvailableCondition
+        from headrace.conditions import MessageAvailableCondition
 
         event = AsynchronousCondition(app)
         event.event_state = AsynchronousEventState.EVENT_WAITING

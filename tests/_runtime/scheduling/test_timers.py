@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock._runtime.compiled import is_compiled
-from penstock._runtime.scheduling.timers import Timers
-from penstock.conditions import (
+from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling.timers import Timers
+from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
     BooleanCondition,

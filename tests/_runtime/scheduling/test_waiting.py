@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from penstock._runtime.scheduling.parker import Parker
-from penstock.conditions import (
+from headrace._runtime.scheduling.parker import Parker
+from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
     CountCondition,
     PeriodicCondition,
 )
-from penstock.core import Clock, Condition, SchedulingStatusType
+from headrace.core import Clock, Condition, SchedulingStatusType
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
 from tests.harness import App, MakeScheduler, Step, event_based, greedy, run, sink, source
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from penstock import ConditionType, CountCondition, IOSpec, PeriodicCondition
-from penstock.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
+from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
+from headrace.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from tests.harness import (
     App,
     MakeScheduler,

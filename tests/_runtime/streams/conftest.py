@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.gpu import sim
+from headrace.gpu import sim
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from penstock import CountCondition
-from penstock.gpu import sim
+from headrace import CountCondition
+from headrace.gpu import sim
 from tests.harness import (
     MS,
     MakeScheduler,

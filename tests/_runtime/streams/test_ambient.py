@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock import CountCondition, gpu, op
-from penstock.resources import CudaStreamPool
+from headrace import CountCondition, gpu, op
+from headrace.resources import CudaStreamPool
 from tests._runtime.streams.pipelines import answers
 from tests.harness import MS, MakeScheduler, Producer, Step, launch, run
 

@@ -1,4 +1,4 @@
-"""PENSTOCK_CHECK=streams reports who forgot to be ordered after what it received, and where."""
+"""HEADRACE_CHECK=streams reports who forgot to be ordered after what it received, and where."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, gpu
+from headrace import CountCondition, gpu
 from tests._runtime.streams.pipelines import Sending
 from tests.harness import (
     MS,
@@ -28,7 +28,7 @@ def checked(
     outputs: tuple[str, ...] = (),
 ) -> None:
     """Run a slow sender into an operator under the checker, whose warnings are errors here."""
-    monkeypatch.setenv("PENSTOCK_CHECK", "streams")
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
 
     def compose(app: Any) -> None:
         sender = Sending(app, CountCondition(app, 4), name="sender")
@@ -47,7 +47,7 @@ def checked(
 def test_the_checker_reports_who_forgot_to_be_ordered_and_where(
     monkeypatch: pytest.MonkeyPatch, emits: bool
 ) -> None:
-    from penstock.core.errors import UnorderedStreamWarning
+    from headrace.core.errors import UnorderedStreamWarning
 
     def forget(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         data = op_input.receive("in")
@@ -67,7 +67,7 @@ def test_the_checker_reports_who_forgot_to_be_ordered_and_where(
 def test_the_checker_reports_who_asked_which_streams_came_and_forgot_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from penstock.core.errors import UnorderedStreamWarning
+    from headrace.core.errors import UnorderedStreamWarning
 
     def ignore(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         data = op_input.receive("in")
@@ -105,7 +105,7 @@ def test_the_checker_has_nothing_to_say_of_work_on_the_stream_that_came(
 def test_the_checker_has_nothing_to_say_of_a_tensor_that_was_taken_to_a_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from penstock import as_tensor
+    from headrace import as_tensor
 
     def read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         tensor = op_input.receive("in")["frame"]
@@ -116,7 +116,7 @@ def test_the_checker_has_nothing_to_say_of_a_tensor_that_was_taken_to_a_stream(
 
 
 def test_the_checker_has_nothing_to_say_of_an_ambient_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_CHECK", "streams")
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
 
     def compose(app: Any) -> None:
         def read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -129,7 +129,7 @@ def test_the_checker_has_nothing_to_say_of_an_ambient_stream(monkeypatch: pytest
 
 
 def test_the_checker_has_nothing_to_say_of_a_doubler_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_CHECK", "streams")
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
 
     def compose(app: Any) -> None:
         app.consumer = Consumer(app, name="consumer")
@@ -143,7 +143,7 @@ def test_the_checker_has_nothing_to_say_of_a_doubler_in_a_row(monkeypatch: pytes
 def test_the_checker_has_nothing_to_say_about_those_who_did(
     monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_CHECK", "streams")
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
 
     def compose(app: Any) -> None:
         def by_hand(self: Any, op_input: Any, op_output: Any, context: Any) -> None:

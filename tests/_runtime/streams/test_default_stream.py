@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
-from penstock.gpu import sim
-from penstock.resources import CudaStreamPool
+from headrace import CountCondition, gpu
+from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
+from headrace.gpu import sim
+from headrace.resources import CudaStreamPool
 from tests._runtime.streams.pipelines import Sending, read_late
 from tests.harness import (
     MS,

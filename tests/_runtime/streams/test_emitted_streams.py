@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.resources import CudaStreamPool
+from headrace import CountCondition, gpu
+from headrace.resources import CudaStreamPool
 from tests.harness import (
     MS,
     Consumer,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, schedulers
-from penstock.conditions import CudaStreamCondition
-from penstock.core import Application, Operator
-from penstock.gpu import sim
+from headrace import CountCondition, schedulers
+from headrace.conditions import CudaStreamCondition
+from headrace.core import Application, Operator
+from headrace.gpu import sim
 from tests._runtime.streams.pipelines import track
 from tests.harness import MS, App, MakeScheduler, Producer, Step, launch, read_frame, run
 
@@ -154,7 +154,7 @@ def test_closing_the_machine_ends_a_run_that_waits_for_the_work_behind_a_message
 
 @pytest.mark.parametrize("kind", ["virtual", "real"])
 def test_a_point_that_a_closed_machine_never_passes_is_told_once_with_the_error(kind: Any) -> None:
-    from penstock import gpu
+    from headrace import gpu
 
     told: list[Any] = []
     with sim.Machine("h200", time=kind) as machine:

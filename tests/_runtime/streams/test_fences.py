@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition
-from penstock._runtime.messages.message import Message, stamping
-from penstock._runtime.streams.fences import Fences
-from penstock._runtime.streams.in_flight import InFlight
-from penstock._runtime.streams.managed_stream import ManagedStream
-from penstock.gpu import sim
+from headrace import CountCondition
+from headrace._runtime.messages.message import Message, stamping
+from headrace._runtime.streams.fences import Fences
+from headrace._runtime.streams.in_flight import InFlight
+from headrace._runtime.streams.managed_stream import ManagedStream
+from headrace.gpu import sim
 from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, launch, run, source
 from tests.harness.internals import node_of
 
@@ -213,7 +213,7 @@ def test_a_frame_that_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.
 def test_a_condition_is_told_of_its_own_frame_whatever_the_producer_does_since(
     scheduler: MakeScheduler,
 ) -> None:
-    from penstock.conditions import CudaStreamCondition
+    from headrace.conditions import CudaStreamCondition
 
     def compose(app: Any) -> None:
         app.seen = []

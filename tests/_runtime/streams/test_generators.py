@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, gpu, op
-from penstock.resources import CudaStreamPool
+from headrace import CountCondition, gpu, op
+from headrace.resources import CudaStreamPool
 from tests.harness import MS, MakeScheduler, Producer, read_frame, run
 
 STEPS = 20  # more than may be unfinished at once: what the first step kept is let go of before the last
@@ -17,7 +17,7 @@ STEPS = 20  # more than may be unfinished at once: what the first step kept is l
 def test_a_frame_that_is_read_in_several_steps_is_right_in_each(
     scheduler: MakeScheduler, checks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_CHECK", checks)
+    monkeypatch.setenv("HEADRACE_CHECK", checks)
     seen: list[int] = []
     passed_on: list[int] = []
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, gpu, op
-from penstock.core import Operator, OperatorSpec, ParameterError
-from penstock.core.errors import StreamError
-from penstock.gpu import sim
-from penstock.resources import CudaStreamPool
+from headrace import CountCondition, gpu, op
+from headrace.core import Operator, OperatorSpec, ParameterError
+from headrace.core.errors import StreamError
+from headrace.gpu import sim
+from headrace.resources import CudaStreamPool
 from tests.harness import MS, App, MakeScheduler, Step, launch, run, sink, source
 
 FRAMES = 6
@@ -471,6 +471,6 @@ def test_an_operator_that_skips_errors_skips_those_of_its_knobs() -> None:
 
 
 def test_without_a_device_there_are_no_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.gpu.backend", lambda: "none")
+    monkeypatch.setattr("headrace.gpu.backend", lambda: "none")
     with pytest.raises(StreamError, match="operator 'step': knob 'gain' needs the memory of a device"):
         values_seen(asks("gain", np.float32), before=lambda operator, n: None)

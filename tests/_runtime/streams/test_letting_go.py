@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.gpu import sim
+from headrace import CountCondition, gpu
+from headrace.gpu import sim
 from tests._runtime.streams.pipelines import ALL, FRAMES, Sending, frames_seen, read_late
 from tests.harness import (
     MS,
@@ -170,7 +170,7 @@ def test_a_batch_may_be_gathered_before_a_stream_is_asked_for() -> None:
 
 def test_a_frame_that_is_let_go_in_a_compute_that_receives_nothing_stays() -> None:
     """The one that holds frames runs again, without a message, and lets go of them there."""
-    from penstock import ConditionType
+    from headrace import ConditionType
 
     def optional(spec: Any) -> None:
         spec.inputs["in"].condition(ConditionType.NONE)
@@ -214,7 +214,7 @@ def test_what_is_watched_is_let_go_when_the_program_lets_go(machine: sim.Machine
 
 
 def test_much_that_is_held_is_not_looked_through_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock._runtime.streams import keeper
+    from headrace._runtime.streams import keeper
 
     looks: list[int] = []
     original = keeper.no_longer_held

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.conditions import BooleanCondition
-from penstock.gpu import sim
+from headrace import CountCondition, gpu
+from headrace.conditions import BooleanCondition
+from headrace.gpu import sim
 from tests._runtime.streams.pipelines import track
 from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, frame, launch, read_frame, run, write
 
@@ -28,7 +28,7 @@ def test_a_slow_reader_of_a_fast_producer_never_sees_the_next_frame(scheduler: M
 
 @pytest.mark.parametrize("kind", ["own stream", "named stream", "default stream", "borrowed stream"])
 def test_what_was_received_lives_until_the_stream_has_passed(machine: sim.Machine, kind: str) -> None:
-    from penstock.resources import CudaStreamPool
+    from headrace.resources import CudaStreamPool
 
     deaths: list[float] = []
     ends: list[float] = []
@@ -344,7 +344,7 @@ def test_a_bound_that_makes_no_sense_is_refused() -> None:
 def test_frames_written_by_hand_are_what_the_tests_think_they_are(machine: sim.Machine) -> None:
     device = sim.Device(0)
     device.set_current()
-    from penstock.gpu import StreamHandle
+    from headrace.gpu import StreamHandle
 
     handle = StreamHandle(device.create_stream())
     data = frame(handle)

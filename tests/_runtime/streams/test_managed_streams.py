@@ -1,4 +1,4 @@
-"""Streams that an operator allocates by name, and orders by hand; those that penstock does not know."""
+"""Streams that an operator allocates by name, and orders by hand; those that headrace does not know."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock import gpu
-from penstock.core.errors import PortError, StreamError
-from penstock.gpu import sim
+from headrace import gpu
+from headrace.core.errors import PortError, StreamError
+from headrace.gpu import sim
 from tests._runtime.streams.pipelines import answers
 from tests.harness import Step, launch, once, run
 
@@ -27,13 +27,13 @@ def test_named_streams() -> None:
     assert len(set(found[0])) == 3
 
 
-def test_streams_that_penstock_does_not_manage_are_refused_by_name() -> None:
+def test_streams_that_headrace_does_not_manage_are_refused_by_name() -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
         op_input.receive("in")
         op_input.receive_cuda_stream("in")
         foreign = gpu.StreamHandle(sim.Device(0).create_stream())
         for call in (context.device_from_stream, op_output.set_cuda_stream):
-            with pytest.raises(StreamError, match=rf"'taker': .* penstock manages .* not {int(foreign):#x}"):
+            with pytest.raises(StreamError, match=rf"'taker': .* headrace manages .* not {int(foreign):#x}"):
                 call(foreign)
         with pytest.raises(PortError, match="no output 'outt'; it has 'out'"):
             op_output.set_cuda_stream(op_input.receive_cuda_stream("in"), "outt")
@@ -81,7 +81,7 @@ def test_streams_are_synchronised_on_the_device(machine: sim.Machine) -> None:
 
 
 def test_with_no_device_there_are_no_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.gpu.backend", lambda: "none")
+    monkeypatch.setattr("headrace.gpu.backend", lambda: "none")
 
     def compose(app: Any) -> None:
         app.found = []

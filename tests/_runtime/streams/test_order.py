@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from penstock._runtime.messages.message import Message, stamping
-from penstock._runtime.streams.fences import Fences
-from penstock._runtime.streams.managed_stream import ManagedStream
-from penstock._runtime.streams.order import Order
+from headrace._runtime.messages.message import Message, stamping
+from headrace._runtime.streams.fences import Fences
+from headrace._runtime.streams.managed_stream import ManagedStream
+from headrace._runtime.streams.order import Order
 
 _HANDLES = count(1)
 

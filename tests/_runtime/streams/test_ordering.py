@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, IOSpec
-from penstock.gpu import sim
+from headrace import CountCondition, IOSpec
+from headrace.gpu import sim
 from tests.harness import (
     MS,
     Consumer,
@@ -168,7 +168,7 @@ def test_a_cycle_with_a_seed(scheduler: MakeScheduler) -> None:
             op_output.emit(data, "out")
 
         def optional(spec: Any) -> None:
-            from penstock import ConditionType
+            from headrace import ConditionType
 
             spec.inputs["in"].condition(ConditionType.NONE)
 
@@ -193,7 +193,7 @@ def test_a_cycle_with_a_seed(scheduler: MakeScheduler) -> None:
 
 
 def test_a_shared_stream_is_not_waited_for(machine: sim.Machine) -> None:
-    from penstock.resources import CudaStreamPool
+    from headrace.resources import CudaStreamPool
 
     def compose(app: Any) -> None:
         pool = CudaStreamPool(app, max_size=1)
@@ -260,7 +260,7 @@ def test_events_are_used_again(machine: sim.Machine, monkeypatch: pytest.MonkeyP
 
 
 def test_two_devices() -> None:
-    from penstock.resources import CudaStreamPool
+    from headrace.resources import CudaStreamPool
 
     with sim.Machine("l4", devices=2):
 

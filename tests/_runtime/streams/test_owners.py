@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import TensorMap, as_tensor
-from penstock._runtime.streams.keeper import Keeper
-from penstock._runtime.streams.owners import add_owners, only_kept
-from penstock._runtime.streams.watch import Watch
-from penstock.core import Application, Operator
-from penstock.core.metadata import MetadataDictionary
-from penstock.gpu import sim
+from headrace import TensorMap, as_tensor
+from headrace._runtime.streams.keeper import Keeper
+from headrace._runtime.streams.owners import add_owners, only_kept
+from headrace._runtime.streams.watch import Watch
+from headrace.core import Application, Operator
+from headrace.core.metadata import MetadataDictionary
+from headrace.gpu import sim
 
 
 class Memory:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.gpu import sim
-from penstock.resources import CudaStreamPool
+from headrace import CountCondition, gpu
+from headrace.gpu import sim
+from headrace.resources import CudaStreamPool
 from tests.harness import (
     MS,
     Consumer,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, IOSpec, gpu
-from penstock.core.errors import PortError, StreamError
-from penstock.gpu import sim
-from penstock.resources import CudaStreamPool
+from headrace import CountCondition, IOSpec, gpu
+from headrace.core.errors import PortError, StreamError
+from headrace.gpu import sim
+from headrace.resources import CudaStreamPool
 from tests._runtime.streams.pipelines import answers
 from tests.harness import (
     MS,
@@ -224,7 +224,7 @@ def test_the_streams_of_everything_received_at_a_port_are_given() -> None:
 @pytest.mark.parametrize("caller", ["receive_cuda_stream", "receive_cuda_streams"])
 @pytest.mark.parametrize("late", [1, 4])
 def test_receive_comes_first_in_every_compute(caller: str, late: int) -> None:
-    from penstock.core.errors import StreamError
+    from headrace.core.errors import StreamError
 
     def compose(app: Any) -> None:
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -278,7 +278,7 @@ def test_everything_a_compute_received_counts_when_it_asks_for_its_first_stream_
 
 @pytest.mark.parametrize("late", [1, 3])
 def test_a_port_that_had_nothing_has_no_streams(late: int) -> None:
-    from penstock import ConditionType
+    from headrace import ConditionType
 
     def compose(app: Any) -> None:
         app.found = []

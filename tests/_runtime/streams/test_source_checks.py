@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition
-from penstock.core.errors import GraphError
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace import CountCondition
+from headrace.core.errors import GraphError
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests.harness import App, Step, run
 from tests.resources.green_contexts import composed, green_pool
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, Tensor, TensorMap, as_tensor, gpu
-from penstock.gpu import sim
+from headrace import CountCondition, Tensor, TensorMap, as_tensor, gpu
+from headrace.gpu import sim
 from tests.harness import MS, MakeScheduler, Step, launch, run
 from tests.harness.producers import CUDA, Library
 

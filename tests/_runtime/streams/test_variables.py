@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import CountCondition, op
-from penstock._runtime.streams.variables import variables_of_compute
-from penstock.resources import ManualClock
+from headrace import CountCondition, op
+from headrace._runtime.streams.variables import variables_of_compute
+from headrace.resources import ManualClock
 from tests.harness import MakeScheduler, Step, run
 
 

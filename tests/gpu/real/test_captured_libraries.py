@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Application, CountCondition, Operator, gpu
-from penstock.core import CaptureRefused
-from penstock.resources import CudaGreenContext, CudaGreenContextPool
+from headrace import Application, CountCondition, Operator, gpu
+from headrace.core import CaptureRefused
+from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import mark_sms
 from tests.harness.libraries import numba_works
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli import main
-from penstock.cli.demo import demonstrate
+from headrace.cli import main
+from headrace.cli.demo import demonstrate
 
 pytestmark = pytest.mark.usefixtures("real")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from examples.shared import endoscope_kernels as kernels
-from penstock import gpu
+from headrace import gpu
 from tests.examples.test_endoscope_kernels import simulated
 from tests.gpu.bench import Bench
 

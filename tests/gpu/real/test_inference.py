@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, Operator, gpu
-from penstock.operators import InferenceOp
+from headrace import CountCondition, Operator, gpu
+from headrace.operators import InferenceOp
 from tests.gpu.kernels import spin
 from tests.harness import MakeScheduler, run
 
@@ -125,7 +125,7 @@ def test_onnx_runtime_runs_on_the_gpu_where_its_build_can(tmp_path: Path) -> Non
     onnxruntime = pytest.importorskip("onnxruntime")
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has no CUDA")
-    from penstock.inference import ModelOptions, load_model
+    from headrace.inference import ModelOptions, load_model
 
     model = load_model(onnx_models(tmp_path)["times_2"], options=ModelOptions(on_gpu=True))
     assert model.device_id == 0, model.runtime

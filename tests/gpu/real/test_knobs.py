@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Application, CountCondition, Operator
+from headrace import Application, CountCondition, Operator
 
 pytestmark = pytest.mark.usefixtures("real")
 

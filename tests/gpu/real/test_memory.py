@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.conditions import MemoryAvailableCondition
-from penstock.resources import (
+from headrace import CountCondition, gpu
+from headrace.conditions import MemoryAvailableCondition
+from headrace.resources import (
     BlockMemoryPool,
     MemoryStorageType,
     RMMAllocator,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock import as_tensor, gpu
-from penstock.tensor import DLDevice, DLDeviceType, gpumat_to_tensor, tensor_to_gpumat
+from headrace import as_tensor, gpu
+from headrace.tensor import DLDevice, DLDeviceType, gpumat_to_tensor, tensor_to_gpumat
 from tests.harness.gpumat import DEPTHS, gpumat_over, opencv
 
 cupy = pytest.importorskip("cupy")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, Operator, gpu
-from penstock.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
-from penstock.resources import CudaStreamPool
-from penstock.testing import run_operator
+from headrace import CountCondition, Operator, gpu
+from headrace.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
+from headrace.resources import CudaStreamPool
+from headrace.testing import run_operator
 from tests.gpu.kernels import spin
 from tests.harness import MakeScheduler, run, sink, source
 from tests.operators.cases import CASES, Case, random

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, Operator, gpu, op
-from penstock.conditions import CudaStreamCondition
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace import CountCondition, Operator, gpu, op
+from headrace.conditions import CudaStreamCondition
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests.gpu.kernels import mark_sms, spin
 from tests.harness import MakeScheduler, run
 

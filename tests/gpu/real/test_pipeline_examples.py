@@ -19,7 +19,7 @@ def real(bench: Any) -> Any:
 
 
 def run(example: str, *arguments: str) -> str:
-    return output_of(EXAMPLES / example, *arguments, PENSTOCK_DEVICE="cuda")
+    return output_of(EXAMPLES / example, *arguments, HEADRACE_DEVICE="cuda")
 
 
 def test_two_flows_run_on_two_slices() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import as_tensor, gpu
-from penstock.tensor import DLDevice, DLDeviceType
+from headrace import as_tensor, gpu
+from headrace.tensor import DLDevice, DLDeviceType
 
 cupy = pytest.importorskip("cupy")
 rmm = pytest.importorskip("rmm")
@@ -40,7 +40,7 @@ def test_a_buffer_is_filled_from_a_tensor() -> None:
     assert buffer.copy_to_host().tolist() == list(range(64))
 
 
-def test_a_buffer_is_made_on_a_stream_of_penstock(real: Any) -> None:
+def test_a_buffer_is_made_on_a_stream_of_headrace(real: Any) -> None:
     from rmm.pylibrmm.stream import Stream
 
     handle = gpu.StreamHandle(real.device.create_stream())

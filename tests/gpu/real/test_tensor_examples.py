@@ -27,7 +27,7 @@ def real(bench: Any) -> Any:
 
 def show(example: str, out: Path, *arguments: str) -> list[str]:
     return array_examples.show(
-        example, out, FRAMES, *arguments, PENSTOCK_DEVICE="cuda", NUMBA_ENABLE_CUDASIM="0"
+        example, out, FRAMES, *arguments, HEADRACE_DEVICE="cuda", NUMBA_ENABLE_CUDASIM="0"
     )
 
 

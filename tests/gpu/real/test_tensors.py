@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock import CountCondition, Operator, TensorMap, as_tensor, gpu
-from penstock.resources import CudaStreamPool
-from penstock.schedulers import EventBasedScheduler, GreedyScheduler
-from penstock.tensor import DLDevice, Tensor, TensorError
+from headrace import CountCondition, Operator, TensorMap, as_tensor, gpu
+from headrace.resources import CudaStreamPool
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler
+from headrace.tensor import DLDevice, Tensor, TensorError
 from tests.gpu.kernels import spin
 from tests.harness import run
 from tests.harness.libraries import numba_works

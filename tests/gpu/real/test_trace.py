@@ -12,4 +12,4 @@ from tests.harness.processes import output_of
 def test_tensors_stop_the_host_nowhere_and_leave_the_default_stream_alone(real: Any) -> None:
     for library in ("cupti", "cupy", "torch"):
         pytest.importorskip(library)
-    output_of("-m", "benchmarks.gpu_trace", PENSTOCK_DEVICE="cuda")
+    output_of("-m", "benchmarks.gpu_trace", HEADRACE_DEVICE="cuda")

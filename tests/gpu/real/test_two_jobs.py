@@ -17,4 +17,4 @@ def test_the_small_job_does_not_wait_for_the_big_one(bench: Bench) -> None:
         assert "needs a GPU" in told.stderr
         return
     pytest.importorskip("cupy")
-    assert "bulk job done by then: False" in output_of(EXAMPLE, PENSTOCK_DEVICE="cuda")
+    assert "bulk job done by then: False" in output_of(EXAMPLE, HEADRACE_DEVICE="cuda")

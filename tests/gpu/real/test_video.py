@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.operators import CameraSimOp, VideoStreamRecorderOp, VideoStreamReplayerOp
-from penstock.testing import run_operator
-from penstock.video import EntityReader
+from headrace.operators import CameraSimOp, VideoStreamRecorderOp, VideoStreamReplayerOp
+from headrace.testing import run_operator
+from headrace.video import EntityReader
 from tests.harness import MakeScheduler, run
 
 pytestmark = pytest.mark.usefixtures("real")

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition
-from penstock.operators import HolovizOp
-from penstock.tensor.copies import HostMemory, copy_from_pinned
-from penstock.viewer import Renderer
+from headrace import CountCondition
+from headrace.operators import HolovizOp
+from headrace.tensor.copies import HostMemory, copy_from_pinned
+from headrace.viewer import Renderer
 from tests.gpu.bench import Bench
 from tests.harness import App, Step
 
@@ -44,7 +44,7 @@ def test_what_is_shown_is_what_the_host_would_draw(
     real: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cupy, pillow = pytest.importorskip("cupy"), pytest.importorskip("PIL.Image")
-    monkeypatch.setenv("PENSTOCK_VIEW", str(tmp_path / "it.png"))
+    monkeypatch.setenv("HEADRACE_VIEW", str(tmp_path / "it.png"))
     given = images(1)
 
     def compose(app: Any) -> None:
@@ -66,7 +66,7 @@ def test_pictures_are_emitted_on_the_device_in_order(real: Bench) -> None:
         def allocate_tensor(
             self, shape: Any, dtype: Any, storage: int, *, stream: Any = None, operator: str = ""
         ) -> Any:
-            from penstock import as_tensor
+            from headrace import as_tensor
 
             with stream.cupy():
                 return as_tensor(cupy.empty(shape, dtype))
@@ -100,8 +100,8 @@ def test_pictures_are_emitted_on_the_device_in_order(real: Bench) -> None:
 
 
 def test_a_tensor_with_gaps_is_copied_there_and_a_picture_back(real: Bench) -> None:
-    from penstock import as_tensor
-    from penstock.gpu import StreamHandle
+    from headrace import as_tensor
+    from headrace.gpu import StreamHandle
 
     cupy = pytest.importorskip("cupy")
     stream, memory = StreamHandle(real.device.create_stream()), HostMemory()

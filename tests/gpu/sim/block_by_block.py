@@ -1,6 +1,6 @@
 """The judge of the simulated SMs: every block by itself, as plainly as can be, however long it takes.
 
-``penstock.gpu.sim.processors`` keeps blocks together, skips rounds and hands slots over, to be quick. This does
+``headrace.gpu.sim.processors`` keeps blocks together, skips rounds and hands slots over, to be quick. This does
 none of it. The rules are the same: at each moment the blocks that end free their room, then the grids that arrive
 join the line, then each grid in line, by priority and then by arrival, places as many blocks as fit, each on the
 SM on which most more of them would fit, and the first such SM.
@@ -18,8 +18,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.gpu.sim.processors import Grid, Processors
-from penstock.gpu.sim.timeline import Timeline
+from headrace.gpu.sim.processors import Grid, Processors
+from headrace.gpu.sim.timeline import Timeline
 
 TOLERANCE = 0.02
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.schedulers import EventBasedScheduler, GreedyScheduler
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.gpu.sim.in_time import InTime, run_in_time
 from tests.harness import MakeScheduler
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from penstock.gpu import sim
+from headrace.gpu import sim
 
 InTime = Callable[[Callable[[], object]], None]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.gpu import sim
+from headrace.gpu import sim
 
 LONG = sim.Kernel("long", 3600.0)  # an hour
 ONE_BLOCK = sim.LaunchConfig(grid=1, block=32)

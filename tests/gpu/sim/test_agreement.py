@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.agreement import SCENARIOS, TOLERANCE
 from benchmarks.isolation import Bench, run
-from penstock.gpu import sim
+from headrace.gpu import sim
 
 REPORT = Path(__file__).parents[3] / "benchmarks" / "results" / "agreement.md"
 ROW = re.compile(r"^\| (.+?) \| (.+?) \| (\d+) \| \d+ \| .+% \|$", re.MULTILINE)

@@ -8,11 +8,11 @@ from typing import Any, Never
 
 import pytest
 
-from penstock import Application, Operator, PeriodicCondition, gpu
-from penstock.conditions import AsynchronousCondition, AsynchronousEventState
-from penstock.gpu import sim
-from penstock.gpu.sim import wall_timeline
-from penstock.resources import CudaStreamPool
+from headrace import Application, Operator, PeriodicCondition, gpu
+from headrace.conditions import AsynchronousCondition, AsynchronousEventState
+from headrace.gpu import sim
+from headrace.gpu.sim import wall_timeline
+from headrace.resources import CudaStreamPool
 from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import LONG, ONE_BLOCK
 from tests.harness import MakeScheduler

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.graph_costs import CALIBRATION, COMPARED, TOLERANCE, fit, simulated_time
-from penstock.gpu import sim
+from headrace.gpu import sim
 
 REPORT = Path(__file__).parents[3] / "benchmarks" / "results" / "graph_costs.md"
 ROW = re.compile(r"^\| (.+?) \| ([\d.]+) \| [\d.]+ \| .+% \| .+% \|$", re.MULTILINE)

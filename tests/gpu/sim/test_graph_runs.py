@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import gpu
-from penstock.gpu import sim
-from penstock.gpu.sim.machine import current_machine
+from headrace import gpu
+from headrace.gpu import sim
+from headrace.gpu.sim.machine import current_machine
 from tests.gpu.sim.in_time import run_in_time
 from tests.gpu.sim.launches import ONE_BLOCK
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.gpu import sim
+from headrace.gpu import sim
 from tests.gpu.sim.in_time import InTime
 from tests.harness.processes import run_python
 
@@ -95,7 +95,7 @@ def test_a_driver_before_12_4_has_no_green_contexts() -> None:
         _ = sim.Device(0).resources.sm
 
 
-SHOW = "from penstock.gpu import sim; m = sim.current_machine(); print(m)"
+SHOW = "from headrace.gpu import sim; m = sim.current_machine(); print(m)"
 
 
 def environment(code: str = SHOW, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -105,18 +105,18 @@ def environment(code: str = SHOW, **variables: str) -> subprocess.CompletedProce
 def test_the_environment_describes_the_first_machine() -> None:
     assert environment().stdout.strip() == "<Machine 1 × h200, driver 13.0, paced time>"
     told = environment(
-        PENSTOCK_SIM_PROFILE="orin",
-        PENSTOCK_SIM_DRIVER="13.1",
-        PENSTOCK_SIM_DEVICES="2",
-        PENSTOCK_SIM_TIME="virtual",
+        HEADRACE_SIM_PROFILE="orin",
+        HEADRACE_SIM_DRIVER="13.1",
+        HEADRACE_SIM_DEVICES="2",
+        HEADRACE_SIM_TIME="virtual",
     )
     assert told.stdout.strip() == "<Machine 2 × orin, driver 13.1, virtual time>"
 
 
 PIPELINE = """
 import sys
-from penstock import Application, CountCondition, Operator
-from penstock.resources import CudaStreamPool
+from headrace import Application, CountCondition, Operator
+from headrace.resources import CudaStreamPool
 class Nothing(Operator):
     def compute(self, op_input, op_output, context): {compute}
 class App(Application):
@@ -124,32 +124,32 @@ class App(Application):
         self.add_operator(Nothing(self, CountCondition(self, 3), {given}name="nothing"))
 app = App()
 app.run()
-print(type(app.scheduler().clock).__name__, "penstock.gpu.sim" in sys.modules)
+print(type(app.scheduler().clock).__name__, "headrace.gpu.sim" in sys.modules)
 """
 
 
 def test_a_pipeline_that_is_given_streams_runs_on_the_clock_of_the_machine_it_will_use() -> None:
     code = PIPELINE.format(compute="pass", given='CudaStreamPool(self, 0, name="streams"), ')
-    told = environment(code, PENSTOCK_DEVICE="sim")
+    told = environment(code, HEADRACE_DEVICE="sim")
     assert told.stdout.split() == ["MachineClock", "True"], told.stderr
-    told = environment(code, PENSTOCK_DEVICE="sim", PENSTOCK_SIM_TIME="real")
+    told = environment(code, HEADRACE_DEVICE="sim", HEADRACE_SIM_TIME="real")
     assert told.stdout.split() == ["RealtimeClock", "True"], told.stderr
 
 
 def test_a_pipeline_that_needs_no_device_makes_none() -> None:
-    told = environment(PIPELINE.format(compute="pass", given=""), PENSTOCK_DEVICE="sim")
+    told = environment(PIPELINE.format(compute="pass", given=""), HEADRACE_DEVICE="sim")
     assert told.stdout.split() == ["RealtimeClock", "False"], told.stderr
 
 
 def test_a_pipeline_whose_operator_finds_a_device_only_as_it_runs_does_not_hang() -> None:
     compute = "context.allocate_cuda_stream('own').stream.sync()"
-    told = environment(PIPELINE.format(compute=compute, given=""), PENSTOCK_DEVICE="sim")
+    told = environment(PIPELINE.format(compute=compute, given=""), HEADRACE_DEVICE="sim")
     assert told.stdout.split() == ["RealtimeClock", "True"], told.stderr
 
 
 @pytest.mark.parametrize("name", ["PROFILE", "DRIVER", "DEVICES", "TIME"])
 def test_an_environment_that_makes_no_sense_is_an_error(name: Any) -> None:
-    result = environment(**{f"PENSTOCK_SIM_{name}": "x"})
+    result = environment(**{f"HEADRACE_SIM_{name}": "x"})
     assert result.returncode != 0
     assert "ValueError" in result.stderr
     assert "'x'" in result.stderr
@@ -242,7 +242,7 @@ def test_only_an_effect_may_ask_about_its_launch(machine: sim.Machine) -> None:
 def test_a_launch_that_makes_no_sense_is_refused(machine: sim.Machine) -> None:
     stream = sim.Device(0).create_stream()
     config = sim.LaunchConfig(grid=1, block=32)
-    with pytest.raises(TypeError, match=r"penstock\.gpu\.kernel"):
+    with pytest.raises(TypeError, match=r"headrace\.gpu\.kernel"):
         sim.launch(stream, config, object())
     with pytest.raises(TypeError, match="LaunchConfig"):
         sim.launch(stream, 5, sim.Kernel("k", 1.0))

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from examples import noisy_neighbour
-from penstock import Application, CountCondition, GreedyScheduler, Operator, gpu
-from penstock.conditions import AsynchronousCondition, AsynchronousEventState, PeriodicCondition
-from penstock.gpu import sim
-from penstock.gpu.sim import wall_timeline
-from penstock.resources import CudaStreamPool, MachineClock, RealtimeClock
+from headrace import Application, CountCondition, GreedyScheduler, Operator, gpu
+from headrace.conditions import AsynchronousCondition, AsynchronousEventState, PeriodicCondition
+from headrace.gpu import sim
+from headrace.gpu.sim import wall_timeline
+from headrace.resources import CudaStreamPool, MachineClock, RealtimeClock
 from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import LONG, ONE_BLOCK
 from tests.harness import MakeScheduler

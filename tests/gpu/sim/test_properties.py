@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import gpu
-from penstock.gpu import sim
-from penstock.gpu.sim.processors import Grid, Processors, indices_of
-from penstock.gpu.sim.timeline import Timeline
+from headrace import gpu
+from headrace.gpu import sim
+from headrace.gpu.sim.processors import Grid, Processors, indices_of
+from headrace.gpu.sim.timeline import Timeline
 from tests.gpu.sim.block_by_block import Job, Schedule, random_schedule, run_block_by_block, run_model
 
 profiles = st.sampled_from(sorted(sim.PROFILES))
@@ -21,7 +21,7 @@ drivers = st.sampled_from([(12, 4), (13, 0), (13, 1), (13, 3)])
 
 @given(profiles, drivers, st.lists(st.integers(1, 140), min_size=1, max_size=6))
 @settings(max_examples=300, deadline=None)
-@pytest.mark.filterwarnings("ignore::penstock.gpu.PartitionRounded")
+@pytest.mark.filterwarnings("ignore::headrace.gpu.PartitionRounded")
 def test_partitions_are_disjoint_and_sum_to_the_device(profile: Any, driver: Any, counts: Any) -> None:
     with sim.Machine(profile, driver=driver):
         device = sim.Device(0)

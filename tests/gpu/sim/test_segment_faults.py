@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from penstock._runtime.capture import part
-from penstock._runtime.compiled import is_compiled
-from penstock.core.segment import CaptureRefused
-from penstock.gpu import sim
-from penstock.gpu.sim.graph_builder import GraphBuilder
-from penstock.gpu.sim.memory import Buffer
+from headrace._runtime.capture import part
+from headrace._runtime.compiled import is_compiled
+from headrace.core.segment import CaptureRefused
+from headrace.gpu import sim
+from headrace.gpu.sim.graph_builder import GraphBuilder
+from headrace.gpu.sim.memory import Buffer
 from tests.gpu.segment_programs import Sink, Source, Stage, chain, run_with
 
 CALLS = [

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from penstock import gpu
-from penstock._runtime.compiled import is_compiled
-from penstock.gpu import sim
+from headrace import gpu
+from headrace._runtime.compiled import is_compiled
+from headrace.gpu import sim
 from tests.gpu.segment_programs import Sink, Source, Stage, chain, gather, is_captured, launch, run_with
 from tests.gpu.segment_programs import Work as Operator
 from tests.harness import App, greedy
 
-PACKAGE = "penstock/_runtime/capture/"
+PACKAGE = "headrace/_runtime/capture/"
 
 
 @pytest.fixture(autouse=True)

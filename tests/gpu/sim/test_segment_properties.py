@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.gpu import sim
+from headrace.gpu import sim
 from tests.gpu.segment_graphs import Graph, Node, graphs
 from tests.gpu.segment_programs import Sink, Source, Stage, chain, run_with
 from tests.harness import SCHEDULERS, MakeScheduler, event_based, greedy

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock import gpu
-from penstock.gpu import sim
+from headrace import gpu
+from headrace.gpu import sim
 
 
 @pytest.fixture

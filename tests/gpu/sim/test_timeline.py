@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock import gpu
-from penstock.gpu import sim
+from headrace import gpu
+from headrace.gpu import sim
 from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import LONG, ONE_BLOCK
 

@@ -1,4 +1,4 @@
-"""Small programs that run unchanged on penstock and on the Holoscan SDK.
+"""Small programs that run unchanged on headrace and on the Holoscan SDK.
 
 Each program is a function that takes `sdk` (a namespace with the names both systems share) and `log` (a list to
 append to), runs an application and leaves in `log` what a user would have observed. Exceptions that come out of

@@ -17,11 +17,11 @@ import numpy as np
 
 from tests.oracle.sdk import application, operator, program
 
-# Written by penstock's EntityWriter: RECORDED, with the log times 1000, 1100 and so on. tests/video compares it.
-BY_PENSTOCK_INDEX = zlib.decompress(base64.b64decode(
+# Written by headrace's EntityWriter: RECORDED, with the log times 1000, 1100 and so on. tests/video compares it.
+BY_HEADRACE_INDEX = zlib.decompress(base64.b64decode(
     "eNp7wcwABlcYUIEPC4Q+zYAqvwEq/hTKn88IoUVYIfQFqHgLE4SugIqfhYqHQO0DAFF7CPg="
 ))  # fmt: skip
-BY_PENSTOCK = zlib.decompress(base64.b64decode(
+BY_HEADRACE = zlib.decompress(base64.b64decode(
     "eNpjYMAOGHGI17jsn3WNsdR8h9XnKyKM4stg4kxQDNPHDOWzQNmMWDAPklp8duIEjEzMLKxs7BycXNw8vHz8AoJCwiKiYuK4/EGs"
     "n9ih4ulFh7cdnp8K8gYn1CsMSN5kwuEtEOaAqmVhIBccsAcRyCJMZHgFpi4RpJkdyWEgCVY8HkD2BLng339UgO54Jix6mMnwJCyQ"
     "U1JTC2BpDmY2G1pkYYs8AahaDjSaBY1mwp0QgXLMQHWsQPvYUWRYKIi0NJCFXGiRxkTjSJtTytBh88S8DsptAAAeckII"
@@ -299,7 +299,7 @@ def _replay(sdk: SimpleNamespace, log: list, folder: str, limit: int = 0, **para
     application(sdk, compose).run()
 
 
-def _put(folder: str, index: bytes = BY_PENSTOCK_INDEX, entities: bytes = BY_PENSTOCK) -> None:
+def _put(folder: str, index: bytes = BY_HEADRACE_INDEX, entities: bytes = BY_HEADRACE) -> None:
     Path(folder, "clip.gxf_index").write_bytes(index)
     Path(folder, "clip.gxf_entities").write_bytes(entities)
 
@@ -323,7 +323,7 @@ def a_recording_is_replayed(sdk: SimpleNamespace, log: list) -> None:
 
 
 @program
-def a_recording_made_by_penstock_is_replayed(sdk: SimpleNamespace, log: list) -> None:
+def a_recording_made_by_headrace_is_replayed(sdk: SimpleNamespace, log: list) -> None:
     with tempfile.TemporaryDirectory() as folder:
         _put(folder)
         _replay(sdk, log, folder)
@@ -360,13 +360,13 @@ def a_recording_is_replayed_at_a_rate(sdk: SimpleNamespace, log: list) -> None:
 @program
 def a_recording_cut_off_in_its_last_frame(sdk: SimpleNamespace, log: list) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        _put(folder, entities=BY_PENSTOCK[:-1])
+        _put(folder, entities=BY_HEADRACE[:-1])
         _replay(sdk, log, folder)
 
 
 @program
 def a_recording_with_a_foreign_tensor_type(sdk: SimpleNamespace, log: list) -> None:
-    spoiled = bytearray(BY_PENSTOCK)
+    spoiled = bytearray(BY_HEADRACE)
     spoiled[40 + 32 + 4] = 99  # the element type of the first tensor
     with tempfile.TemporaryDirectory() as folder:
         _put(folder, entities=bytes(spoiled))
@@ -376,7 +376,7 @@ def a_recording_with_a_foreign_tensor_type(sdk: SimpleNamespace, log: list) -> N
 @program
 def a_recording_without_its_index(sdk: SimpleNamespace, log: list) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "clip.gxf_entities").write_bytes(BY_PENSTOCK)
+        Path(folder, "clip.gxf_entities").write_bytes(BY_HEADRACE)
         _replay(sdk, log, folder)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import Application, EventBasedScheduler
-from penstock.resources import ManualClock, RealtimeClock
+from headrace import Application, EventBasedScheduler
+from headrace.resources import ManualClock, RealtimeClock
 from tests.harness import SCHEDULERS, MakeScheduler
 
 

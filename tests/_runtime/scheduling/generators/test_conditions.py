@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, PeriodicCondition, op
-from penstock.conditions import (
+from headrace import CountCondition, PeriodicCondition, op
+from headrace.conditions import (
     BooleanCondition,
     ExpiringMessageAvailableCondition,
     MessageAvailableCondition,
     MultiMessageAvailableCondition,
     OrConditionCombiner,
 )
-from penstock.core import Condition, SchedulingStatusType
+from headrace.core import Condition, SchedulingStatusType
 from tests._runtime.scheduling.generators.functions import repeat
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, op
+from headrace import CountCondition, op
 from tests._runtime.scheduling.generators.functions import repeat
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 

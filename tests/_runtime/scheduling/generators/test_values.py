@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition, PeriodicCondition, op
+from headrace import CountCondition, PeriodicCondition, op
 from tests._runtime.scheduling.generators.functions import repeat
 from tests._runtime.scheduling.generators.schedulers import workers
 from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink, source

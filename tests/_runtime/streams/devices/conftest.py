@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.gpu import sim
+from headrace.gpu import sim
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import CountCondition, gpu
-from penstock.resources import CudaStreamPool
+from headrace import CountCondition, gpu
+from headrace.resources import CudaStreamPool
 from tests.harness import MS, Step, once, read_frame, write_frame
 
 

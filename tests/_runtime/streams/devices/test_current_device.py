@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock import CountCondition
-from penstock.gpu import sim
-from penstock.resources import CudaStreamPool
-from penstock.schedulers import EventBasedScheduler, GreedyScheduler
+from headrace import CountCondition
+from headrace.gpu import sim
+from headrace.resources import CudaStreamPool
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests._runtime.streams.devices.operators import current, sink, source
 from tests.harness import App, MakeScheduler, Step, event_based, run
 

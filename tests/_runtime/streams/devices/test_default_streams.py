@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.core.errors import StreamError
-from penstock.gpu import sim
-from penstock.resources import CudaStreamPool
+from headrace import CountCondition, gpu
+from headrace.core.errors import StreamError
+from headrace.gpu import sim
+from headrace.resources import CudaStreamPool
 from tests._runtime.streams.devices.operators import current, default_user, frame_on, source
 from tests.harness import MS, MakeScheduler, Step, launch, once, run, write
 
@@ -103,7 +103,7 @@ def test_a_plain_0_is_the_default_stream_of_the_current_device() -> None:
 def test_a_default_stream_that_nobody_was_given_is_not_managed() -> None:
     def compose(app: Any) -> None:
         def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            with pytest.raises(StreamError, match="penstock manages .* not 0x0"):
+            with pytest.raises(StreamError, match="headrace manages .* not 0x0"):
                 context.device_from_stream(0)
 
         app.add_operator(Step(app, CountCondition(app, 1), CudaStreamPool(app, 1), body=body, name="step"))
@@ -168,7 +168,7 @@ def test_a_default_stream_waits_whichever_device_is_current() -> None:
     assert order == ["own of 0", "default of 1"]
 
 
-def test_streams_that_penstock_does_not_manage_are_ordered_on_their_device() -> None:
+def test_streams_that_headrace_does_not_manage_are_ordered_on_their_device() -> None:
     order: list[str] = []
 
     def compose(app: Any) -> None:

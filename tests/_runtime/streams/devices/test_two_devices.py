@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CountCondition, gpu
-from penstock.gpu import sim
-from penstock.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace import CountCondition, gpu
+from headrace.gpu import sim
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests._runtime.streams.devices.operators import current, frame_on, sink, source
 from tests.harness import MS, App, MakeScheduler, Step, launch, once, run, write
 from tests.harness.producers import Library

@@ -1,0 +1,74 @@
+"""headrace: streaming GPU pipelines in Python.
+
+Importing this package imports no CUDA library; the device is chosen when it is first used
+(see :mod:`headrace.gpu`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import headrace._runtime
+import headrace.observe
+import headrace.resources  # noqa: F401  (they register what core uses of them)
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import (
+    Application,
+    Condition,
+    ConditionType,
+    Fragment,
+    Input,
+    IOSpec,
+    Operator,
+    OperatorSpec,
+    Output,
+    Resource,
+    SchedulingStatusType,
+    op,
+)
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from headrace.tensor import Tensor, TensorMap, as_tensor
+from headrace.version import __version__
+
+if TYPE_CHECKING:
+    from headrace.core import ExecutionContext, InputContext, Outcome, OutputContext
+
+__all__ = [
+    "Application",
+    "Condition",
+    "ConditionType",
+    "CountCondition",
+    "EventBasedScheduler",
+    "ExecutionContext",
+    "Fragment",
+    "GreedyScheduler",
+    "IOSpec",
+    "Input",
+    "InputContext",
+    "MultiThreadScheduler",
+    "Operator",
+    "OperatorSpec",
+    "Outcome",
+    "Output",
+    "OutputContext",
+    "PeriodicCondition",
+    "Resource",
+    "SchedulingStatusType",
+    "Tensor",
+    "TensorMap",
+    "__version__",
+    "as_tensor",
+    "op",
+]
+
+_LATER = ("ExecutionContext", "InputContext", "Outcome", "OutputContext")
+
+if not TYPE_CHECKING:  # or a type checker would accept every name
+
+    def __getattr__(name: str) -> Any:
+        """Import, on first use, a name that only annotations and the end of a run need."""
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import headrace.core
+
+        return getattr(headrace.core, name)

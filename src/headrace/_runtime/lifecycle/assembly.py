@@ -1,0 +1,316 @@
+"""Assembly: create the nodes and queues of a run from a program's declarations."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from headrace._runtime.messages.execution import ExecutionContext
+from headrace._runtime.messages.input import InputContext
+from headrace._runtime.messages.output import OutputContext
+from headrace._runtime.messages.queue import Queue, UnconnectedQueue
+from headrace._runtime.scheduling.engine import Engine
+from headrace._runtime.scheduling.node import Node
+from headrace._runtime.scheduling.room_sharing import SharedRoom
+from headrace._runtime.streams.node_streams import NodeStreams
+from headrace._runtime.streams.run_streams import RunStreams
+from headrace.core.condition import Condition, ConditionType
+from headrace.core.errors import GraphError, choices
+from headrace.core.ports import IOSpec, PortCondition
+from headrace.core.queues import queues_of
+from headrace.core.registry import registry
+from headrace.core.run_options import read_run_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace._runtime.capture.assembling import SegmentAssembly
+    from headrace.core.fragment import Fragment
+    from headrace.core.graph import Flow
+    from headrace.core.operator import Operator
+    from headrace.core.spec import OperatorSpec
+
+__all__ = ["assemble"]
+
+_NONE = ConditionType.NONE
+
+# Held while a condition is assigned to a node, because two applications may be assembled at once.
+_GIVING = threading.Lock()
+
+
+def assemble(fragment: Fragment, make_queue: Callable[..., Queue] = Queue) -> Engine:
+    """Create the engine that runs the composed graph of `fragment`."""
+    options = read_run_options()
+    scheduler = fragment.scheduler()
+    scheduler.choose_clock()
+    if options.changes_scheduler:
+        scheduler = registry.chosen_scheduler(scheduler, options)
+    engine = Engine(scheduler)
+    segments = _make_nodes(fragment, engine)
+    queues: dict[Flow, Queue] = {}
+    for node in engine.operator_nodes:
+        _make_input_queues(node, queues, make_queue)
+    for node in engine.operator_nodes:
+        _find_output_queues(node, queues)
+    for segment in segments:
+        segment.connect()
+    try:
+        for node in engine.nodes:
+            _take_conditions(node)
+        for node in engine.nodes:
+            _attach_conditions(node)
+            if options.count is not None and not node.inputs:
+                node.limit_count(options.count)
+        _complete(fragment, engine, segments)
+    except BaseException:
+        _give_conditions_back(engine)
+        raise
+    return engine
+
+
+def _make_nodes(fragment: Fragment, engine: Engine) -> list[SegmentAssembly]:
+    """Create a node for every operator, and one that is scheduled for every segment."""
+    made: list[SegmentAssembly] = []
+    of: dict[Operator, SegmentAssembly] = {}
+    if fragment.segments:
+        from headrace._runtime.capture.assembling import SegmentAssembly, plan_segments
+
+        made = [SegmentAssembly(engine, segment) for segment in plan_segments(fragment)]
+        of = {operator: assembly for assembly in made for operator in assembly.operators}
+    for operator in fragment.graph:
+        assembly = of.get(operator)
+        node = Node(engine, operator) if assembly is None else assembly.make_member(operator)
+        scheduled = node if assembly is None else assembly.node
+        node.ready_queue = scheduled.ready_queue = engine.ready_queues[0]
+        operator._node = node
+        operator.metadata.node = node
+        operator.metadata.clear()
+        node.has_extra_work = False
+        engine.operator_nodes.append(node)
+        if scheduled not in engine.nodes:
+            engine.nodes.append(scheduled)
+    return made
+
+
+def _complete(fragment: Fragment, engine: Engine, segments: list[SegmentAssembly]) -> None:
+    """Create the contexts and the streams of every node, now that the queues exist."""
+    for node in engine.nodes:
+        for queue in node.inputs:
+            if len(queue.feeders) > 1:
+                queue.share()
+            if len(queue.claims) > 1:
+                _share(queue)
+    engine.streams = RunStreams(fragment)
+    scheduled = {assembly.node for assembly in segments}
+    for node in engine.nodes:
+        if node in scheduled:
+            continue
+        node.input = InputContext(node)
+        node.output = OutputContext(node)
+        node.context = ExecutionContext(node)
+        node.streams = NodeStreams(engine.streams, node)
+    engine.segments = [assembly.complete(engine.streams) for assembly in segments]
+
+
+def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callable[..., Queue]) -> None:
+    for name, port in node.operator.spec.inputs.items():
+        made = []
+        for declared in queues_of(node.operator, port):
+            queue = make_queue(node, name, declared.size, declared.policy)
+            queue.min_size = declared.least
+            queues.update(dict.fromkeys(declared.flows, queue))
+            made.append(queue)
+        node.input_queues[name] = tuple(made)
+    node.inputs = tuple(queue for made in node.input_queues.values() for queue in made)
+
+
+def _find_output_queues(node: Node, queues: dict[Flow, Queue]) -> None:
+    operator = node.operator
+    seen: dict[Queue, None] = {}
+    for name in operator.spec.outputs:
+        behind = dict.fromkeys(queues[flow] for flow in operator._outgoing if flow.output == name)
+        node.output_queues[name] = tuple(behind) or (UnconnectedQueue(),)
+        seen.update(behind)
+    node.outputs = tuple(seen)
+    for queue in node.outputs:
+        queue.feeders.append(node)
+
+
+# Room.
+
+
+def _wait_for_room(node: Node, port: IOSpec) -> None:
+    """Make a node wait for room behind an output, but not in queues that drop: the default."""
+    for queue in node.output_queues[port.name]:
+        if queue.drops:
+            continue
+        if port.size > queue.limit:
+            raise GraphError(
+                f"output {port.name!r} of operator {node.name!r} emits up to {port.size} messages at once, but "
+                f"the queue of input {queue.port!r} of operator {queue.consumer.name!r} holds {queue.limit}; "
+                f"declare that input with size={port.size} or more"
+            )
+        node.claim_room(queue, port.name, port.size)
+
+
+def _share(queue: Queue) -> None:
+    """Make several producers of a queue reserve the room that they need."""
+    for claim in queue.claims:
+        _shared_room(claim.node).claims.append(claim)
+    for node in dict.fromkeys((*queue.feeders, queue.consumer)):
+        _shared_room(node).queues.append(queue)
+
+
+def _shared_room(node: Node) -> SharedRoom:
+    if node.shared_room is None:
+        node.shared_room = SharedRoom()
+    return node.shared_room
+
+
+# Conditions.
+
+
+def _take_conditions(node: Node) -> None:
+    """Assign the conditions of an operator to its node alone."""
+    given = list(node.operator.conditions.values())
+    terms = [term for condition in given for term in _terms(condition)]
+    for term in terms:
+        if sum(term is other for other in terms) > 1:
+            raise GraphError(
+                f"condition {term.name!r} of operator {node.name!r} is a term more than once; create one for each"
+            )
+    for condition in {id(condition): condition for condition in (*given, *terms)}.values():
+        with _GIVING:
+            other = condition._node
+            if other is None:
+                condition._node = node
+                continue
+        if other.engine is node.engine:
+            raise GraphError(
+                f"condition {condition.name!r} was passed to the operators {other.name!r} and {node.name!r}; "
+                "create one for each"
+            )
+        raise GraphError(
+            f"condition {condition.name!r} of operator {node.name!r} is in use by operator {other.name!r} of "
+            f"{other.operator.fragment.name!r}, which is running; create one for each"
+        )
+
+
+def _terms(condition: Condition) -> list[Condition]:
+    """Return a condition and, recursively, the conditions that it combines."""
+    return [each for term in condition.terms for each in (term, *_terms(term))]
+
+
+def _give_conditions_back(engine: Engine) -> None:
+    """Release the conditions of a run that will not take place."""
+    for node in engine.nodes:
+        for condition in node.operator.conditions.values():
+            for each in (condition, *_terms(condition)):
+                if each._node is not None and each._node.engine is engine:
+                    each._node = None
+
+
+def _attach_conditions(node: Node) -> None:
+    """Attach the conditions of its ports and of its operator to a node.
+
+    A port has its default condition unless `setup` replaced it, or a condition that was passed to the operator, or
+    a condition over several ports, concerns the port. All other conditions must hold together.
+    """
+    operator = node.operator
+    spec = operator.spec
+    given = list(operator.conditions.values())
+    _check_given(node, given)
+    groups = [[_find(spec, name) for name in names] for names in spec.or_combined]
+    combined = {port for group in groups for port in group}
+    multi = [_make(operator, wanted) for wanted in spec.multi_port]
+    taken = {port for condition in (*given, *multi) for port in _about(node, condition)}
+
+    made: dict[IOSpec, list[Condition]] = {}
+    for port in (*spec.inputs.values(), *spec.outputs.values()):
+        made[port] = [_make(operator, wanted) for wanted in port.conditions if wanted.kind is not _NONE]
+        if port in combined and not port.conditions:
+            made[port] = [_default(operator, port, node)]
+        is_default = not (port in taken or port in combined or port.conditions)
+        if port.io_type is IOSpec.IOType.OUTPUT:
+            if is_default:
+                _wait_for_room(node, port)
+        elif not is_default:
+            for queue in node.input_queues[port.name]:
+                queue.min_size = 0
+
+    for port, conditions in made.items():
+        if port not in combined:
+            for condition in conditions:
+                condition.attach(node)
+    for group in groups:
+        _combine(operator, group, [condition for port in group for condition in made[port]]).attach(node)
+    for condition in multi:
+        condition.attach(node)
+    in_groups = {id(term) for condition in given for term in _terms(condition)}
+    for condition in given:
+        if id(condition) not in in_groups:
+            condition.attach(node)
+
+
+def _find(spec: OperatorSpec, name: str) -> IOSpec:
+    """Find a port by its name: an input before an output of the same name."""
+    return spec.inputs[name] if name in spec.inputs else spec.outputs[name]
+
+
+def _about(node: Node, condition: Condition) -> list[IOSpec]:
+    """Return the ports that a condition concerns."""
+    if condition.terms:
+        return [port for term in condition.terms for port in _about(node, term)]
+    spec = node.operator.spec
+    ports = spec.outputs if condition.port_role == "transmitter" else spec.inputs
+    return [ports[name] for name in condition.ports_of(node)]
+
+
+def _check_given(node: Node, given: list[Condition]) -> None:
+    """Raise for a condition that names a port that the operator does not have."""
+    for condition in given:
+        for term in _terms(condition) or (condition,):
+            if term.terms:
+                continue  # its terms are checked
+            ports = node.output_queues if term.port_role == "transmitter" else node.input_queues
+            for name in term.port_names:
+                if name not in ports:
+                    raise GraphError(
+                        f"condition {term.name!r} of operator {node.name!r} names a port {name!r} "
+                        f"that the operator does not have; it has {choices(ports)}"
+                    )
+
+
+def _combine(operator: Operator, ports: list[IOSpec], terms: list[Condition]) -> Condition:
+    names = ", ".join(port.name for port in ports)
+    return registry.any_of(operator.fragment, terms, f"any of {names}")
+
+
+def _make(operator: Operator, wanted: PortCondition) -> Condition:
+    """Create a condition that `setup` declared by its type."""
+    kind = Condition.kinds[wanted.kind]
+    arguments: dict[str, Any] = dict(wanted.arguments)
+    if kind.port_role == "receivers":
+        arguments.setdefault("receivers", list(wanted.ports))
+    elif kind.port_role is not None:
+        arguments.setdefault(kind.port_role, wanted.ports[0])
+    try:
+        return kind(operator.fragment, **arguments)
+    except TypeError as error:
+        error.add_note(
+            f"raised for the condition {wanted.kind.name} on {', '.join(map(repr, wanted.ports))} "
+            f"of operator {operator.name!r}"
+        )
+        raise
+
+
+def _default(operator: Operator, port: IOSpec, node: Node) -> Condition:
+    """Create the default condition of a port, to be combined with others."""
+    if port.io_type is IOSpec.IOType.OUTPUT:
+        kind, least = ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, port.size
+    else:
+        queues = node.input_queues[port.name]
+        kind, least = ConditionType.MESSAGE_AVAILABLE, queues[0].min_size if queues else 1
+    condition = _make(operator, PortCondition(kind, {"min_size": least}, (port.name,)))
+    condition.is_default = True
+    return condition

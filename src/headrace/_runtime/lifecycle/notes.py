@@ -1,0 +1,43 @@
+"""Notes on exceptions: where they were raised, and their text for the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.core.operator import Operator
+    from headrace.core.resource import Resource
+
+__all__ = ["message_of", "note", "traceback_of"]
+
+
+def note(error: BaseException, phase: str, component: Operator | Resource) -> None:
+    """Add a note to an exception: which operator or resource raised it, and in which phase."""
+    from headrace.core.resource import Resource
+
+    kind = "resource" if isinstance(component, Resource) else "operator"
+    error.add_note(f"raised in {phase} of {kind} {component.name!r} ({type(component).__name__})")
+    if "STREAM_CAPTURE_UNSUPPORTED" in message_of(error) or "StreamCaptureUnsupported" in message_of(error):
+        error.add_note(
+            "a segment was being recorded, and the driver does not let anybody synchronize the whole device "
+            "meanwhile; synchronize a stream, or record nothing (HEADRACE_CAPTURE=off)"
+        )
+
+
+def message_of(error: BaseException) -> str:
+    """Return the text of an exception, even if its ``__str__`` raises."""
+    try:
+        return str(error)
+    except Exception:
+        return "<its __str__ raised>"
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the text of an exception and its traceback, for the log.
+
+    The exception itself is not logged: a logging handler that keeps its records would keep the stack frames, and
+    with them the operator's data.
+    """
+    import traceback
+
+    return "".join(traceback.format_exception(error)).rstrip()

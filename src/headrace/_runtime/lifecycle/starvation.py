@@ -1,0 +1,233 @@
+"""Starvation: operators that wait, at the end of a run, for something that will never happen.
+
+Most runs end because no operator is ready any more: the sources have ended and every queue is empty. Such a run
+finished. A run starved if an operator that has not ended
+
+1. waits for a message at one input (or for a condition) while messages are left at another input, or too few
+   messages are at the same input: a join with a source that ended early, a batch that is not full, a feedback loop
+   without a first message;
+2. never ran, and waits for a condition, or is in a loop in which no operator ever ran; or waits for memory that
+   is not coming back (`Condition.starving`);
+3. waits for room behind an output in a circle of operators that all wait for room.
+
+A message that an operator sent to itself, directly or through others, does not count as left: a loop that carries
+state from frame to frame always has one such message. Nor do messages at an input with ``ConditionType.NONE``. An
+operator that waits for room at an operator that has ended is not starved, because the program set that limit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.core.condition import ConditionType, SchedulingStatusType
+from headrace.core.outcome import Starved, Waiting
+
+if TYPE_CHECKING:
+    from headrace._runtime.messages.queue import Queue
+    from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.node import Node
+    from headrace.core.condition import Condition
+
+__all__ = ["find_starved"]
+
+
+def find_starved(engine: Engine) -> tuple[Starved, ...]:
+    """Return the starved operators; called when nothing can run any more."""
+    waiting = [node for node in engine.nodes if not node.retired]
+    loops = _loops(engine.nodes) if waiting else {}
+    found = [_examine(node, loops.get(node, frozenset())) for node in waiting]
+    found += [_examine_member(node) for segment in engine.segments for node in segment.members]
+    return tuple(starved for starved in found if starved is not None)
+
+
+def _examine_member(node: Node) -> Starved | None:
+    """Return what an operator of a segment waits for, if messages are left inside the segment; otherwise None."""
+    left = {port.name: count for port in node.input.ports if (count := sum(map(len, port.queues)))}
+    empty = [port.name for port in node.input.ports if port.name not in left]
+    if not left or not empty:
+        return None
+    senders = {flow.input: flow.source.name for flow in node.operator._incoming}
+    waits_for = tuple(Waiting(port, (f"{senders[port]!r} (emitted nothing)",)) for port in empty)
+    return Starved(node.name, node.computes, waits_for, left)
+
+
+def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
+    """Return what a starved node waits for, or None; `loop` is the loop that the node is part of, if any."""
+    empty = _too_short(node)
+    conditions = [] if empty else _conditions_waited_for(node)
+    if not empty and not conditions:
+        return _find_circle(node)
+    left = _left(node)
+    starving = any(condition.starving for condition in conditions) and not _full_behind(node)
+    if not left and not starving:
+        if node.computes:
+            return None
+        never_ran = bool(loop) and not any(other.computes for other in loop)
+        if empty and not never_ran:
+            return None
+    waits_for = [Waiting(port, tuple(_states(queues, loop))) for port, queues in empty.items()]
+    waits_for += [
+        Waiting("", reason=condition.starving or f"condition {condition.name!r}") for condition in conditions
+    ]
+    return Starved(node.name, node.computes, tuple(waits_for), left)
+
+
+def _too_short(node: Node) -> dict[str, list[Queue]]:
+    """Return the queues, by input, that hold fewer messages than the operator waits for."""
+    found: dict[str, list[Queue]] = {}
+    for port, queues in node.input_queues.items():
+        short = [queue for queue in queues if len(queue) < queue.min_size]
+        if short:
+            found[port] = short
+    for condition in node.conditions:
+        ports = [port for port in _inputs_of(condition) if port in node.input_queues]
+        if ports and not _is_ready(condition):
+            # Too few messages in all, or none at some of the inputs.
+            empty = [port for port in ports if not any(map(len, node.input_queues[port]))]
+            found.update((port, list(node.input_queues[port])) for port in empty or ports)
+    return found
+
+
+def _conditions_waited_for(node: Node) -> list[Condition]:
+    return [
+        condition for condition in node.conditions if not _inputs_of(condition) and not _is_ready(condition)
+    ]
+
+
+def _inputs_of(condition: Condition) -> tuple[str, ...]:
+    terms = condition.terms or (condition,)
+    return tuple(name for term in terms if term.port_role != "transmitter" for name in term.port_names)
+
+
+def _is_ready(condition: Condition) -> bool:
+    try:
+        assert condition._node is not None
+        return condition.check(condition._node.engine.clock.timestamp())[0] is SchedulingStatusType.READY
+    except Exception:
+        # The run is over; a condition that can no longer be evaluated is not a failure of the run.
+        return False
+
+
+def _left(node: Node) -> dict[str, int]:
+    """Count the messages from other nodes that wait at a node's inputs."""
+    spec = node.operator.spec
+    left: dict[str, int] = {}
+    downstream: set[Node] | None = None
+    for port, queues in node.input_queues.items():
+        if any(wanted.kind is ConditionType.NONE for wanted in spec.inputs[port].conditions):
+            continue
+        for queue in queues:
+            if not len(queue):
+                continue
+            if downstream is None:
+                downstream = _downstream_of(node)
+            if node.computes and not downstream.isdisjoint(queue.feeders):
+                continue  # presumably its own message
+            if not downstream.issuperset(queue.feeders):
+                left[port] = left.get(port, 0) + len(queue)
+    return left
+
+
+def _downstream_of(node: Node) -> set[Node]:
+    """Return the nodes downstream of this one, including itself only if it is in a loop."""
+    found: set[Node] = set()
+    open_ = [node]
+    while open_:
+        for queue in open_.pop().outputs:
+            if queue.consumer not in found:
+                found.add(queue.consumer)
+                open_.append(queue.consumer)
+    return found
+
+
+def _loops(nodes: list[Node]) -> dict[Node, frozenset[Node]]:
+    """Return the loop that each node is part of; nodes in no loop are left out.
+
+    This is Kosaraju's algorithm, without recursion, so that the cost grows linearly with the graph.
+    """
+    finished: list[Node] = []
+    seen: set[Node] = set()
+    for root in nodes:
+        if root in seen:
+            continue
+        seen.add(root)
+        path = [(root, iter(root.outputs))]
+        while path:
+            node, outputs = path[-1]
+            for queue in outputs:
+                if queue.consumer not in seen:
+                    seen.add(queue.consumer)
+                    path.append((queue.consumer, iter(queue.consumer.outputs)))
+                    break
+            else:
+                finished.append(node)
+                path.pop()
+    loops: dict[Node, frozenset[Node]] = {}
+    for root in reversed(finished):
+        if root not in seen:
+            continue
+        seen.remove(root)
+        members = [root]
+        for node in members:  # which grows on the way
+            for feeder in (feeder for queue in node.inputs for feeder in queue.feeders):
+                if feeder in seen:
+                    seen.remove(feeder)
+                    members.append(feeder)
+        if len(members) > 1 or any(queue.consumer is root for queue in root.outputs):
+            loops.update(dict.fromkeys(members, frozenset(members)))
+    return loops
+
+
+def _find_circle(node: Node) -> Starved | None:
+    """Return the room that a node waits for, if it is part of a circle of such nodes; otherwise None."""
+    full = _full_behind(node)
+    seen: set[Node] = set()
+    open_ = [queue.consumer for queue in full]
+    while open_:
+        consumer = open_.pop()
+        if consumer in seen or consumer.retired or _too_short(consumer):
+            continue
+        seen.add(consumer)
+        open_ += [queue.consumer for queue in _full_behind(consumer)]
+    if node not in seen:
+        return None
+    reasons = [
+        f"room at {queue.port!r} of {queue.consumer.name!r}, which waits for it in turn" for queue in full
+    ]
+    waits_for = tuple(Waiting("", reason=reason) for reason in reasons)
+    return Starved(node.name, node.computes, waits_for, _counts(node))
+
+
+def _full_behind(node: Node) -> list[Queue]:
+    return [queue for queue in node.outputs if _places_wanted(node, queue)]
+
+
+def _places_wanted(node: Node, queue: Queue) -> int:
+    """Return how many places a producer waits for in a queue that has fewer, or 0."""
+    for claim in queue.claims:
+        if claim.node is node and claim.places > queue.limit - len(queue):
+            return claim.places
+    return 0
+
+
+def _counts(node: Node) -> dict[str, int]:
+    counts = {port: sum(map(len, queues)) for port, queues in node.input_queues.items()}
+    return {port: count for port, count in counts.items() if count}
+
+
+def _states(queues: list[Queue], loop: frozenset[Node]) -> list[str]:
+    """Return, for each operator that feeds `queues`, why it sends nothing."""
+    feeders = {feeder: queue for queue in queues for feeder in queue.feeders}
+    return [f"{feeder.name!r} ({_state(feeder, queue, loop)})" for feeder, queue in feeders.items()]
+
+
+def _state(node: Node, queue: Queue, loop: frozenset[Node]) -> str:
+    computes = f"{node.computes} compute{'' if node.computes == 1 else 's'}"
+    if node.retired:
+        return f"ended after {computes}"
+    places = _places_wanted(node, queue)
+    if places:
+        return f"waits for room for {places} messages there, after {computes}"
+    if node in loop:
+        return f"waits for it in turn, after {computes}"
+    return f"waits itself, after {computes}"

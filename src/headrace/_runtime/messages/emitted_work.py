@@ -1,0 +1,102 @@
+"""EmittedWork: the work behind tensors that an operator emitted, as the tensors present it to other libraries.
+
+A receiver that called `receive_cuda_stream` is ordered after that work, so a library that works on the same stream
+needs no further order. A library with its own streams, such as JAX, names one of them when it takes a tensor. That
+stream is then ordered after the work, and after the receivers' work on the tensor since.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace._runtime.streams.default_stream import is_named
+from headrace.tensor import stream_of
+
+if TYPE_CHECKING:
+    from headrace._runtime.messages.message import Message
+    from headrace._runtime.streams.fences import Fences
+    from headrace._runtime.streams.managed_stream import ManagedStream
+
+__all__ = ["EmittedWork"]
+
+
+class EmittedWork:
+    """The work on a stream up to the fence that `emit` inserts after it has converted the data.
+
+    Each of several receivers has its own, because one receiver may be ordered while the others are not. The sender
+    fills it in before the message is queued; from then on only the receiver changes it, in its computes. Only
+    `_ordered_streams` is shared by several receivers, which append to it.
+
+    Attributes
+    ----------
+    is_exported
+        Whether a stream was ordered after the work through the tensors; for the checker.
+    """
+
+    __slots__ = (
+        "_event",
+        "_fences",
+        "_is_receiver_ordered",
+        "_number",
+        "_ordered_streams",
+        "_stream",
+        "is_exported",
+    )
+
+    def __init__(self, stream: ManagedStream) -> None:
+        self._stream = stream
+        self._fences: Fences | None = None
+        self._number = 0
+        self._event: Any = None
+        # Whether this receiver was ordered after the fence, and the streams of all receivers that were.
+        self._is_receiver_ordered = False
+        self._ordered_streams: list[ManagedStream] = []
+        self.is_exported = False
+
+    def attach(self, message: Message) -> None:
+        """Copy the fence of a message; keeping the message itself would keep its tensors alive."""
+        self._fences, self._number, self._event = message.fences, message.number, message.event
+        message.work = self
+
+    def for_other_receiver(self) -> EmittedWork:
+        """Return the same work, for one of several receivers."""
+        other = EmittedWork(self._stream)
+        other._ordered_streams = self._ordered_streams
+        return other
+
+    def note_ordered(self, stream: ManagedStream) -> None:
+        """Record that a stream of the receiver has been ordered after the fence."""
+        self._is_receiver_ordered = True
+        self._ordered_streams.append(stream)
+
+    # The interface for tensors (`headrace.tensor`).
+
+    @property
+    def stream_handle(self) -> int:
+        """The sender's stream."""
+        return int(self._stream.handle)
+
+    @property
+    def stream(self) -> int | None:
+        """The sender's stream, or None once the receiver is ordered after the fence or the fence is complete."""
+        return None if self._is_receiver_ordered or self._is_complete else self._stream.handle
+
+    def order(self, stream: int) -> None:
+        """Make a stream wait for the work, unless it already does."""
+        self.is_exported = True
+        if self._fences is not None and self._fences.is_over:
+            return
+        ordered = tuple(self._ordered_streams)
+        for other in ordered:
+            if is_named(other, stream):
+                return
+        consumer = stream_of(stream)
+        # Use events of the stream's own device: the consumer's device may differ.
+        if not is_named(self._stream, stream) and not self._is_complete:
+            consumer.wait(self._stream.now() if self._event is None else self._event)
+        for other in ordered:
+            consumer.wait(other.now())
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._fences is not None and self._number <= self._fences.completed

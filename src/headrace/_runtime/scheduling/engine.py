@@ -1,0 +1,546 @@
+"""Engine: which nodes are ready, and when a run is over. All schedulers use this mechanism.
+
+The engine never searches for ready nodes. After each `compute` it checks only that node's own queues (`finish`): an
+input that ran low adds a blocker to the node, an input that has room again removes a blocker from its producers, an
+output that filled up adds a blocker, and a queue with enough messages removes one from its consumer. A node that
+loses its last blocker is put in its ready queue. So the cost of a step depends only on the ports of the operator
+that ran.
+
+Some conditions cannot be counted. They are evaluated when their node is taken from the ready queue (`admit`). If
+one does not hold, the node waits for an event that could change the result: a message, a time (`timers`), or an
+announcement from any thread (`inbox`). An announcement only appends to a deque and wakes a parked worker, so a CUDA
+callback or a signal handler may make one. The next worker that checks the inbox handles it.
+
+A scheduler with several workers holds `lock` around everything here except `announce`, `time_moved` and
+`request_stop`. The greedy scheduler has one thread and takes no lock at all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from threading import get_ident
+from typing import TYPE_CHECKING
+
+from headrace._runtime.lifecycle.faults import compute_of
+from headrace._runtime.lifecycle.unreceived import SWEEPS, look_for_unreceived
+from headrace._runtime.scheduling.alone import Alone
+from headrace._runtime.scheduling.pausing import Pausing
+from headrace._runtime.scheduling.polling import Polling
+from headrace._runtime.scheduling.ready_queue import ReadyQueue
+from headrace._runtime.scheduling.room_sharing import reserve, share_room, unreserve, update_producers
+from headrace._runtime.scheduling.timers import Timers
+from headrace._runtime.scheduling.waiting import Waiting
+from headrace.core.condition import SchedulingStatusType
+
+if TYPE_CHECKING:
+    from headrace._runtime.capture.captured_segment import CapturedSegment
+    from headrace._runtime.messages.queue import Queue
+    from headrace._runtime.scheduling.node import Node
+    from headrace._runtime.streams.run_streams import RunStreams
+    from headrace.core.clock import Clock
+    from headrace.core.protocols import Observer
+    from headrace.core.scheduler import Scheduler
+
+__all__ = ["Engine"]
+
+_NEVER = SchedulingStatusType.NEVER
+_READY = SchedulingStatusType.READY
+_WAIT_TIME = SchedulingStatusType.WAIT_TIME
+_WAIT_EVENT = SchedulingStatusType.WAIT_EVENT
+
+
+class Engine:
+    """The state of one run.
+
+    Attributes
+    ----------
+    inbox
+        The nodes that were announced and not handled yet; None only makes a worker check again. Any thread appends.
+    stopping, ended_by
+        Whether the run is ending, and why: "" if there was nothing left to do, "stopped" or "duration". Any thread
+        may stop the run.
+    held
+        Whether no new compute may begin, because the run is ending or paused (`pausing`). Any thread may set it; a
+        worker clears it.
+    errors
+        The exceptions that workers raised, in the order in which they were caught. Workers append.
+    """
+
+    __slots__ = (
+        "_evaluating",
+        "_evaluating_on",
+        "alive",
+        "alone",
+        "clock",
+        "ended_by",
+        "errors",
+        "held",
+        "inbox",
+        "limit",
+        "lock",
+        "nodes",
+        "observer",
+        "operator_nodes",
+        "outstanding",
+        "pausing",
+        "polling",
+        "progress",
+        "ready_queues",
+        "running",
+        "scheduler",
+        "segments",
+        "stopping",
+        "streams",
+        "timed",
+        "timers",
+        "waiting",
+    )
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        # Set before the run begins.
+        self.scheduler = scheduler
+        self.clock: Clock = scheduler.clock
+        # The nodes that are scheduled; a segment is one of them. And the nodes of all operators.
+        self.nodes: list[Node] = []
+        self.operator_nodes: list[Node] = []
+        self.segments: list[CapturedSegment] = []
+        self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
+        self.streams: RunStreams
+        # What watches the run, if anything was asked for.
+        self.observer: Observer | None = None
+        self.lock = threading.Lock()
+        self.waiting = Waiting(self)
+        self.pausing = Pausing(self)
+        self.alone = Alone(self)
+        # The time at which the run ends in any case.
+        self.limit: int | None = None
+
+        # Changed by any thread, without the lock.
+        self.inbox: deque[Node | None] = deque()
+        self.stopping = False
+        self.held = False
+        self.ended_by = ""
+        self.errors: list[BaseException] = []
+
+        # Changed under the lock, if there is one.
+        self.timers = Timers()
+        self.polling = Polling(self)
+        # Whether there is any time to wait for: a timer, the limit, or conditions to poll.
+        self.timed = False
+        # Whether any node was admitted since the run was last found idle.
+        self.progress = True
+        # The nodes that wait for an announcement; while there are any, there is no deadlock.
+        self.outstanding = 0
+        # The nodes that may run again, and those that run now.
+        self.alive = 0
+        self.running = 0
+        # The node whose conditions are being evaluated, and the thread that does so. Other threads compare.
+        self._evaluating: Node | None = None
+        self._evaluating_on = 0
+
+    # From any thread.
+
+    def announce(self, node: Node) -> None:
+        """Request another evaluation of a node's conditions; never blocks and takes no lock."""
+        if node is self._evaluating and get_ident() == self._evaluating_on:
+            return  # from inside a `check`, whose result is about to be used anyway
+        self.inbox.append(node)
+        self.waiting.announced(node.ready_queue)
+
+    def time_moved(self) -> None:
+        """Make a worker read the clock again, because its time or its scale was changed."""
+        self.inbox.append(None)
+        self.waiting.time_moved()
+        self.waiting.announced(None)
+
+    def request_stop(self) -> None:
+        """End the run after the running computes have finished."""
+        if not self.stopping:
+            self.ended_by = "stopped"
+        # In this order: a worker that clears `held` looks at `stopping` afterwards.
+        self.stopping = True
+        self.held = True
+        self.inbox.append(None)
+        self.waiting.wake_all()
+
+    def end(self, ended_by: str = "") -> None:
+        """End the run for the reason `ended_by`; by default, because there is nothing left to do."""
+        if not self.stopping:
+            self.ended_by = ended_by
+        self.stopping = True
+        self.held = True
+        self.waiting.wake_all()
+
+    @property
+    def all_nodes(self) -> list[Node]:
+        """All nodes that have streams: those of operators, of segments and of recorded parts."""
+        if not self.segments:
+            return self.nodes
+        inner = [node for segment in self.segments for node in (segment.node, *segment.part_nodes)]
+        return [*self.operator_nodes, *inner]
+
+    def computing(self) -> list[Node]:
+        """Return the nodes that compute now; only for display, because it takes no lock."""
+        ready = {node for ready_queue in self.ready_queues for node in (*ready_queue.now, *ready_queue.later)}
+        return [node for node in self.nodes if node.busy and node not in ready]
+
+    # At the start.
+
+    def prime(self) -> None:
+        """Count every node's blockers and put the nodes without any in their ready queues."""
+        self.alive = len(self.nodes)
+        if self.scheduler.max_duration_ms >= 0:
+            self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
+            self.timed = True
+        for node in self.operator_nodes:
+            # Read only now: an operator may choose its compute in start().
+            compute = compute_of(node)
+            live = node.operator._live
+            node.operator._knobs.is_in_run = True
+            if live is not None:
+                compute = live.around(compute)
+            if self.observer is not None:
+                compute = self.observer.around(node, compute)
+            node.compute = node.streams.around(compute)
+        for segment in self.segments:
+            segment.prime()
+        for node in self.nodes:
+            node.input_gates = tuple([queue.gate for queue in node.inputs])
+            node.output_gates = tuple([queue.gate for queue in node.outputs])
+            for gate in node.input_gates:
+                gate.available = len(gate.queue) >= gate.min_size
+                node.blockers += not gate.available
+            # Its outputs need no check: their queues are empty, and no node waits for more room than there is.
+            node.update_guard()
+        for node in self.nodes:
+            if node.remaining == 0:
+                self.retire(node)
+            elif not node.blockers:
+                node.busy = True
+                node.ready_queue.later.append(node)
+            elif node.evaluated is not None:
+                self.evaluate(node)
+        self.clock.watch(self.time_moved)
+
+    # The step.
+
+    def take(self, ready_queue: ReadyQueue) -> Node | None:
+        """Return the next node to run from a queue, or None; the caller runs it and calls `finish`."""
+        while True:
+            if self.inbox:
+                self.drain()
+            if self.timed:
+                self.fire()
+            if self.held:
+                if self.stopping:
+                    return None
+                if self.pausing.handle():
+                    node = self.take_step(ready_queue)
+                    if node is not None or self.pausing.handle():
+                        return node
+            if ready_queue.now:
+                node = ready_queue.now.pop()
+            elif ready_queue.later:
+                self.begin_sweep(ready_queue)
+                continue
+            else:
+                return None
+            if node.blockers or (node.is_guarded and not self.admit(node)):
+                node.busy = False
+                continue
+            node.sweep = ready_queue.sweep
+            return node
+
+    def take_step(self, ready_queue: ReadyQueue) -> Node | None:
+        """Return the next node of a queue that may run although the run is held, or None."""
+        if self.alone.node is not None:
+            node = self.alone.take(ready_queue)
+            if node is not None or self.alone.node is not None:
+                return node
+        pausing = self.pausing
+        if not pausing.is_paused:
+            return None  # the run is stopping, or about to be paused
+        while pausing.allows(ready_queue):
+            if not ready_queue.now:
+                if not ready_queue.later:
+                    return None
+                self.begin_sweep(ready_queue)
+            node = pausing.choose(ready_queue)
+            if node.blockers or (node.is_guarded and not self.admit(node)):
+                node.busy = False
+                continue
+            pausing.count(node)
+            node.sweep = ready_queue.sweep
+            return node
+        return None
+
+    def service(self) -> None:
+        """Handle announcements and timers, for a worker that may not take a node."""
+        if self.inbox:
+            self.drain()
+        if self.timed:
+            self.fire()
+
+    def has_ready(self) -> bool:
+        """Return whether any node waits to be taken."""
+        return any(ready_queue.now or ready_queue.later for ready_queue in self.ready_queues)
+
+    def begin_sweep(self, ready_queue: ReadyQueue) -> None:
+        """Move all nodes from `later` to `now`."""
+        # If only polled nodes are here, evaluating them again would go on forever.
+        polled = self.polling.nodes
+        has_others = bool(polled) and not polled.keys() >= set(ready_queue.later)
+        ready_queue.sweep += 1
+        ready_queue.now.extend(reversed(ready_queue.later))
+        ready_queue.later.clear()
+        if not ready_queue.sweep & SWEEPS:
+            look_for_unreceived(self, ready_queue)
+        if has_others:
+            self.polling.poll()
+
+    def compute_with_extra_work(self, node: Node) -> None:
+        """Run a node whose step consists of more than its compute."""
+        evaluated = node.evaluated
+        began = 0 if evaluated is None else self.clock.timestamp()
+        node.compute(node.input, node.output, node.context)
+        if evaluated is not None:
+            evaluated.on_execute(began)
+        # Cleared here, not under the lock and not at the next compute.
+        if node.has_details:
+            node.clear_details()
+
+    def finish(self, node: Node) -> None:
+        """Update the flags of the node's queues, and put nodes that became ready in their ready queues.
+
+        Together with `take`, this is the cost of a step without the operator's own compute: about 1.2 µs of the 1.8
+        that `benchmarks/chain.py` measures.
+        """
+        for gate in node.input_gates:
+            waiting = len(gate.queue)
+            if waiting < gate.min_size and gate.available:
+                gate.available = False
+                node.blockers += 1
+            if not gate.affordable and waiting <= gate.room:
+                # A copy of `update_producers` and `enqueue_if_ready`, without the calls.
+                gate.affordable = True
+                producer = gate.producer
+                producer.blockers -= 1
+                if not producer.blockers and not producer.busy:
+                    producer.busy = True
+                    producer.ready_queue.later.append(producer)
+            if gate.watched:
+                for producer in gate.queue.feeders:
+                    self.enqueue_if_ready(producer)
+        for gate in node.output_gates:
+            waiting = len(gate.queue)
+            if not gate.available and waiting >= gate.min_size:
+                gate.available = True
+                consumer = gate.consumer
+                consumer.blockers -= 1
+                if not consumer.blockers and not consumer.busy:
+                    # A copy of `enqueue_if_ready`, without the call.
+                    consumer.busy = True
+                    ready_queue = consumer.ready_queue
+                    if consumer.sweep == ready_queue.sweep:
+                        ready_queue.later.append(consumer)
+                    else:
+                        ready_queue.now.append(consumer)
+            if gate.affordable and waiting > gate.room:
+                gate.affordable = False
+                gate.producer.blockers += 1
+            if gate.watched:
+                self.enqueue_if_ready(gate.consumer, soon=True)
+        node.remaining = remaining = node.remaining - 1
+        if not remaining:
+            self.retire(node)
+        if node.has_extra_work:
+            self._finish_extra_work(node)
+        if node.blockers:
+            node.busy = False
+            if node.evaluated is not None:
+                self.evaluate(node)
+        else:
+            node.ready_queue.later.append(node)
+
+    def _finish_extra_work(self, node: Node) -> None:
+        if node.has_details:
+            # Repeated here for the compute in which the node first received details, which began without extra
+            # work.
+            node.clear_details()
+        room = node.shared_room
+        if room is not None:
+            unreserve(room)
+        lifetimes = node.lifetimes
+        if lifetimes is not None and lifetimes.full is not None:
+            self.throttle(node)
+        # After everything that may block this node: the order among producers depends on whether it can run.
+        if room is not None:
+            for queue in room.queues:
+                share_room(self, queue)
+
+    def enqueue_if_ready(self, node: Node, soon: bool = False) -> None:
+        """Put a node without blockers in its ready queue; if `soon`, in this sweep."""
+        # `finish` has copies.
+        if not node.blockers and not node.busy:
+            node.busy = True
+            ready_queue = node.ready_queue
+            (ready_queue.now if soon and node.sweep != ready_queue.sweep else ready_queue.later).append(node)
+
+    def announce_room(self, queue: Queue) -> None:
+        """Announce room to the producers of a queue in the middle of its consumer's compute."""
+        with self.lock:
+            update_producers(self, queue)
+            self.waiting.wake_others(queue.consumer.ready_queue, computes=True)
+
+    def overtake(self, ready_queue: ReadyQueue) -> None:
+        """Open a queue to all its workers again, because its `quick` node takes longer than expected."""
+        node = ready_queue.quick
+        if node is not None:
+            ready_queue.quick = None
+            for queue in node.inputs:
+                update_producers(self, queue)  # its receive did not do this
+
+    def retire(self, node: Node) -> None:
+        """Never run a node again."""
+        if node.retired:
+            return
+        node.retired = True
+        # A blocker that is never removed.
+        node.blockers += 1
+        self.alive -= 1
+        self.pausing.node_steps.pop(node, None)
+        evaluated = node.evaluated
+        if evaluated is not None:
+            self.polling.discard(node)
+            self.timers.disarm(evaluated)
+            if evaluated.awaits_event:
+                evaluated.awaits_event = False
+                self.outstanding -= 1
+
+    # Operators that are too far ahead of the device.
+
+    def throttle(self, node: Node) -> None:
+        """Hold a node back until the device has finished its oldest compute."""
+        assert node.lifetimes is not None
+        node.throttled = True
+        node.blockers += 1
+        self.outstanding += 1
+        node.lifetimes.call_when_caught_up(node.announce)
+
+    def unthrottle(self, node: Node) -> None:
+        """Let a node continue if the device has caught up; otherwise keep waiting."""
+        assert node.lifetimes is not None
+        if node.lifetimes.is_still_full():
+            node.lifetimes.call_when_caught_up(node.announce)
+            return
+        node.throttled = False
+        node.update_extra_work()
+        node.blockers -= 1
+        self.outstanding -= 1
+
+    # Conditions that are evaluated.
+
+    def admit(self, node: Node) -> bool:
+        """Return whether a node without blockers may run now; if not, make sure that it is evaluated again."""
+        if node.wants_alone and self.alone.has_to_wait(node):
+            return False
+        evaluated = node.evaluated
+        while evaluated is not None:
+            status, until = self.evaluate(node)
+            if status is not _READY:
+                if status is _WAIT_TIME:
+                    assert until is not None
+                    self.timers.arm(evaluated, until)
+                    self.timed = True
+                return False
+            # If somebody was faster, whom this run does not know, the conditions are evaluated again.
+            if not evaluated.reserving or evaluated.reserve():
+                break
+        room = node.shared_room
+        if room is not None:
+            reserve(self, room)
+        if node.wants_alone:
+            self.alone.begin(node)
+        self.progress = True
+        return True
+
+    def evaluate(self, node: Node) -> tuple[SchedulingStatusType, int | None]:
+        """Evaluate a node's conditions, and record NEVER, outstanding events, and conditions to poll.
+
+        The node no longer waits for its previous time, unless its conditions return a time again.
+        """
+        evaluated = node.evaluated
+        assert evaluated is not None
+        if node.retired:
+            return _NEVER, None
+        if node.blockers and not evaluated.matter_while_blocked:
+            return _READY, None  # evaluated again when the last blocker is gone
+        now = self.clock.timestamp()
+        self._evaluating, self._evaluating_on = node, get_ident()
+        try:
+            status, until = evaluated.combine(now)
+        except Exception as error:
+            error.add_note(f"raised by a condition of operator {node.name!r}")
+            raise
+        finally:
+            self._evaluating = None
+        if status is _NEVER:
+            self.retire(node)
+            return status, until
+        if status is not _WAIT_TIME:
+            self.timers.disarm(evaluated)
+        awaits_event = status is _WAIT_EVENT
+        if awaits_event is not evaluated.awaits_event:
+            evaluated.awaits_event = awaits_event
+            self.outstanding += 1 if awaits_event else -1
+        if evaluated.are_polled:
+            # A blocked node is evaluated when its last blocker is removed.
+            if node.blockers or not evaluated.must_poll(status):
+                self.polling.discard(node)
+            else:
+                self.polling.add(node, now)
+        return status, until
+
+    def drain(self) -> None:
+        """Handle all announcements made until now."""
+        inbox = self.inbox
+        # Skip announcements made meanwhile: under a flood of announcements this loop would never end.
+        for _ in range(len(inbox)):
+            node = inbox.popleft()
+            if node is None:
+                continue
+            if node.throttled:
+                self.unthrottle(node)
+            if node.stop_requested:
+                self.retire(node)
+            elif not node.blockers:
+                self.progress = self.progress or not node.is_guarded
+                self.enqueue_if_ready(node)
+            elif node.evaluated is not None:  # a retired node has a blocker, so it is not evaluated
+                self.evaluate(node)
+
+    # Time.
+
+    def fire(self) -> None:
+        """Enqueue the nodes whose time has come, and end the run if its time is up."""
+        now = self.clock.timestamp()
+        for evaluated in self.timers.due(now):
+            self.enqueue_if_ready(evaluated.node)
+        if self.limit is not None and now >= self.limit:
+            self.end("duration")
+        if self.polling.nodes:
+            if now >= self.polling.at:
+                self.polling.poll()
+        else:
+            self.timed = self.next_time() is not None
+
+    def next_time(self) -> int | None:
+        """Return the next time at which something is due: a timer, a poll, or the end of the run."""
+        until = self.timers.next()
+        if self.limit is not None and (until is None or self.limit < until):
+            until = self.limit
+        polling = self.polling
+        if polling.nodes and self.clock.passes and (until is None or polling.at < until):
+            until = polling.at
+        return until

@@ -1,0 +1,118 @@
+"""EvaluatedConditions: the conditions of a node that cannot be counted as blockers and must be evaluated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.core.condition import SchedulingStatusType
+
+if TYPE_CHECKING:
+    from headrace._runtime.scheduling.node import Node
+    from headrace.core.condition import Condition
+
+__all__ = ["EvaluatedConditions"]
+
+_NEVER = SchedulingStatusType.NEVER
+_READY = SchedulingStatusType.READY
+_WAIT = SchedulingStatusType.WAIT
+_WAIT_TIME = SchedulingStatusType.WAIT_TIME
+_WAIT_EVENT = SchedulingStatusType.WAIT_EVENT
+
+
+class EvaluatedConditions:
+    """The conditions of one node that are evaluated before each compute, and what the node waits for.
+
+    `conditions`, `are_polled`, `matter_while_blocked` and `reserving` are set before the run begins. The rest is
+    changed under the engine's lock, if there is one.
+
+    Attributes
+    ----------
+    are_polled
+        Whether any of them, written by a user, can become READY without an announcement.
+    matter_while_blocked
+        Whether any of them must be evaluated while the node has blockers.
+    reserving
+        Those that take something before each compute that others might take as well.
+    awaits_event
+        Whether the node was last found to wait for an announcement.
+    wake_at
+        The time that the node waits for, if any (`Timers`).
+    """
+
+    __slots__ = (
+        "are_polled",
+        "awaits_event",
+        "conditions",
+        "matter_while_blocked",
+        "node",
+        "reserving",
+        "wake_at",
+    )
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.conditions: list[Condition] = []
+        self.are_polled = False
+        self.matter_while_blocked = False
+        self.reserving: list[Condition] = []
+        self.awaits_event = False
+        self.wake_at: int | None = None
+
+    def add(self, condition: Condition) -> None:
+        """Add a condition."""
+        self.conditions.append(condition)
+        self.are_polled = self.are_polled or condition.polled
+        self.matter_while_blocked = self.matter_while_blocked or condition.matters_while_blocked
+        if condition.reserves:
+            self.reserving.append(condition)
+
+    def reserve(self) -> bool:
+        """Take what conditions found, for the compute that follows on this thread; return whether all was there."""
+        for place, condition in enumerate(self.reserving):
+            if not condition.reserve():
+                for taken in self.reserving[:place]:
+                    taken.cancel()
+                return False
+        return True
+
+    def combine(self, timestamp: int, only_look: bool = False) -> tuple[SchedulingStatusType, int | None]:
+        """Evaluate the conditions, and combine their states with AND; with `only_look`, do not change them."""
+        combined = _READY
+        until: int | None = None
+        for condition in self.conditions:
+            status, target = condition.check(timestamp) if only_look else condition.evaluate(timestamp)
+            if status is _READY:
+                continue
+            if status is _NEVER:
+                return _NEVER, None
+            if status is _WAIT_TIME and target is not None and target <= timestamp:
+                # The time that it waits for has come.
+                continue
+            if status is _WAIT_TIME:
+                if target is None:
+                    raise ValueError(
+                        f"condition {condition.name!r} of operator {self.node.name!r} returned WAIT_TIME "
+                        "without a time"
+                    )
+                until = target if until is None else max(until, target)
+            if _RANK[status] > _RANK[combined]:
+                combined = status
+        return combined, until
+
+    def must_poll(self, status: SchedulingStatusType) -> bool:
+        """Return whether the conditions must be polled, given their combined state.
+
+        A node that waits for an event or a time is evaluated when it comes. It must also be polled if any one of
+        several conditions is enough and another of them returned WAIT.
+        """
+        return status is _WAIT or (
+            status is not _READY and any(condition.is_polled_beside for condition in self.conditions)
+        )
+
+    def on_execute(self, timestamp: int) -> None:
+        """Notify the conditions that compute ran."""
+        for condition in self.conditions:
+            condition.on_execute(timestamp)
+
+
+_RANK = {_READY: 0, _WAIT_TIME: 1, _WAIT: 2, _WAIT_EVENT: 3}

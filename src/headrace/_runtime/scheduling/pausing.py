@@ -1,0 +1,208 @@
+"""Pausing: a run in which no new compute begins, except for single steps.
+
+A run that is paused is held, as a run that stops is: `Engine.held` is the flag that a worker checks before it takes
+a node, so pausing costs a running program nothing. Any thread may request a pause, a step or a resume. A request is
+appended to a deque and wakes the workers; the first one that sees it carries it out, under the engine's lock if
+there is one. So requests take effect in their order, and between two computes.
+
+What stands still: no node is taken, no condition is evaluated, virtual time does not jump, the run neither ends by
+itself nor by its duration. What goes on: computes that have begun, the device, and real time. A worker that finds
+the run paused parks without a deadline. So timers that come due are handled at the resume, and conditions are told
+of it (`Condition.on_resume`): a periodic source would otherwise make up for all the ticks that it missed.
+
+While there are steps left, the run goes on as always, and each compute that begins takes one step. A step of a
+named operator is taken by that operator alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.node import Node
+    from headrace._runtime.scheduling.ready_queue import ReadyQueue
+
+__all__ = ["Pausing"]
+
+_PAUSE = "pause"
+_STEP = "step"
+_RESUME = "resume"
+
+
+class Pausing:
+    """The pauses of one run.
+
+    Any thread may append to `_requests`. The rest is changed under the engine's lock, if there is one.
+
+    Attributes
+    ----------
+    is_paused
+        Whether the run is paused; requests may be on their way (`is_requested`).
+    steps, node_steps
+        The computes that may begin although the run is paused: of any node, and of single nodes.
+    """
+
+    __slots__ = (
+        "_changed",
+        "_engine",
+        "_is_over",
+        "_is_quiet",
+        "_limit",
+        "_requests",
+        "_since",
+        "is_paused",
+        "is_requested",
+        "node_steps",
+        "steps",
+    )
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._requests: deque[tuple[str, int, Node | None]] = deque()
+        # What the last request asked for; any thread sets it.
+        self.is_requested = False
+        self.is_paused = False
+        self.steps = 0
+        self.node_steps: dict[Node, int] = {}
+        # The time of the pause, and the limit of the run, which does not count meanwhile.
+        self._since = 0
+        self._limit: int | None = None
+        # For threads that wait until nothing computes any more.
+        self._changed = threading.Condition()
+        self._is_quiet = False
+        self._is_over = False
+
+    # From any thread.
+
+    def pause(self) -> None:
+        """Let no new compute begin."""
+        self.is_requested = True
+        self._request(_PAUSE, 0, None)
+
+    def resume(self) -> None:
+        """Let computes begin again."""
+        self.is_requested = False
+        self._request(_RESUME, 0, None)
+
+    def step(self, count: int, node: Node | None = None) -> None:
+        """Let `count` computes begin, of a node or of any; pause the run first if it is not paused."""
+        self.is_requested = True
+        self._request(_STEP, count, node)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until the run is paused and nothing computes; return False after `timeout` seconds or at its end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or self._is_settled(), timeout)
+            return not self._is_over and self._is_settled()
+
+    def _request(self, kind: str, count: int, node: Node | None) -> None:
+        engine = self._engine
+        self._requests.append((kind, count, node))
+        # After the request: a worker that clears the flag looks for requests afterwards.
+        engine.held = True
+        engine.inbox.append(None)
+        engine.waiting.wake_all()
+
+    def _is_settled(self) -> bool:
+        # In this order: a worker notes that the run is not quiet before it takes a request.
+        return not self._requests and self._is_quiet
+
+    # By workers, with the lock held.
+
+    def handle(self) -> bool:
+        """Carry out the requests made until now, update `Engine.held`, and return it."""
+        engine = self._engine
+        requests = self._requests
+        while requests:
+            self._is_quiet = False
+            kind, count, node = requests.popleft()
+            if kind is _RESUME:
+                if self.is_paused:
+                    self._resume()
+                continue
+            if not self.is_paused:
+                self._pause()
+            if node is None:
+                self.steps += count
+            elif not node.retired:
+                self.node_steps[node] = self.node_steps.get(node, 0) + count
+        engine.held = self.is_paused or engine.alone.node is not None
+        # Any thread may have stopped the run, or asked for a pause, since.
+        if engine.stopping or requests:
+            engine.held = True
+            return True
+        return engine.held
+
+    @property
+    def is_still(self) -> bool:
+        """Whether the run is paused and no step is left, or one node computes alone."""
+        if self._engine.alone.node is not None:
+            return True
+        return self.is_paused and not self.steps and not self.node_steps
+
+    def allows(self, ready_queue: ReadyQueue) -> bool:
+        """Return whether a node of a ready queue may be taken."""
+        alone = self._engine.alone
+        if alone.node is not None:
+            return alone.allows(ready_queue)
+        if not self.is_paused or self.steps:
+            return True
+        steps = self.node_steps
+        return bool(steps) and any(node in steps for node in (*ready_queue.now, *ready_queue.later))
+
+    def choose(self, ready_queue: ReadyQueue) -> Node:
+        """Remove the next node that may run from a ready queue that `allows` one, and return it."""
+        if self.steps:
+            return ready_queue.now.pop()
+        for nodes in (ready_queue.now, ready_queue.later):
+            for node in reversed(nodes):
+                if node in self.node_steps:
+                    nodes.remove(node)
+                    return node
+        raise LookupError("no node of this queue may run")
+
+    def count(self, node: Node) -> None:
+        """Count a compute that begins as a step."""
+        left = self.node_steps.get(node, 0)
+        if not left:
+            self.steps -= 1
+        elif left == 1:
+            del self.node_steps[node]
+        else:
+            self.node_steps[node] = left - 1
+
+    def settle(self) -> None:
+        """Note that a worker parks in a pause; the last one to do so tells those who wait for it."""
+        if self.is_paused and not self._engine.running and not self._is_quiet:
+            with self._changed:
+                self._is_quiet = True
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the waits for a pause, because the run is over."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def _pause(self) -> None:
+        engine = self._engine
+        self.is_paused = True
+        self._since = engine.clock.timestamp()
+        self._limit, engine.limit = engine.limit, None
+
+    def _resume(self) -> None:
+        engine = self._engine
+        now = engine.clock.timestamp()
+        self.is_paused = False
+        self.steps = 0
+        self.node_steps.clear()
+        if self._limit is not None:
+            engine.limit = self._limit + now - self._since
+        for node in engine.nodes:
+            for condition in node.conditions:
+                condition.on_resume(now)
+        # Timers have come due; and what was not ready before the pause gets its time again before it is a deadlock.
+        engine.timed = engine.progress = True

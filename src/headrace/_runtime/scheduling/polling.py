@@ -1,0 +1,57 @@
+"""Polling: user-written conditions that returned WAIT, without an event or a time.
+
+No event announces that such a condition has become ready. It is evaluated again after every compute, and after
+`check_recession_period_ms` if nothing runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.node import Node
+
+__all__ = ["Polling"]
+
+
+class Polling:
+    """The nodes of a run to be polled; all fields are changed under the engine's lock, if there is one.
+
+    Attributes
+    ----------
+    nodes
+        The nodes with a condition that returned WAIT. A dict, because its order is deterministic.
+    at
+        The time at which to evaluate them again, if there are any.
+    """
+
+    __slots__ = ("_engine", "at", "nodes")
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.nodes: dict[Node, None] = {}
+        self.at = 0
+
+    def add(self, node: Node, now: int) -> None:
+        """Poll a node."""
+        if node not in self.nodes:
+            if not self.nodes:
+                self.at = now + self._period()
+            self.nodes[node] = None
+            self._engine.timed = True
+
+    def discard(self, node: Node) -> None:
+        """Stop polling a node."""
+        self.nodes.pop(node, None)
+
+    def poll(self) -> bool:
+        """Enqueue the nodes to be evaluated again, and return whether any node is ready now."""
+        engine = self._engine
+        self.at = engine.clock.timestamp() + self._period()
+        for node in self.nodes:
+            engine.enqueue_if_ready(node)
+        return engine.has_ready()
+
+    def _period(self) -> int:
+        return max(round(self._engine.scheduler.check_recession_period_ms * 1e6), 1)

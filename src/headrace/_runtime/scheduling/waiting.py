@@ -1,0 +1,328 @@
+"""Waiting: which workers are parked, what wakes them, and how a run ends.
+
+This file is the whole mechanism by which workers wait and are woken, for one thread and for several. Nothing here
+polls, with two exceptions: users' conditions that must be polled, and a worker on standby.
+
+**The states of a worker**
+
+=========  ========================================================================================================
+running    It computes, or holds the engine's lock to take or finish a node. It needs no waking: it checks the
+           inbox, the timers and its ready queue before it parks.
+parked     It is in `parked` of its ready queue and waits for a permit (`Parker`). With a *deadline* it wakes up by
+           itself at that time; the parked worker with the earliest deadline is the timer worker.
+standby    Parked, and it checks every `_PATIENCE` whether the compute that has its ready queue to itself (`quick`)
+           is over. If not, it opens the queue to the other workers again.
+waking     Removed from `parked` and given a permit, but it does not hold the lock yet. It checks everything when it
+           does, so no other worker need be woken for the same reason.
+=========  ========================================================================================================
+
+**The invariants while no thread holds the lock**, and the lines that maintain them:
+
+1. *Work.* If a ready queue has a node to take and a parked worker, then a worker of that queue is waking, or its
+   `quick` is set and a worker is on standby. A worker that adds to a queue calls `wake_others` before it computes
+   or parks. One worker is woken at a time; it wakes the next when it has taken its node and more nodes are left.
+2. *Time.* If something is due at a time and a worker is parked, then some parked worker has a deadline that is not
+   later, or is waking, or a worker is on standby for a `quick` node. A worker that parks takes the deadline itself
+   unless another worker has it; a worker that is about to compute wakes a worker if no worker has it.
+3. *Announcements.* They come from any thread, without the lock: from a CUDA callback, a signal handler, a user's
+   thread. An announcing thread first adds to the inbox and then looks for a parked worker; a parking worker first
+   lists itself and then checks the inbox. So one of the two sees the other. For the same reason, a waking worker
+   leaves `waking` before it checks the inbox.
+4. *Permits.* Only one thread removes a worker from `parked`, and then gives it one permit. A worker that wakes at
+   its deadline removes itself. If another thread was faster, the worker takes the permit that this thread gives, so
+   that the permit does not end its next wait.
+
+**The end.** A run may end, and time may jump, only when nothing runs and nothing is ready. The last worker that
+finds nothing to do detects this, under the lock, and decides (`_decide`): it evaluates the conditions that must be
+polled, declares a deadlock, moves a clock that can be moved, or waits for the next time like any other worker.
+
+**The pause.** While a run is paused and no step is left (`Pausing.is_still`), rules 1 and 2 do not hold: workers
+park without a deadline, whatever is ready or due, and nothing is decided. A request to step or to resume wakes all
+of them, by rule 3. The same holds while a node computes alone, or waits for others to end so that it can (`alone`).
+The last of these others finds the node, or wakes a worker of its queue; the end of the compute wakes all workers.
+
+`tests/interleavings` runs these lines under every interleaving of threads that small graphs allow, with planted
+faults against each of the four rules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import threading
+
+    from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.parker import Parker
+    from headrace._runtime.scheduling.ready_queue import ReadyQueue
+
+__all__ = ["Waiting"]
+
+_PATIENCE = 1e-3  # seconds
+_LONGEST = 1.0  # seconds that a node waits to compute alone
+
+# The results of `_decide`.
+_WAIT = "wait"
+_GO_ON = "go on"
+_OVER = "over"
+
+
+class Waiting:
+    """The waiting and waking of the workers of one run.
+
+    Attributes
+    ----------
+    waking
+        The workers that have a permit and do not hold the lock yet. Any thread may add a worker; only the worker
+        removes itself.
+    """
+
+    __slots__ = ("_engine", "deadlock_at", "waking")
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        # When the run ends unless an operator runs before; set while the run is idle. Changed under the lock.
+        self.deadlock_at: int | None = None
+        # A dict, because its order is deterministic.
+        self.waking: dict[Parker, None] = {}
+
+    # Waking. From any thread, with or without the lock.
+
+    def announced(self, ready_queue: ReadyQueue | None) -> None:
+        """Make sure that a worker checks the inbox; called after something was added to it."""
+        if self.waking:
+            return
+        if ready_queue is not None:
+            # The worker that has the queue to itself will soon finish and check the inbox, or the worker on standby
+            # will.
+            if ready_queue.quick is not None and ready_queue.standby is not None:
+                return
+            if self._wake_one(ready_queue):
+                return
+        for other in self._engine.ready_queues:
+            if self._wake_one(other):
+                return
+
+    def wake_all(self) -> None:
+        """Wake every parked worker."""
+        for ready_queue in self._engine.ready_queues:
+            while self._wake_one(ready_queue):
+                pass
+
+    def time_moved(self) -> None:
+        """Wake the workers with a deadline, because the time until it has changed."""
+        for ready_queue in self._engine.ready_queues:
+            for parker in tuple(ready_queue.parked):
+                if parker.deadline is not None:
+                    try:
+                        ready_queue.parked.remove(parker)
+                    except ValueError:
+                        continue  # it was woken just now
+                    self._unpark(parker)
+
+    def _wake_one(self, ready_queue: ReadyQueue) -> bool:
+        """Wake a parked worker of a queue, preferably one without a deadline; return whether there was one."""
+        try:
+            parker = ready_queue.parked.pop()
+        except IndexError:
+            return False
+        self._unpark(parker)
+        return True
+
+    def _unpark(self, parker: Parker) -> None:
+        self.waking[parker] = None
+        self._engine.clock.unpark(parker)
+
+    # Waking, with the lock held, by a worker that is about to compute (`computes`) or to park.
+
+    def wake_others(self, own: ReadyQueue | None, computes: bool) -> None:
+        """Wake workers for the work and the deadlines that this worker does not handle itself."""
+        engine = self._engine
+        for ready_queue in engine.ready_queues:
+            if not ready_queue.parked or not (ready_queue.now or ready_queue.later):
+                continue
+            if engine.held and not engine.pausing.allows(ready_queue):
+                continue  # nobody may take them
+            if ready_queue is own and not computes:
+                continue  # the remaining nodes are for the worker that has the queue to itself
+            if ready_queue.quick is not None and ready_queue.standby is not None:
+                continue
+            if not self._is_waking(ready_queue):
+                # If `quick` is set, the woken worker will be on standby.
+                self._wake_one(ready_queue)
+        if engine.held and engine.pausing.is_still:
+            return  # whatever is due then is handled at the resume
+        if computes and engine.timed and not self.waking and engine.clock.passes:
+            if own is not None and own.quick is not None and own.standby is not None:
+                return
+            until = engine.next_time()
+            if until is not None and not self._has_timer_worker(until):
+                for ready_queue in engine.ready_queues:
+                    if self._wake_one(ready_queue):
+                        return
+
+    def _is_waking(self, ready_queue: ReadyQueue) -> bool:
+        return any(parker.ready_queue is ready_queue for parker in tuple(self.waking))
+
+    def _has_timer_worker(self, until: int) -> bool:
+        """Return whether a parked worker wakes up by itself no later than `until`."""
+        for ready_queue in self._engine.ready_queues:
+            for parker in tuple(ready_queue.parked):
+                deadline = parker.deadline
+                if deadline is not None and deadline <= until:
+                    return True
+        return False
+
+    # Waiting.
+
+    def wait(self, parker: Parker, lock: threading.Lock | None) -> bool:
+        """Wait until there may be something to do and return True, or return False when the run is over.
+
+        A worker that found nothing to take calls it, with `lock` held if there is one; the lock is released while
+        the worker is parked.
+        """
+        engine = self._engine
+        if engine.stopping:
+            return False
+        if engine.inbox:
+            return True
+        is_paused = False
+        if engine.held:
+            if not engine.pausing.handle():
+                return True
+            is_paused = engine.pausing.is_still
+        until: int | None
+        if is_paused:
+            until = None
+            engine.pausing.settle()
+        elif engine.running or engine.has_ready():
+            until = engine.next_time()
+        else:
+            verdict, until = self._decide()
+            if verdict is not _WAIT:
+                return verdict is _GO_ON
+        clock = engine.clock
+        ready_queue = parker.ready_queue
+        on_standby = (
+            lock is not None
+            and ready_queue.quick is not None
+            and ready_queue.standby is None
+            and not is_paused  # nobody would take over
+        )
+        for_alone = engine.alone.is_waiting
+        seconds: float | None = _LONGEST if for_alone else None
+        polls = False
+        if not on_standby and not is_paused:
+            if until is not None:
+                if not clock.passes:
+                    if clock.timestamp() >= until:
+                        return True
+                else:
+                    # If there is a timer worker, wait for the end of the run, which costs nothing until then.
+                    deadline = engine.limit if self._has_timer_worker(until) else until
+                    if deadline is not None:
+                        parker.deadline = deadline
+                        seconds = clock.seconds_until(deadline)
+            if engine.polling.nodes and not clock.passes:
+                # No thread can wait for a time of this clock, so users' conditions are polled in real time.
+                polls = True
+                seconds = engine.scheduler.check_recession_period_ms / 1e3
+        if parker.deadline is None:
+            ready_queue.parked.append(parker)
+        else:
+            ready_queue.parked.insert(0, parker)  # so that it is woken last
+        woken = False
+        try:
+            if engine.inbox:
+                pass
+            elif lock is None:
+                woken = self._park(parker, seconds, is_paused)
+            else:
+                if on_standby:
+                    ready_queue.standby = parker
+                lock.release()
+                try:
+                    woken = self._stand_by(parker) if on_standby else self._park(parker, seconds, is_paused)
+                finally:
+                    lock.acquire()
+                    if on_standby:
+                        ready_queue.standby = None
+        finally:
+            if woken:
+                self.waking.pop(parker, None)
+            else:
+                self._leave(parker)
+            parker.deadline = None
+        if not woken:
+            if on_standby and ready_queue.quick is not None:
+                engine.overtake(ready_queue)
+            elif polls:
+                engine.polling.poll()
+            elif for_alone:
+                engine.alone.give_up()
+        return True
+
+    def _park(self, parker: Parker, seconds: float | None, is_paused: bool) -> bool:
+        """Park in the clock's time; but in a pause in which nothing runs, so that its time stands still.
+
+        A simulated machine moves its time when all workers wait. As long as something runs, it may need that.
+        """
+        engine = self._engine
+        if is_paused and not engine.running:
+            return parker.park(None)
+        return engine.clock.park(parker, seconds)
+
+    def _leave(self, parker: Parker) -> None:
+        """Remove a worker that was not woken from the list of parked workers."""
+        try:
+            parker.ready_queue.parked.remove(parker)
+        except ValueError:
+            # Another thread chose it at the same moment. Its permit must not end the next wait.
+            parker.park(None)
+            self.waking.pop(parker, None)
+
+    def _stand_by(self, parker: Parker) -> bool:
+        """Watch a queue until woken (True), or until its compute takes too long or has ended (False)."""
+        ready_queue, clock = parker.ready_queue, self._engine.clock
+        while True:
+            # Read without the lock, which the other worker needs: at worst, this is one round late.
+            node = ready_queue.quick
+            remaining = 0 if node is None else node.remaining
+            if clock.park(parker, _PATIENCE):
+                return True
+            if node is ready_queue.quick and (node is None or node.remaining == remaining):
+                return False
+
+    def _decide(self) -> tuple[str, int | None]:
+        """Return whether to wait, and for which time; called when nothing runs and nothing is ready."""
+        engine = self._engine
+        clock, scheduler = engine.clock, engine.scheduler
+        if engine.progress:
+            engine.progress = False
+            self.deadlock_at = None
+            # Evaluated once after the last compute, and then periodically.
+            if engine.polling.nodes and engine.polling.poll():
+                return _GO_ON, None
+        if not engine.alive:
+            engine.end()
+            return _OVER, None
+        until = engine.timers.next()
+        if until is not None or engine.outstanding:
+            self.deadlock_at = None
+        elif scheduler.stop_on_deadlock:
+            now = clock.timestamp()
+            if self.deadlock_at is None:
+                self.deadlock_at = now + scheduler.stop_on_deadlock_timeout * 1_000_000
+            if now >= self.deadlock_at:
+                engine.end()
+                return _OVER, None
+            until = self.deadlock_at
+        # While an event is outstanding, time must not jump to the end of the run.
+        can_jump = until is not None or not engine.outstanding
+        if engine.limit is not None and (until is None or engine.limit < until):
+            until = engine.limit
+        if engine.polling.nodes and (until is not None or clock.passes):
+            until = engine.polling.at if until is None else min(until, engine.polling.at)
+        if until is not None and can_jump and clock.jump_to(until):
+            return _GO_ON, None
+        return _WAIT, until

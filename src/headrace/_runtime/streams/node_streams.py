@@ -1,0 +1,543 @@
+"""NodeStreams: an operator's streams in a run, from receive to emit.
+
+Most operators use no stream, and cost nothing here. For an operator that uses streams, each `emit` costs one event
+record, and each message from another stream costs one wait. Both happen on the device; the host never waits.
+
+The parts, each in its own file:
+
+- `allocation`: which streams the operator has.
+- `order`: the first call of `receive_cuda_stream` for an input orders the operator's stream after the messages
+  received there. From then on, each message is ordered as it is received. Work that was received and not ordered is
+  recorded, and everything that the operator emits is ordered after it.
+- `outputs`: which stream the messages of each output carry.
+- `lifetimes`: received frames stay alive until the streams have completed their work on them.
+- `ambient`: the operator's stream as the current stream of every library, if the operator declares it.
+- `knobs`: the scalars on the device that the operator asked for, and when they change.
+- `checker`: reports computes that used a stream without ordering it (`HEADRACE_CHECK=streams`).
+
+**Which operators are watched.** The first compute of every operator is watched. If it neither requested a stream
+nor received one with a message, the operator is not watched any more until it does either. When an operator
+requests its first stream after its first compute, all objects in the variables of its compute and in its attributes
+are kept, including the attributes of its class and its metadata. Frames that it had released before need not be
+kept, because it had no stream that could read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from headrace import gpu
+from headrace._runtime.messages.batch import Batch
+from headrace._runtime.messages.input import NOTHING, InputPort, messages_in
+from headrace._runtime.messages.message import Message
+from headrace._runtime.streams.allocation import StreamAllocation
+from headrace._runtime.streams.ambient import AmbientStream
+from headrace._runtime.streams.checker import StreamChecker
+from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
+from headrace._runtime.streams.lifetimes import Lifetimes
+from headrace._runtime.streams.managed_stream import ManagedStream
+from headrace._runtime.streams.order import Order, note_ordered, wait_for
+from headrace._runtime.streams.output_streams import OutputStreams
+from headrace._runtime.streams.owners import add_owners
+from headrace._runtime.streams.run_streams import source_of
+from headrace._runtime.streams.variables import attributes_of_class, modules_of_compute, variables_of_compute
+from headrace.core.errors import PortError, StreamError, choices
+
+if TYPE_CHECKING:
+    from headrace._runtime.scheduling.node import Node
+    from headrace._runtime.streams.knobs import Knobs
+    from headrace._runtime.streams.run_streams import RunStreams
+    from headrace.core.operator import Operator
+
+__all__ = ["NodeStreams"]
+
+_MANY = 100_000  # objects walked, once, when an operator requests its first stream late
+
+
+class NodeStreams:
+    """The streams of one operator in a run.
+
+    All fields are changed in the operator's computes or between two computes, and never concurrently.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_compute",
+        "_is_late",
+        "_is_undecided",
+        "_ports",
+        "_watching",
+        "allocation",
+        "ambient",
+        "checker",
+        "first_values",
+        "knobs",
+        "lifetimes",
+        "node",
+        "order",
+        "outputs",
+        "run",
+    )
+
+    def __init__(self, run: RunStreams, node: Node) -> None:
+        self.run = run
+        self.node = node
+        self.allocation = StreamAllocation(run, node.operator)
+        self.order = Order()
+        self.lifetimes = Lifetimes(run, node)
+        self.outputs = OutputStreams(node, self.allocation, self.order, self.lifetimes)
+        self.checker = StreamChecker(node.name) if run.checks else None
+        self.ambient: AmbientStream | None = None
+        self.knobs: Knobs | None = None
+        self._ports = node.input.ports
+        self._compute: Callable[..., None] = node.operator.compute
+        # The attributes of the operator and what its knobs were set to when its first compute began.
+        self.first_values: tuple[dict[str, Any], dict[str, Any]] | None = None
+        # Whether the operator has called any method about streams.
+        self._asked = False
+        # Whether this is the operator's first compute and it has used no stream yet.
+        self._is_undecided = True
+        # Whether the last compute began unwatched, so that its end was not handled.
+        self._is_late = False
+        self._watching = False
+        self._watch()
+
+    @property
+    def is_gpu_available(self) -> bool:
+        """Whether there is a device."""
+        return self.run.has_device
+
+    # The compute, from outside.
+
+    def around(self, compute: Callable[..., None]) -> Callable[..., None]:
+        """Return the compute to run, wrapped with the work before and after it."""
+        operator = self.node.operator
+        if operator.spec.is_ambient or (operator.is_function and _may_use_gpu(operator)):
+            self.ambient = AmbientStream(self)
+            self._compute = self.ambient.around(compute)
+        elif source_of(operator) is not None and self.is_gpu_available and self.run.several_devices:
+            self._compute = self._on_device(compute)
+        else:
+            self._compute = compute
+        return self._watched_compute if self._watching else self._compute
+
+    def _on_device(self, compute: Callable[..., None]) -> Callable[..., None]:
+        """Return a compute that begins with the operator's device current."""
+        device_id = self.allocation.device_id
+
+        def compute_on_device(op_input: Any, op_output: Any, context: Any) -> None:
+            self.run.make_current(device_id)
+            compute(op_input, op_output, context)
+
+        return compute_on_device
+
+    def _watched_compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Run a compute, and keep its received frames until its streams have completed their work on them."""
+        if self._is_late:
+            self._is_late = False
+            self._end_compute()
+        if self._is_undecided:
+            # For knobs that this first compute asks for: their values are those from its beginning.
+            operator = self.node.operator
+            self.first_values = (dict(vars(operator)), dict(operator._knobs.given))
+        try:
+            self._compute(op_input, op_output, context)
+            if self.checker is not None:
+                self.checker.end_compute(self._ports)
+        finally:
+            # A copy of `_end_compute` and `Lifetimes.end_compute`, without the calls: every step of every operator
+            # that uses streams runs this.
+            for port in self._ports:
+                port.item = NOTHING
+            lifetimes = self.lifetimes
+            keeper = lifetimes.keeper
+            released = keeper.end_compute() if keeper.received or keeper.watched else None
+            for reader in lifetimes.readers:
+                if reader.add(released) >= reader.release_at:
+                    lifetimes.release_completed(reader)
+            self.first_values = None
+            if self._is_undecided:
+                self._decide()
+
+    def _end_compute(self) -> None:
+        """Release the messages of a compute, and keep their frames."""
+        # `_watched_compute` has a copy.
+        for port in self._ports:
+            port.item = NOTHING
+        self.lifetimes.end_compute()
+
+    def begin_with(self, begin: Callable[[], None]) -> None:
+        """From the next compute on, call a function when a compute begins."""
+        compute = self._compute
+
+        def compute_after(op_input: Any, op_output: Any, context: Any) -> None:
+            begin()
+            compute(op_input, op_output, context)
+
+        self._compute = compute_after
+        if not self._watching:
+            self.node.compute = compute_after
+
+    def items_received(self) -> list[Any]:
+        """Return the items that this compute received at each input, for `receive_again`."""
+        return [port.item for port in self._ports] if self._watching else []
+
+    def receive_again(self, items: list[Any]) -> None:
+        """Treat this compute as if it had received the items of an earlier compute."""
+        if self._watching:
+            for port, item in zip(self._ports, items, strict=False):
+                if item is not NOTHING:
+                    port.item = item
+                    self.received(port, item)
+
+    def synchronize(self) -> None:
+        """Wait until the operator's streams have finished all submitted work; release nothing."""
+        self.order.synchronize()
+
+    def release(self) -> None:
+        """Release all frames but those that the program holds, because the streams have finished."""
+        self._is_late = False
+        for port in self._ports:
+            port.item = NOTHING
+        self.order.close()
+        self.lifetimes.clear()
+
+    def close(self) -> None:
+        """Release everything, because there will be no more work."""
+        self.release()
+        self.lifetimes.keeper.clear()
+        self.order.pending.clear()
+
+    # Which operators are watched.
+
+    def _watch(self) -> None:
+        self._watching = True
+        self.node.input.watch(self)
+        self.node.compute = self._watched_compute
+
+    def _watch_late(self) -> None:
+        """Watch an operator again, in the middle of a compute, after a time of not watching it."""
+        self._is_late = True
+        for port in self._ports:
+            port.recall(self.node.remaining)
+        self._watch()
+
+    def _keep_late(self) -> None:
+        """Keep the frames of an operator that requests its first stream after its first compute."""
+        keeper = self.lifetimes.keeper
+        keeper.is_on = True
+        operator = self.node.operator
+        found: list[Any] = [variables_of_compute(), operator.__dict__, attributes_of_class(type(operator))]
+        found += [modules_of_compute(), operator.metadata]
+        for port in self._ports:
+            found += [message.data for message in messages_in(port.item) if message is not None]
+        add_owners(found, keeper.received, _MANY)
+
+    def _decide(self) -> None:
+        """Stop keeping the frames of an operator that used no stream in its first compute.
+
+        It is still watched for order if it received messages with fences.
+        """
+        keeper = self.lifetimes.keeper
+        keeper.is_on = False
+        keeper.clear()
+        self._is_undecided = False
+        if not (self.order.has_received or self._asked or self.checker is not None):
+            self._watching = False
+            self.node.input.watch(None)
+            self.node.compute = self._compute
+
+    # Received messages. `InputContext.receive` has a copy of `received` for a message with one fence.
+
+    def received(self, port: InputPort, item: Any) -> None:
+        """Order the operator's stream after a received item, and keep the item alive."""
+        keeper = self.lifetimes.keeper
+        if type(item) is Batch:
+            for part in item:
+                self.received(port, part)
+        elif type(item) is Message:
+            if port.own is not None:
+                wait_for(item, port.own)
+            if port.is_noted:
+                self.note(port, item)
+            if keeper.is_on:
+                add_owners(item.data, keeper.received)
+                if item.details is not None:
+                    add_owners(item.details.metadata, keeper.received)
+        elif keeper.is_on:
+            add_owners(item, keeper.received)
+
+    def received_unwatched(self, port: InputPort, item: Any) -> None:
+        """Watch an operator again if a received item has a fence."""
+        if any(message is not None and message.has_fences for message in messages_in(item)):
+            self._watch_late()
+            port.item = item
+            self.received(port, item)
+
+    def note(self, port: InputPort, message: Message) -> None:
+        """Record the fences of a message for later emits, and notify its tensors that a stream is ordered."""
+        if not message.has_fences:
+            return
+        own = port.own
+        if own is not None and self._is_ambient and message.work is not None:
+            message.work.note_ordered(own)
+        if own is None or not self.outputs.is_only:
+            is_first = not self.order.has_received
+            self.order.add_message(message, self.node.remaining)
+            if is_first:
+                self._update_outputs()
+
+    # Methods that compute calls through its contexts.
+
+    def receive(self, port: InputPort, allocate: bool, sync_to_default: bool) -> Any:
+        """Order the operator's stream after the messages received at a port, and return its handle."""
+        own = port.own
+        item = port.item
+        if own is None or item is NOTHING or sync_to_default or self.checker is not None:
+            return self._receive(port, allocate, sync_to_default)
+        # The stream was already ordered when the messages were received.
+        if get_ident() != self.allocation.current_on:
+            self.allocation.make_current(own.device_id)
+        if type(item) is Message:
+            if item.work is not None:
+                item.work.note_ordered(own)
+        elif type(item) is Batch:
+            note_ordered(item, own)
+        if self.order.pending:
+            self.order.settle(own, self.outputs.is_only)
+        return own.handle
+
+    def _receive(self, port: InputPort, allocate: bool, sync_to_default: bool) -> Any:
+        """Order the operator's stream if it was not ordered on receive, and return its handle."""
+        self._must_have_received(port, "receive_cuda_stream")
+        if not self.is_gpu_available:
+            return DEFAULT_STREAM
+        allocation = self.allocation
+        own = allocation.open() if allocate else allocation.own
+        if own is None:
+            own = self._borrow(port)
+        if own is None:
+            return self._use_default_stream()
+        self._use(own)
+        if get_ident() != allocation.current_on:
+            allocation.make_current(own.device_id)
+        if own is allocation.own:
+            self._emit_everywhere(own)
+        note_ordered(port.item, own)
+        self.order.settle(own, self.outputs.is_only)
+        if own is allocation.own:
+            self._order_each(port, own)
+        if self.checker is not None:
+            self.checker.uses_own_stream()
+            self.checker.is_ordered(port.item)
+        if sync_to_default:
+            self._sync_to_default(own)
+        return own.handle
+
+    def _borrow(self, port: InputPort) -> ManagedStream | None:
+        """Use the first stream received at a port for this compute and its messages, in place of its own."""
+        allocation, turn = self.allocation, self.node.remaining
+        if allocation.has_borrowed(turn):
+            return allocation.borrowed
+        for message in messages_in(port.item):
+            if message is not None and message.fences is not None:
+                allocation.borrow(message.fences.stream, turn)
+                self._use(message.fences.stream)
+                self._update_outputs()
+                self._join_all()
+                return message.fences.stream
+        return None
+
+    def _use_default_stream(self) -> Any:
+        """Make the operator's device current, and return its default stream, on which work is now expected."""
+        allocation = self.allocation
+        device_id = allocation.device_id
+        self._use(self.run.default_stream(device_id))
+        if allocation.borrowed is not None:
+            self._join_all()
+        if get_ident() != allocation.current_on:
+            allocation.make_current(device_id)
+        return default_handle(device_id)
+
+    def _join_all(self) -> None:
+        """Order messages emitted on a borrowed stream after the work on all streams that the operator used."""
+        if len(self.lifetimes.readers) > 1:
+            for reader in self.lifetimes.readers:
+                self.order.join(reader.fences)
+
+    def _sync_to_default(self, own: ManagedStream) -> None:
+        """Order the default stream after the operator's stream, and emitted messages after the default stream."""
+        default = self.run.default_stream(own.device_id)
+        default.wait(self.order.fences_on(own).insert())
+        self._use(default)
+        self.order.join(self.order.fences_on(default))
+        self._update_outputs()
+
+    def received_streams(self, port: InputPort) -> list[Any]:
+        """Return the handle of the stream of each message received at a port, or None."""
+        self._must_have_received(port, "receive_cuda_streams")
+        handles: list[Any] = []
+        for message in messages_in(port.item):
+            if message is None or message.fences is None:
+                handles.append(None)
+                continue
+            managed = message.fences.stream
+            self._use(managed)  # the operator may launch kernels there that read its input
+            if message.more_fences is not None:
+                wait_for(message, managed)  # the caller gets one stream for all the work of a message
+            handles.append(managed.handle)
+        return handles
+
+    def allocate(self, name: str) -> Any:
+        """Return the operator's stream of this name, from its pool at the first call; None if none is left."""
+        found = self.allocation.named(name)
+        if found is None:
+            return None
+        self._use(found)
+        if get_ident() != self.allocation.current_on:
+            self.allocation.make_current(found.device_id)
+        if self.checker is not None:
+            self.checker.uses_own_stream()
+        return found.handle
+
+    def synchronize_streams(self, streams: Iterable[Any], target: Any) -> None:
+        """Order a stream after others."""
+        if target is None:
+            raise StreamError(f"operator {self.node.name!r}: synchronize_streams needs a target stream")
+        later = self.run.stream_of(self._handle(target, "synchronize_streams"))
+        others: list[ManagedStream] = []
+        for stream in streams:
+            if stream is None:
+                continue
+            earlier = self.run.stream_of(self._handle(stream, "synchronize_streams"))
+            if (earlier.device_id, earlier.handle) != (later.device_id, later.handle):
+                later.wait(earlier.now())
+            managed = self.run.find(stream)
+            if managed is not None:
+                others.append(managed)
+        of_target = self.run.find(target)
+        if of_target is not None:
+            self.order.note_ordered(of_target, others)
+        if self.checker is not None:
+            self.checker.are_ordered(self._ports, others)
+
+    def device_of(self, stream: Any) -> int:
+        """Return the number of the device of a managed stream."""
+        return self._managed(stream, "device_from_stream").device_id
+
+    def knob(self, name: str, dtype: Any, value: Any) -> Any:
+        """Return the operator's knob of this name."""
+        if self.knobs is None:
+            from headrace._runtime.streams.knobs import Knobs  # most programs have none
+
+            self.knobs = Knobs(self)
+        return self.knobs.get(name, dtype, value)
+
+    def set_output(self, stream: Any, port: str) -> None:
+        """Attach a stream to the messages emitted at a port."""
+        current = self.outputs.chosen(port)
+        if current is not None and current.handle is stream:
+            return
+        queues = self.node.output_queues
+        name = port or (next(iter(queues)) if len(queues) == 1 else "")
+        if name not in queues:
+            raise PortError(f"operator {self.node.name!r} has no output {port!r}; it has {choices(queues)}")
+        if stream is DEFAULT_STREAM and not self.is_gpu_available:
+            return  # the handle that receive_cuda_stream returned because there was no stream
+        managed = self._managed(stream, "set_cuda_stream")
+        if self.outputs.chosen(name) is not managed:
+            self.outputs.choose(name, managed)
+            self._update_outputs()
+
+    def work_on(self, own: ManagedStream) -> None:
+        """From now on, order the operator's own stream after each message, and attach it to emitted messages."""
+        self._use(own)
+        self._emit_everywhere(own)
+        for port in self._ports:
+            self._order_each(port, own)
+
+    # Inside.
+
+    def _use(self, managed: ManagedStream) -> None:
+        """Expect work of the operator on a stream, and keep received frames until that work is complete."""
+        fences = self.order.fences_on(managed)
+        lifetimes = self.lifetimes
+        if lifetimes.is_read_on(fences):
+            return
+        if not self._watching:
+            self._watch_late()
+        if not lifetimes.keeper.is_on:
+            self._keep_late()
+        self._is_undecided = False
+        lifetimes.add_reader(fences)
+        self.run.manage(managed)
+        if self.run.observer is not None:
+            self.run.observer.uses_stream(self.node, managed)
+        self.node.lifetimes = lifetimes
+        if self.knobs is not None:
+            self.knobs.order(managed)
+        self._update_outputs()
+
+    def _order_each(self, port: InputPort, own: ManagedStream) -> None:
+        """From now on, order the operator's own stream after each message as it is received."""
+        port.own = own
+        port.is_noted = self._is_noted(port)
+
+    def _emit_everywhere(self, own: ManagedStream) -> None:
+        self.outputs.choose_for_others(own)
+        self._update_outputs()
+
+    def _update_outputs(self) -> None:
+        self.outputs.update()
+        for port in self._ports:
+            port.is_noted = self._is_noted(port)
+
+    def _is_noted(self, port: InputPort) -> bool:
+        return port.own is None or self._is_ambient or not self.outputs.is_only
+
+    @property
+    def _is_ambient(self) -> bool:
+        return self.ambient is not None and self.ambient.is_open
+
+    def _must_have_received(self, port: InputPort, caller: str) -> None:
+        self._asked = True
+        if not self._watching:
+            self._watch_late()
+        if port.item is NOTHING:
+            port.recall(self.node.remaining)
+        if port.item is NOTHING:
+            raise StreamError(
+                f"operator {self.node.name!r}: {caller}({port.name!r}) before receive({port.name!r}); receive "
+                "first, because the streams arrive with the messages"
+            )
+
+    def _managed(self, stream: Any, caller: str) -> ManagedStream:
+        managed = self.run.find(self._handle(stream, caller))
+        if managed is None:
+            raise StreamError(
+                f"operator {self.node.name!r}: {caller} takes a stream that headrace manages (from "
+                f"receive_cuda_stream, receive_cuda_streams or allocate_cuda_stream), not {int(stream):#x}"
+            )
+        return managed
+
+    def _handle(self, stream: Any, caller: str) -> Any:
+        """Return a handle unchanged; raise for anything else."""
+        # A separate variable: narrowed to int, `stream` would be a plain number in the compiled build.
+        is_handle = isinstance(stream, int)
+        if is_handle:
+            return stream
+        if stream is None:
+            hint = "None, which allocate_cuda_stream returns if the pool has no stream left"
+        else:
+            hint = f"an object of type {type(stream).__name__!r}"
+        raise StreamError(
+            f"operator {self.node.name!r}: {caller} takes the handle of a stream (from receive_cuda_stream, "
+            f"receive_cuda_streams or allocate_cuda_stream), not {hint}"
+        )
+
+
+def _may_use_gpu(operator: Operator) -> bool:
+    """Return whether a function may use the GPU: a GPU library is loaded, or the operator was given streams."""
+    return source_of(operator) is not None or gpu.library_is_in_use()

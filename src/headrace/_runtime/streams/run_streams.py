@@ -1,0 +1,242 @@
+"""RunStreams: the streams of one run, from their sources to their end."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from headrace import gpu
+from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of, is_default
+from headrace._runtime.streams.managed_stream import ManagedStream, create_event
+from headrace._runtime.streams.stream_source import StreamLease, StreamSource
+from headrace._runtime.streams.watch import Watch
+
+if TYPE_CHECKING:
+    from headrace._runtime.scheduling.node import Node
+    from headrace.core.fragment import Fragment
+    from headrace.core.operator import Operator
+    from headrace.core.protocols import Observer
+
+__all__ = ["RunStreams", "foundations", "slice_of", "source_of", "sources_of"]
+
+
+class RunStreams:
+    """The streams of one run, and the sources that they come from.
+
+    The leases and the default streams are changed under `_lock`, by the operators' computes on any thread. A stream
+    is added to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
+    """
+
+    def __init__(self, fragment: Fragment) -> None:
+        self.fragment = fragment
+        self.checks = "streams" in os.environ.get("HEADRACE_CHECK", "").split(",")
+        # What watches the run, if anything was asked for.
+        self.observer: Observer | None = None
+        # The received frames that are still held.
+        self.watch = Watch()
+        # The streams to wait for, by handle; default streams share one handle and are identified by their device.
+        self._managed: dict[int, ManagedStream] = {}
+        self._managed_defaults: dict[int, ManagedStream] = {}
+        # In the order in which they were opened: a source comes before those that build on it.
+        self._leases: dict[StreamSource, StreamLease] = {}
+        self._default: StreamSource | None = None
+        self._defaults: dict[int, ManagedStream] = {}
+        self._lock = threading.RLock()
+        # Streams that belong to no source, closed at the end.
+        self.own_streams: list[Any] = []
+        self._several_devices: bool | None = None
+        self._has_device: bool | None = None
+        # Restores the context that was current on the caller's thread when the run first used a device.
+        self._caller = threading.get_ident()
+        self._put_back: Callable[[], None] | None = None
+        self._put_stream_back = gpu.remember_stream()
+
+    @property
+    def has_device(self) -> bool:
+        """Whether there is a device, real or simulated."""
+        if self._has_device is None:
+            self._has_device = gpu.backend() != "none"
+        return self._has_device
+
+    def open(self, operators: Iterable[Operator]) -> None:
+        """Open the sources given to operators, which may create streams in advance."""
+        for operator in operators:
+            source = source_of(operator)
+            if source is not None:
+                self.use(source)
+
+    def use(self, source: StreamSource) -> StreamLease:
+        """Return this run's lease of a source; the run closes it at its end."""
+        with self._lock:
+            lease = self._leases.get(source)
+            if lease is None:
+                self._remember_caller()
+                if source.stands_on is not None:
+                    self.use(source.stands_on)
+                lease = self._leases[source] = source.lease()
+            return lease
+
+    def default_source(self) -> StreamLease:
+        """Return the source of streams for operators that were given none."""
+        with self._lock:
+            if self._default is None:
+                self._default = self.fragment.make_default_stream_source()
+            return self.use(self._default)
+
+    def default_stream(self, device_id: int = 0) -> ManagedStream:
+        """Return a device's default stream as a managed stream."""
+        with self._lock:
+            if device_id not in self._defaults:
+                self._remember_caller()
+                self._defaults[device_id] = default_stream_of(device_id)
+            return self._defaults[device_id]
+
+    def make_stream(self, operator: Operator, is_captured: bool = False) -> Any:
+        """Create a stream like those of an operator, on its slice, in addition to those of its pool.
+
+        A stream to be captured is always non-blocking. The caller closes the stream.
+        """
+        source = source_of(operator) or cast(
+            "StreamSource | None", self.fragment.get_default_green_context_pool()
+        )
+        priority = flags = 0
+        while source is not None:
+            priority = getattr(source, "stream_priority", priority)
+            flags = getattr(source, "stream_flags", flags)
+            create = getattr(source, "create_stream", None)
+            if create is not None:
+                return create(priority).stream
+            source = source.stands_on
+        device_id = self.device_of(operator)
+        with gpu.on_device(device_id):
+            return gpu.Device(device_id).create_stream(
+                options=gpu.StreamOptions(nonblocking=is_captured or bool(flags), priority=priority)
+            )
+
+    def device_of(self, operator: Operator) -> int:
+        """Return the number of the device that an operator works on."""
+        source = source_of(operator) or self.fragment.get_default_green_context_pool()
+        return 0 if source is None else source.dev_id
+
+    def manage(self, managed: ManagedStream) -> None:
+        """Manage a stream: its handle is valid, and the run does not end before its work."""
+        if is_default(managed.handle):
+            self._managed_defaults[managed.device_id] = managed
+        else:
+            self._managed[int(managed.handle)] = managed
+
+    def find(self, stream: Any) -> ManagedStream | None:
+        """Return the managed stream that a handle stands for, or None."""
+        if isinstance(stream, DefaultStreamHandle) and stream.device_id is not None:
+            return self.default_stream(stream.device_id)
+        if is_default(stream):  # as in CUDA, the default stream of the current device
+            used = self._managed_defaults
+            return used.get(gpu.Device().device_id) if used else None
+        return self._managed.get(int(stream))
+
+    def stream_of(self, handle: Any) -> ManagedStream:
+        """Return the stream that a handle stands for, managed or not; 0 is the current device's default stream."""
+        managed = self.find(handle)
+        if managed is not None:
+            return managed
+        if is_default(handle):
+            return self.default_stream(gpu.Device().device_id)
+        stream = gpu.Stream.from_handle(int(handle))
+        device_id = stream.device.device_id
+        return ManagedStream(stream, device_id, partial(create_event, device_id))
+
+    def make_current(self, device_id: int) -> bool:
+        """Make a device current on this thread, and return whether it stays current because it is the only one."""
+        self._remember_caller()
+        gpu.Device(device_id).set_current()
+        return not self.several_devices
+
+    @property
+    def several_devices(self) -> bool:
+        """Whether there is more than one device."""
+        if self._several_devices is None:
+            self._several_devices = len(gpu.Device.get_all_devices()) > 1
+        return self._several_devices
+
+    def _remember_caller(self) -> None:
+        if self._put_back is None and threading.get_ident() == self._caller:
+            self._put_back = gpu.remember_current()
+
+    def restore_current(self) -> None:
+        """Restore the current stream of the caller's thread, if an interrupt has left it changed."""
+        if threading.get_ident() == self._caller:
+            self._put_stream_back()
+
+    def finish(self, nodes: Iterable[Node]) -> None:
+        """Wait until every managed stream has finished, then release the frames kept for them.
+
+        If a stream fails, the others are still waited for; the first error is raised at the end.
+        """
+        errors: list[Exception] = []
+        try:
+            for managed in (*self._managed.values(), *self._managed_defaults.values()):
+                try:
+                    # The default stream belongs to the current context.
+                    with gpu.on_device(managed.device_id):
+                        managed.stream.sync()
+                except Exception as error:
+                    errors.append(error)
+        finally:
+            for node in nodes:
+                node.streams.release()
+        if errors:
+            raise errors[0]
+
+    def close(self) -> None:
+        """Return the streams, then the partitions they were on, and restore the device of the caller's thread."""
+        self._managed.clear()
+        self._managed_defaults.clear()
+        if self._put_back is not None and threading.get_ident() == self._caller:
+            self._put_back()  # first, since a partition that is current cannot be closed
+        errors: list[BaseException] = []
+        while self.own_streams:
+            try:
+                self.own_streams.pop().close()
+            except BaseException as error:
+                errors.append(error)
+        while self._leases:
+            _, lease = self._leases.popitem()
+            try:
+                lease.close()
+            except BaseException as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def source_of(operator: Operator) -> StreamSource | None:
+    """Return the source of streams that an operator was given; of several, the one that builds on the others."""
+    sources = sources_of(operator)
+    return max(sources, key=lambda source: len(foundations(source)), default=None)
+
+
+def slice_of(operator: Operator) -> gpu.Share | None:
+    """Return the slice of a device that an operator's streams belong to, or None if they may use every SM."""
+    source = source_of(operator) or operator.fragment.get_default_green_context_pool()
+    if source is None or gpu.backend() == "none":
+        return None
+    return cast("StreamSource", source).slice
+
+
+def sources_of(operator: Operator) -> list[StreamSource]:
+    """Return the sources of streams that an operator was given, each once."""
+    given = (*operator.resources.values(), getattr(operator, "cuda_stream_pool", None))
+    return list(dict.fromkeys(resource for resource in given if isinstance(resource, StreamSource)))
+
+
+def foundations(source: StreamSource) -> list[StreamSource]:
+    """Return the sources that a source builds on, directly or indirectly."""
+    found: list[StreamSource] = []
+    below = source.stands_on
+    while below is not None:
+        found.append(below)
+        below = below.stands_on
+    return found

@@ -1,0 +1,47 @@
+"""The variables of a compute, for an operator that requests its first stream late (`NodeStreams`).
+
+They are read from the stack frames that led here, from the innermost outwards. The frames of `headrace._runtime`
+are skipped; in the compiled build there are none. The walk ends at the modules from which a run calls a compute.
+Those are never compiled, so both builds find the end.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+__all__ = ["attributes_of_class", "modules_of_compute", "variables_of_compute"]
+
+_PACKAGE = "headrace."
+_OURS = "headrace._runtime."
+_ENDS = ("headrace.schedulers.", "headrace._runtime.lifecycle.run", "headrace._runtime.scheduling.threads")
+
+
+def variables_of_compute() -> list[dict[str, Any]]:
+    """Return the variables of the program's functions that led here, up to the scheduler that called them."""
+    return [dict(frame.f_locals) for frame in _frames()]
+
+
+def modules_of_compute() -> list[dict[str, Any]]:
+    """Return the variables of the modules of those functions, except headrace's."""
+    found = {id(frame.f_globals): frame.f_globals for frame in _frames()}
+    return [module for module in found.values() if not module.get("__name__", "").startswith(_PACKAGE)]
+
+
+def attributes_of_class(kind: type) -> list[dict[str, Any]]:
+    """Return the attributes of a class and of its bases, except headrace's."""
+    return [dict(vars(base)) for base in kind.__mro__ if not base.__module__.startswith(_PACKAGE)]
+
+
+def _frames() -> list[FrameType]:
+    found: list[FrameType] = []
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith(_ENDS):
+            break
+        if not module.startswith(_OURS):
+            found.append(frame)
+        frame = frame.f_back
+    return found

@@ -1,0 +1,430 @@
+"""LiveServer: a page in the browser, and the server that sends it what is new.
+
+What it defends against, and how:
+
+- another user of the machine, or of the network: it listens on the loopback interface, and every request needs the
+  token that is part of the address which is printed;
+- a foreign page in the same browser: the Origin of a WebSocket must be the address of the page, and the Host header
+  must name this machine, so that a name which somebody points here (DNS rebinding) is refused;
+- a flood: the number of clients, the size and the rate of their messages are limited, and a client that does not
+  take what it is sent is sent nothing more;
+- code from elsewhere: the page is one file that loads nothing, and its Content-Security-Policy allows nothing else.
+
+What is sent are items: pictures (bytes) or figures (text). A client says when it has shown an item and has at most
+two under way. So a slow client gets fewer items, none is queued, and the others do not notice.
+
+At the end of a run the server sends every client the last item and the end, and the client closes the connection
+once it has shown them. A server that closed first would reset the connection while the client still confirms its
+items, and a browser then discards what it has not read. A client that does not close in time is disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import ip_address
+from time import monotonic
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from headrace._web.messages import Fields, MalformedMessage, read_message
+from headrace.lazy import import_or_explain
+
+__all__ = ["Client", "Item", "LiveServer"]
+
+Item: TypeAlias = str | bytes
+"""What a client confirms: a picture, or figures."""
+
+_MOST_UNDER_WAY = 2  # items that a client has not confirmed
+_MOST_MESSAGE = 2048  # bytes
+_MOST_MESSAGES = 500  # a second, from one client
+_STATUS_INTERVAL = 0.5  # seconds
+_START_TIMEOUT = 20.0  # seconds
+_END_TIMEOUT = 5.0  # seconds that a client has to show the last item
+_log = logging.getLogger("headrace.web")
+
+
+class LiveServer:
+    """Serves a page and sends it items; a subclass overrides the methods that say what.
+
+    Parameters
+    ----------
+    name
+        What is served, for errors, threads and the log: ``"the viewer's page"``.
+    page
+        The text of the page, with ``{{settings}}`` and ``{{nonce}}`` in it.
+    settings
+        What takes the place of ``{{settings}}``, as JSON.
+    host, port
+        Where to listen; port 0 takes any that is free.
+    token
+        What a request has to have; made anew unless given.
+    clients
+        The most clients at a time.
+    remedy
+        What to do if the port is taken.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        page: str,
+        settings: dict[str, Any],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str = "",
+        clients: int = 8,
+        remedy: str,
+    ) -> None:
+        self._web = import_or_explain("aiohttp.web", "view", f"to serve {name}")
+        self._name, self._page_text, self._settings = name, page, settings
+        self._host, self._port = host, port
+        self.token = token or secrets.token_urlsafe(18)
+        self._most_clients = clients
+        self._clients: set[Client] = set()
+        self._latest: Item | None = None
+        self._loop = asyncio.new_event_loop()
+        self._is_ready = threading.Event()
+        self._failure: BaseException | None = None
+        # Here, not on the server's thread: a server may be closed before that has begun.
+        self._end, self._is_empty = asyncio.Event(), asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name=f"headrace-page {name}", daemon=True)
+        self._thread.start()
+        if not self._is_ready.wait(_START_TIMEOUT):
+            self.close()
+            raise RuntimeError(f"{name} has not begun to listen on {host}:{port} in {_START_TIMEOUT:g} s")
+        failure = self._start_failure()
+        if failure is not None:
+            raise RuntimeError(f"{name} cannot listen on {host}:{port} ({failure}); {remedy}") from failure
+
+    # What a subclass overrides; called on the server's thread.
+
+    def on_connect(self, client: Client) -> None:
+        """Send a new client what it begins with."""
+        if self._latest is not None:
+            client.send(self._latest, True)
+
+    def on_message(self, client: Client, fields: Fields) -> None:
+        """Handle a message of a client; raise MalformedMessage for one that it may not send."""
+        raise MalformedMessage("there is nothing to say")
+
+    def on_free(self) -> None:
+        """Handle that a client can take an item."""
+
+    def status(self) -> Fields | None:
+        """Return what every client is told twice a second, or None."""
+        return None
+
+    def last_item(self, client: Client) -> Item | None:
+        """Return what a client is sent at the end."""
+        return self._latest
+
+    # From any thread.
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self._port
+
+    def _start_failure(self) -> BaseException | None:
+        """Return why the server could not start, or None."""
+        if self._failure is not None:
+            self._thread.join()
+        return self._failure
+
+    @property
+    def url(self) -> str:
+        """The address of the page, with its token."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}/?token={self.token}"
+
+    def wants_item(self) -> bool:
+        """Return whether a client waits for an item."""
+        return any(client.is_free for client in tuple(self._clients))
+
+    def send(self, item: Item, is_needed: bool = False) -> None:
+        """Send an item to the clients that can take it; one that is needed, to all."""
+        self._call(lambda: self._send(item, is_needed))
+
+    def send_each(self, make: Callable[[Client], Item]) -> None:
+        """Send each client that can take one an item that is made for it, on the server's thread."""
+
+        def send() -> None:
+            for client in tuple(self._clients):
+                if client.is_free:
+                    client.send(make(client), False)
+
+        self._call(send)
+
+    def close(self) -> None:
+        """Send the clients the last item and the end; end the server and its thread."""
+        self._call(lambda: self._end.set())
+        self._thread.join()
+
+    def _call(self, function: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the server has ended
+            self._loop.call_soon_threadsafe(function)
+
+    # The server's thread.
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            if self._is_ready.is_set():
+                _log.exception("the server of %s ended", self._name)
+            self._failure = error
+        finally:
+            self._is_ready.set()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        web = self._web
+        app = web.Application(client_max_size=_MOST_MESSAGE)
+        app.router.add_get("/", self._page)
+        app.router.add_get("/ws", self._socket)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, self._host, self._port)
+            await site.start()
+            self._port = runner.addresses[0][1]
+            self._is_ready.set()
+            while not self._end.is_set():
+                try:
+                    await asyncio.wait_for(self._end.wait(), _STATUS_INTERVAL)
+                except TimeoutError:
+                    self._say_status(self._clients)
+            # First of all: a page that connects again must find the next run, not this one.
+            await site.stop()
+            await self._finish()
+        finally:
+            await runner.cleanup()
+
+    async def _finish(self) -> None:
+        """Tell the clients the end, and wait until they have closed their connections."""
+        for client in tuple(self._clients):
+            client.finish(self.last_item(client))
+        deadline = self._loop.time() + _END_TIMEOUT
+        while self._clients:
+            self._is_empty.clear()
+            try:
+                await asyncio.wait_for(self._is_empty.wait(), deadline - self._loop.time())
+            except TimeoutError:
+                break
+        for client in tuple(self._clients):
+            client.abort()
+
+    def _say_status(self, clients: set[Client]) -> None:
+        status = self.status()
+        if status is not None:
+            text = json.dumps({"type": "status", "clients": len(self._clients), **status})
+            for client in tuple(clients):
+                client.say(text)
+
+    def _send(self, item: Item, is_needed: bool) -> None:
+        self._latest = item
+        for client in tuple(self._clients):
+            if is_needed or client.is_free:
+                client.send(item, is_needed)
+
+    # Requests.
+
+    def _refusal(self, request: Any, is_socket: bool) -> Any:
+        """Return the answer to a request that is not allowed, or None."""
+        web = self._web
+        if not self._is_own_host(request.headers.get("Host", "")):
+            return web.Response(status=421, text="This server does not answer to that name.\n")
+        origin = request.headers.get("Origin")
+        is_foreign = _address_of(origin or "") != request.headers.get("Host")
+        if is_foreign and (is_socket or origin is not None):
+            return web.Response(status=403, text="A page from elsewhere must not connect here.\n")
+        given = request.query.get("token", "").encode("utf-8", "replace")
+        if not hmac.compare_digest(given, self.token.encode()):
+            return web.Response(
+                status=403, text="The token is missing or wrong: open the address that the program printed.\n"
+            )
+        return None
+
+    def _is_own_host(self, name: str) -> bool:
+        try:
+            host = urlsplit(f"//{name}").hostname or ""
+            if host in ("localhost", self._host.lower()):
+                return True
+            # Addresses cannot be rebound as names can.
+            return ip_address(host).is_loopback or not ip_address(self._host).is_loopback
+        except ValueError:
+            return False
+
+    async def _page(self, request: Any) -> Any:
+        refusal = self._refusal(request, is_socket=False)
+        if refusal is not None:
+            return refusal
+        nonce = secrets.token_urlsafe(12)
+        # "<" would end the script that the settings stand in.
+        settings = json.dumps(self._settings).replace("<", "\\u003c")
+        # The nonce first: settings may have any text in them.
+        text = self._page_text.replace("{{nonce}}", nonce).replace("{{settings}}", settings)
+        policy = (
+            f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
+            "img-src blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+        headers = {
+            "Content-Security-Policy": policy,
+            "Cache-Control": "no-store",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return self._web.Response(text=text, content_type="text/html", headers=headers)
+
+    async def _socket(self, request: Any) -> Any:
+        refusal = self._refusal(request, is_socket=True)
+        if refusal is not None:
+            return refusal
+        if len(self._clients) >= self._most_clients:
+            return self._web.Response(
+                status=503, text=f"There are {self._most_clients} clients already, which is the limit.\n"
+            )
+        socket = self._web.WebSocketResponse(max_msg_size=_MOST_MESSAGE, heartbeat=20.0, compress=False)
+        if not socket.can_prepare(request):
+            return self._web.Response(status=400, text="This address is for the page's WebSocket.\n")
+        client = Client(socket, request.transport)
+        self._clients.add(client)
+        try:
+            await socket.prepare(request)
+            client.start()
+            self._say_status({client})
+            self.on_connect(client)
+            if self._end.is_set():  # it connected while the others were told
+                client.finish(self.last_item(client))
+            self.on_free()
+            await self._listen(socket, client)
+        finally:
+            self._clients.discard(client)
+            await client.stop()
+            if not self._clients:
+                self._is_empty.set()
+        return socket
+
+    async def _listen(self, socket: Any, client: Client) -> None:
+        import aiohttp
+
+        allowance, since = float(_MOST_MESSAGES), monotonic()
+        async for message in socket:
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                await socket.close(code=1003, message=b"messages are text")
+                return
+            now = monotonic()
+            allowance, since = min(_MOST_MESSAGES, allowance + (now - since) * _MOST_MESSAGES), now
+            if allowance < 1:
+                await socket.close(code=1008, message=b"too many messages")
+                return
+            allowance -= 1
+            try:
+                fields = read_message(message.data)
+                if fields.get("type") == "shown":
+                    client.confirm()
+                    self.on_free()
+                else:
+                    self.on_message(client, fields)
+            except MalformedMessage as error:
+                await socket.close(code=1007, message=str(error).encode()[:120])
+                return
+
+
+def _address_of(url: str) -> str | None:
+    """Return the host and port of a URL; None if it is malformed."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return None
+
+
+class Client:
+    """One page that is connected.
+
+    Attributes
+    ----------
+    under_way
+        The number of items that it has not shown yet.
+    seen
+        What the server notes about it: up to where it was told something.
+    """
+
+    def __init__(self, socket: Any, transport: Any) -> None:
+        self._socket, self._transport = socket, transport
+        self.under_way = 0
+        self.seen: dict[str, int] = {}
+        # Short: `under_way` limits items that replace each other, and there are few that stay.
+        self._queue: asyncio.Queue[tuple[Item, bool]] = asyncio.Queue()
+        self._sender: asyncio.Task[None] | None = None
+        self._sent: Item | None = None
+        self._is_finished = False
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it can take an item."""
+        return self.under_way < _MOST_UNDER_WAY
+
+    def confirm(self) -> None:
+        """Note that it has shown an item."""
+        self.under_way = max(0, self.under_way - 1)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._sender = asyncio.get_running_loop().create_task(self._work())
+
+    def say(self, text: str) -> None:
+        """Send a text, unless several wait already."""
+        if self._queue.qsize() < 4 and not self._is_finished:
+            self._queue.put_nowait((text, False))
+
+    def send(self, item: Item, is_needed: bool) -> None:
+        """Send an item, unless too many wait already: a client that does not read must not use up the memory."""
+        if self._queue.qsize() < (8 if is_needed else 4) and not self._is_finished:
+            self.under_way += 1
+            self._queue.put_nowait((item, True))
+
+    def finish(self, last: Item | None) -> None:
+        """Send the last item and the end in place of everything that waits; the client then disconnects."""
+        if self._is_finished or self._sender is None:  # its handler finishes one that is not started yet
+            return
+        self._is_finished = True
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        if last is not None and last is not self._sent:
+            self._queue.put_nowait((last, True))
+        self._queue.put_nowait((json.dumps({"type": "ended"}), False))
+
+    def abort(self) -> None:
+        """Disconnect a client that does not answer; what it has not read is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def stop(self) -> None:
+        """End the sending."""
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+
+    async def _work(self) -> None:
+        while True:
+            item, is_item = await self._queue.get()
+            try:
+                if is_item:
+                    self._sent = item
+                if isinstance(item, bytes):
+                    await self._socket.send_bytes(item)
+                else:
+                    await self._socket.send_str(item)
+            except (ConnectionError, RuntimeError):  # it is closing; its reader ends the client
+                return

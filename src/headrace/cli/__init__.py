@@ -1,0 +1,107 @@
+"""The ``headrace`` command.
+
+Each command is a module with two functions, ``add_arguments(parser)`` and ``main(options) -> int``, listed in
+`COMMANDS`. Only the module of the command in use is imported. A module whose ``TAKES_ARGUMENTS`` is true gets the
+words after ``--`` in ``options.arguments``; for other commands there must be none. Its optional ``prepare(words)``
+may rewrite the words before ``--`` first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from headrace.version import __version__
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("headrace.cli.run", "run a program; choose device, scheduler, duration"),
+    "record": ("headrace.cli.record", "run a program and record messages of its ports"),
+    "replay": ("headrace.cli.replay", "run a program on recorded messages"),
+    "graph": ("headrace.cli.graph", "draw the operators and flows of a program"),
+    "info": ("headrace.cli.info", "show the device, the libraries, and what is missing"),
+    "partition": ("headrace.cli.partition", "show the slices that a device would give"),
+    "bench": ("headrace.cli.bench", "measure what a step costs on this machine"),
+    "demo": ("headrace.cli.demo", "a critical kernel beside a noisy one, on slices"),
+    "trace": ("headrace.cli.trace", "show where the time in a trace file goes"),
+    "completion": ("headrace.cli.completion", "print a completion script for bash, zsh or fish"),
+}
+
+EPILOG = """\
+examples:
+  headrace run app.py --count 100             end each source after 100 computes
+  headrace run app.py --device sim -- --fast  words after -- are the program's own
+  headrace graph app.py -o app.svg            draw the program
+  headrace run --help                         every option of one command
+
+exit status: 0 success, 1 the program or the command failed, 2 wrong usage, 3 a run starved,
+130 Ctrl-C, 143 SIGTERM; a program that exits by itself keeps its own status
+"""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of descriptions, and leaves room for the names of options."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+        # argparse forgets the indentation of commands when it measures their names.
+        self._action_max_length = 14
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    try:
+        try:
+            return _run(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            sys.stdout.flush()  # here, not at exit, because here a closed pipe can be handled
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        # Python flushes stdout once more at exit, so it must stay writable.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def make_parser(command: str | None = None, *, every: bool = False) -> argparse.ArgumentParser:
+    """Return the parser, with the arguments of one command or of every command.
+
+    The parsers of the commands are in its ``commands``, by name.
+    """
+    parser = argparse.ArgumentParser(
+        prog="headrace",
+        description="Streaming GPU pipelines in Python.",
+        epilog=EPILOG,
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command", title="commands")
+    made: dict[str, argparse.ArgumentParser] = {}
+    for name, (module, text) in COMMANDS.items():
+        made[name] = commands.add_parser(name, help=text, formatter_class=_Formatter, allow_abbrev=False)
+        if every or name == command:
+            import_module(module).add_arguments(made[name])
+    parser.set_defaults(commands=made)
+    return parser
+
+
+def _run(words: list[str]) -> int:
+    command = next((word for word in words if not word.startswith("-")), None)
+    module: Any = import_module(COMMANDS[command][0]) if command in COMMANDS else None
+    rest: list[str] = []
+    if "--" in words:
+        position = words.index("--")
+        words, rest = words[:position], words[position + 1 :]
+    if hasattr(module, "prepare"):
+        words = module.prepare(words)
+    options, unknown = make_parser(command).parse_known_args(words)
+    takes_arguments = getattr(module, "TAKES_ARGUMENTS", False)
+    if unknown or (rest and not takes_arguments):
+        hint = "; the program's own arguments go after --" if takes_arguments else ""
+        options.commands[command].error(f"unrecognized arguments: {' '.join(unknown or rest)}{hint}")
+    options.arguments = rest
+    options.error = options.commands[command].error
+    status: int = module.main(options)
+    return status

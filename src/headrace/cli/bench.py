@@ -1,0 +1,233 @@
+"""``headrace bench``: what a step costs on this machine, with the installed package.
+
+A chain of five operators passes on numbers; the operators do no work, so the time is the cost of the system. In the
+second chain each operator has a stream whose work is done at once, so the cost of order and lifetimes is included,
+and that of the driver is not. The time runs from the first compute to the end of the last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import count, pairwise
+from typing import Any
+
+from headrace._runtime import ManagedStream, StreamSource, is_compiled
+from headrace.conditions import CountCondition
+from headrace.core import Application, InputContext, Operator, OperatorSpec, OutputContext, Scheduler
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler
+from headrace.version import __version__
+
+__all__ = ["add_arguments", "bench", "main"]
+
+LENGTH = 5
+WORKERS = 2
+_HANDLES = count(16)  # the lowest handles denote default streams
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.description = (
+        "Measure what one step of an operator costs: a chain of five operators that do no work,\n"
+        "without and with a stream for each, compared with plain functions in a loop."
+    )
+    parser.epilog = "examples:\n  headrace bench\n  headrace bench --messages 100000 --repeats 5"
+    parser.add_argument("--messages", type=_positive, default=10_000, metavar="N", help="default 10000")
+    parser.add_argument(
+        "--repeats", type=_positive, default=3, metavar="N", help="the least of so many counts; default 3"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return its exit status."""
+    rows = bench(options.messages, options.repeats)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    build = "compiled" if is_compiled() else "pure Python"
+    print(f"headrace {__version__} ({build}); {platform.python_implementation()} {platform.python_version()}")
+    print(f"{cores} cores, {platform.machine()}, {platform.system()}\n")
+    width = max(map(len, rows))
+    print(f"{'a chain of five operators':<{width}}  µs per step")
+    for name, cost in rows.items():
+        print(f"{name:<{width}}  {cost:11.2f}")
+    return 0
+
+
+def bench(messages: int, repeats: int) -> dict[str, float]:
+    """Return the microseconds per step of each case."""
+    cases: dict[str, Callable[[], float]] = {
+        "plain functions and deques in a loop": lambda: _bare_loop(messages),
+        "headrace, greedy": lambda: _chain(messages, 0, streams=False),
+        f"headrace, event-based, {WORKERS} workers": lambda: _chain(messages, WORKERS, streams=False),
+        "with a stream each, greedy": lambda: _chain(messages, 0, streams=True),
+        f"with a stream each, event-based, {WORKERS} workers": lambda: _chain(
+            messages, WORKERS, streams=True
+        ),
+    }
+    return {name: min(measure() for _ in range(repeats)) for name, measure in cases.items()}
+
+
+def _chain(messages: int, workers: int, *, streams: bool) -> float:
+    chain = _Chain(messages, workers, streams)
+    outcome = chain.run()
+    return (chain.ended - chain.began) / 1e3 / max(outcome.computes, 1)
+
+
+class _Chain(Application):
+    def __init__(self, messages: int, workers: int, streams: bool) -> None:
+        super().__init__([])
+        self.messages, self.workers, self.streams = messages, workers, streams
+        self.began = self.ended = 0
+
+    def compose(self) -> None:
+        """Connect a source, three operators that pass on, and a sink."""
+        scheduler: Scheduler = GreedyScheduler(self)
+        if self.workers:
+            scheduler = EventBasedScheduler(self, worker_thread_number=self.workers)
+        self.scheduler(scheduler)
+        parts = [_IdleStreams(self)] if self.streams else []
+        source = _StreamSource if self.streams else _Source
+        through = _StreamThrough if self.streams else _Through
+        stages: list[Operator] = [source(self, CountCondition(self, self.messages), *parts, name="source")]
+        stages += [through(self, *parts, name=f"through{number}") for number in range(LENGTH - 2)]
+        stages.append((_StreamSink if self.streams else _Sink)(self, *parts, name="sink"))
+        for before, after in pairwise(stages):
+            self.add_flow(before, after)
+
+
+class _Source(Operator):
+    fragment: _Chain
+
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.output("out")
+
+    def start(self) -> None:
+        self.sent = 0
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
+        if not self.sent:
+            self.fragment.began = time.perf_counter_ns()
+        self.sent += 1
+        op_output.emit(self.sent, "out")
+
+
+class _Through(Operator):
+    capturable = "the cost of its steps is measured"  # whatever HEADRACE_CAPTURE says
+
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.input("in")
+        spec.output("out")
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
+        op_output.emit(op_input.receive("in"), "out")
+
+
+class _Sink(Operator):
+    capturable = "the cost of its steps is measured"
+    fragment: _Chain
+
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.input("in")
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
+        op_input.receive("in")
+
+    def stop(self) -> None:
+        self.fragment.ended = time.perf_counter_ns()
+
+
+class _StreamSource(_Source):
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
+        op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
+        super().compute(op_input, op_output, context)
+
+
+class _StreamThrough(_Through):
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
+        message = op_input.receive("in")
+        op_input.receive_cuda_stream("in")
+        op_output.emit(message, "out")
+
+
+class _StreamSink(_Sink):
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
+        op_input.receive("in")
+        op_input.receive_cuda_stream("in")
+
+
+class _IdleEvent:
+    __slots__ = ("is_done",)
+
+    def __init__(self) -> None:
+        self.is_done = True
+
+
+class _IdleStream:
+    """A stream that does nothing, with the names of cuda.core's that headrace uses."""
+
+    def __init__(self) -> None:
+        self.handle = next(_HANDLES)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
+
+    def record(self, event: _IdleEvent) -> _IdleEvent:
+        return event
+
+    def wait(self, event: _IdleEvent) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _IdleStreams(StreamSource):
+    dev_id = 0
+
+    def _take(self) -> ManagedStream:
+        return ManagedStream(_IdleStream(), 0, _IdleEvent)
+
+
+def _bare_loop(messages: int) -> float:
+    """Return the same for plain functions and deques with the same rules of readiness, the lower bound."""
+    queues: list[deque[int]] = [deque() for _ in range(LENGTH - 1)]
+    sent = 0
+    done = False
+
+    def source() -> None:
+        nonlocal sent
+        sent += 1
+        queues[0].append(sent)
+
+    def through(inside: deque[int], outside: deque[int]) -> Callable[[], None]:
+        return lambda: outside.append(inside.popleft())
+
+    def sink() -> None:
+        nonlocal done
+        done = queues[-1].popleft() == messages
+
+    steps: list[tuple[deque[int] | None, Callable[[], None], deque[int] | None]] = [(None, source, queues[0])]
+    steps += [(a, through(a, b), b) for a, b in pairwise(queues)]
+    steps.append((queues[-1], sink, None))
+    began = time.perf_counter_ns()
+    while not done:
+        for inside, step, outside in steps:
+            fed = sent < messages if inside is None else len(inside) >= 1
+            if fed and (outside is None or len(outside) < 1):
+                step()
+    return (time.perf_counter_ns() - began) / 1e3 / (messages * LENGTH)
+
+
+def _positive(text: str) -> int:
+    from headrace.core.run_options import parse_count
+
+    try:
+        return parse_count(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None

@@ -1,0 +1,81 @@
+"""Errors of a program, for people: one line that says what went wrong and where."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["describe", "place_of", "print_error", "without_our_frames"]
+
+_HEADRACE = Path(__file__).parents[1]
+
+
+def print_error(command: str, error: BaseException, *, debug: bool) -> None:
+    """Print an error of a program to stderr: its traceback if `debug`, otherwise a line and a hint."""
+    if debug:
+        traceback.print_exception(error.with_traceback(without_our_frames(error.__traceback__)))
+        return
+    print(f"headrace {command}: {describe(error)}", file=sys.stderr)
+    print(f"(headrace {command} --debug ... shows the traceback)", file=sys.stderr)
+
+
+def describe(error: BaseException) -> str:
+    """Return a line with the type and text of an error, the operator that raised it, and the program's line."""
+    first, *more = (_text(error) or "").splitlines() or [""]
+    what = type(error).__name__ + (f": {first}" if first else "") + (" ..." if more else "")
+    notes = [note.splitlines()[0] for note in getattr(error, "__notes__", []) if note]
+    return "; ".join(filter(None, [what, *notes, place_of(error)]))
+
+
+def place_of(error: BaseException) -> str:
+    """Return ``file:line`` of the innermost frame that belongs to the program, or ""."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{_short(error.filename)}:{error.lineno}"
+    frames = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if _is_of_the_program(frame.f_code.co_filename)
+    ]
+    return f"{_short(frames[-1][0])}:{frames[-1][1]}" if frames else ""
+
+
+def without_our_frames(tb: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of the command that started the program."""
+    here, first = str(Path(__file__).parent), tb
+    while tb is not None and (tb.tb_frame.f_code.co_filename.startswith((here, "<frozen "))):
+        tb = tb.tb_next
+    return tb or first
+
+
+def _is_of_the_program(file: str) -> bool:
+    """Return whether a file belongs neither to headrace, nor to Python, nor to an installed library."""
+    if file.startswith("<"):
+        return False
+    path = Path(file).absolute()
+    if path.is_relative_to(_HEADRACE):
+        return False
+    return not any(path.is_relative_to(folder) for folder in _library_folders())
+
+
+def _library_folders() -> set[str]:
+    paths = sysconfig.get_paths()
+    return {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths}
+
+
+def _short(file: str) -> str:
+    """Return a path relative to the current folder, if it is inside it."""
+    path = Path(file)
+    try:
+        return str(path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return file
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "<its __str__ raised>"

@@ -1,0 +1,105 @@
+"""``headrace graph``: draw the operators and flows of a program, without running it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli.errors import print_error
+from headrace.cli.program import Program, ProgramError
+from headrace.cli.run import add_program_arguments, changed_environment, variables_of
+from headrace.cli.runs import Runs
+
+if TYPE_CHECKING:
+    from headrace.core import Fragment
+
+__all__ = ["add_arguments", "main"]
+
+TAKES_ARGUMENTS = True
+FORMATS = ("text", "mermaid", "dot", "svg")
+SUFFIXES = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid"}
+
+DESCRIPTION = """\
+Draw the operators and flows of a program, without running it. The program is executed up
+to the point where it would run its application, and ends there.
+"""
+EPILOG = """\
+examples:
+  headrace graph app.py
+  headrace graph app.py -o app.svg
+  headrace graph app.py:Live --format mermaid
+  headrace graph package.module --set camera.count=2 -- --input video.mp4
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.usage = "headrace graph PROGRAM [options] [-- arguments of the program]"
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    add_program_arguments(parser)
+    parser.add_argument(
+        "--format", choices=FORMATS, help="the kind of drawing; that of the file's name, or else text"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the drawing to a file")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return its exit status."""
+    kind = options.format or (SUFFIXES.get(options.output.suffix.lower()) if options.output else None)
+    program = Program.of(options.program)
+    try:
+        with changed_environment(variables_of(options)):
+            text = _draw(_compose(program, options.arguments), kind or "text")
+    except ProgramError as error:
+        print(f"headrace graph: {error}", file=sys.stderr)
+        return 2
+    except SystemExit as exit_:  # of the program, before it ran anything
+        if exit_.code in (None, 0):
+            print(f"headrace graph: {options.program} ended without running an application", file=sys.stderr)
+        elif isinstance(exit_.code, str):
+            print(exit_.code, file=sys.stderr)
+        return exit_.code if isinstance(exit_.code, int) and exit_.code else 1
+    except Exception as error:
+        print_error("graph", error, debug=options.debug)
+        return 1
+    if options.output is None:
+        print(text)
+        return 0
+    try:
+        options.output.write_text(text + ("" if text.endswith("\n") else "\n"), encoding="utf-8")
+    except OSError as error:
+        print(f"headrace graph: cannot write {str(options.output)!r}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+class _Composed(BaseException):
+    """Ends a program that has come to the run of its application; no ``except Exception`` keeps it."""
+
+
+def _compose(program: Program, arguments: list[str]) -> Fragment:
+    """Return the first application that the program would run, composed."""
+    found: list[Fragment] = []
+
+    def compose(fragment: Fragment) -> None:
+        fragment.compose_graph()
+        found.append(fragment)
+        raise _Composed
+
+    with Runs(instead=compose) as runs, contextlib.suppress(_Composed):
+        program.execute(arguments, lambda kind: kind().run(), lambda: runs.began > 0)
+    if not found:
+        raise ProgramError(
+            f"{program.name} ended without running an application, and there is nothing to draw"
+        )
+    return found[0]
+
+
+def _draw(fragment: Fragment, kind: str) -> str:
+    if kind != "text":
+        return fragment.draw(kind)
+    # The boxes show the shape, the list has the ports.
+    return f"{fragment.draw('boxes')}\n\n{fragment.draw('text')}"

@@ -1,0 +1,137 @@
+"""``headrace info``: the device, its capabilities, the libraries, and what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+from headrace._runtime import is_compiled
+from headrace.gpu import backends
+from headrace.version import __version__
+
+# The distributions that provide each library.
+LIBRARIES = {
+    "NumPy": ["numpy"],
+    "cuda-core": ["cuda-core"],
+    "cuda-bindings": ["cuda-bindings"],
+    "CuPy": ["cupy-cuda13x", "cupy-cuda12x", "cupy"],
+    "PyTorch": ["torch"],
+    "JAX": ["jax"],
+    "Numba CUDA": ["numba-cuda"],
+    "CV-CUDA": ["cvcuda-cu13", "cvcuda-cu12", "cvcuda"],
+    "cuCIM": ["cucim-cu13", "cucim-cu12", "cucim"],
+    "OpenCV": ["opencv-python", "opencv-python-headless", "opencv-contrib-python"],
+    "PyArrow": ["pyarrow"],
+    "ONNX Runtime": ["onnxruntime-gpu", "onnxruntime"],
+    "Rich": ["rich"],
+    "Matplotlib": ["matplotlib"],
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, of which there are none."""
+    parser.description = "Show the device, its capabilities, the libraries, and what is missing."
+    parser.epilog = "examples:\n  headrace info\n  HEADRACE_DEVICE=sim headrace info"
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return its exit status."""
+    try:
+        print(info())
+    except ValueError as error:  # a mistake in the environment, shown in one line
+        print(f"headrace info: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def info() -> str:
+    """Return the report as text."""
+    advice: list[str] = []
+    lines = [f"headrace {__version__}, Python {platform.python_version()} on {platform.platform()}"]
+    lines += [f"Hot path   {'compiled' if is_compiled() else 'pure Python'}", ""]
+    lines += [*_devices(advice), "", "Libraries"]
+    found = {name: _version_of(candidates) for name, candidates in LIBRARIES.items()}
+    width = max(map(len, found))
+    lines += [f"  {name:<{width}}  {version or '-'}" for name, version in found.items()]
+    if not found["CuPy"] and not found["PyTorch"]:
+        advice.append("arrays on the GPU: install headrace[cupy] or headrace[torch]")
+    if not (found["Rich"] and found["Matplotlib"]):
+        advice.append("the demo's table and plot: install headrace[demo]")
+    if advice:
+        lines += ["", "To enable more features", *(f"  {line}" for line in advice)]
+    return "\n".join(lines)
+
+
+def _devices(advice: list[str]) -> list[str]:
+    asked = os.environ.get("HEADRACE_DEVICE", "auto")
+    if asked not in backends.CHOICES:
+        return [f"Device   none: HEADRACE_DEVICE={asked!r} must be one of {', '.join(backends.CHOICES)}"]
+    if asked == "none":
+        return ["Device   none (HEADRACE_DEVICE=none)"]
+    if asked == "sim":  # an explicit choice, so other devices do not matter
+        return _simulated("HEADRACE_DEVICE=sim", advice)
+    try:
+        lack = backends.why_not_cuda()
+    except backends.DeviceUnavailable as error:
+        advice.append("a newer NVIDIA driver, for CUDA 12.4 or later")
+        return [f"Device   none: {error}"]
+    if lack is not None:
+        if asked == "cuda":
+            advice.append(f"a CUDA device: {lack}")
+            return [f"Device   none: HEADRACE_DEVICE=cuda, but {lack}"]
+        advice.append(f"a real device: {lack}")
+        return _simulated(lack, advice)
+    from headrace.gpu import cuda
+
+    return ["Device   CUDA", *_abilities(cuda, backends.driver_version(), advice)]
+
+
+def _simulated(why: str, advice: list[str]) -> list[str]:
+    from headrace.gpu import sim
+
+    machine = sim.current_machine()
+    return [
+        f"Device   simulated ({why})",
+        f"Time     {machine.time}: {_TIMES[machine.time]}",
+        *_abilities(sim, machine.driver, advice),
+    ]
+
+
+_TIMES = {
+    "virtual": "figures are the simulation's; the wall clock shows less (HEADRACE_SIM_TIME=virtual)",
+    "paced": "figures are the simulation's; the wall clock shows no less",
+    "real": "figures are the wall clock's, including this computer's delays (HEADRACE_SIM_TIME=real)",
+}
+
+
+def _abilities(names: Any, driver: tuple[int, int], advice: list[str]) -> list[str]:
+    version = ".".join(map(str, driver))
+    by_group = driver >= (13, 1)
+    how = "by the driver" if by_group else "from the driver's smallest groups"
+    lines = [
+        f"Driver   CUDA {version}",
+        f"Green contexts   yes; unequal partitions {how}; workqueues {'yes' if by_group else 'no'}",
+    ]
+    if not by_group:
+        advice.append(f"partitions in steps of 2 SMs, workqueues: a driver for CUDA 13.1 (now {version})")
+    for device in names.Device.get_all_devices():
+        sm = device.resources.sm
+        major, minor = device.compute_capability
+        lines.append(
+            f"  {device.device_id}  {device.name}: compute capability {major}.{minor}, {sm.sm_count} SMs, "
+            f"partitions of {sm.min_partition_size} SMs or more in steps of {sm.coscheduled_alignment}"
+        )
+    return lines
+
+
+def _version_of(candidates: list[str]) -> str | None:
+    for distribution in candidates:
+        try:
+            return f"{metadata.version(distribution)} ({distribution})"
+        except metadata.PackageNotFoundError:
+            continue
+    return None

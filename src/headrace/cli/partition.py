@@ -1,0 +1,53 @@
+"""``headrace partition``: the partitions that a device would provide."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+
+from headrace import gpu
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.description = "Show how a device would be divided, without creating anything on it."
+    parser.epilog = (
+        "examples:\n  headrace partition 16,40\n  headrace partition control=16,vision=40 --device 1\n"
+        "  HEADRACE_DEVICE=sim HEADRACE_SIM_PROFILE=orin headrace partition 4"
+    )
+    parser.add_argument("counts", help="SM counts, as in 16,40 or control=16,vision=40")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="the device (default 0)")
+    parser.add_argument("--exact", action="store_true", help="refuse to round counts up")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return its exit status."""
+    try:
+        print(draw(options.counts, device_id=options.device, exact=options.exact))
+    except (ValueError, RuntimeError) as error:  # a mistake in the request, shown in one line
+        print(f"headrace partition: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def draw(counts: str, *, device_id: int = 0, exact: bool = False) -> str:
+    """Return a drawing of how a device would be divided."""
+    return str(gpu.partition(gpu.Device(device_id), _parse(counts), exact=exact, dry_run=True))
+
+
+def _parse(counts: str) -> list[int] | dict[str, int]:
+    """Parse ``16,40`` or ``control=16,vision=40``."""
+    parts = [part.strip() for part in counts.split(",")]
+    pairs = [part.rpartition("=") for part in parts]
+    for part, (_, _, count) in zip(parts, pairs, strict=True):
+        if re.fullmatch(r"-?[0-9]+", count.strip()) is None:
+            raise ValueError(f"{part!r} is not an SM count; write 16,40 or control=16,vision=40")
+    if all(equals for _, equals, _ in pairs):
+        named = {name.strip(): int(count) for name, _, count in pairs}
+        if len(named) < len(pairs):
+            raise ValueError(f"{counts!r} gives a name twice")
+        return named
+    if any(equals for _, equals, _ in pairs):
+        raise ValueError(f"{counts!r} names some partitions and not others; name all of them or none")
+    return [int(count) for _, _, count in pairs]

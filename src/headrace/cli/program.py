@@ -1,0 +1,187 @@
+"""Programs that the command runs: a file, a module, or an application class in one of them.
+
+A program is executed as ``__main__``, as ``python app.py`` and ``python -m package.module`` would. `runpy` is not
+used: it takes the module out of ``sys.modules`` again as soon as the code has been executed, and an application
+that is run afterwards would not find its own module (which pickle and dataclasses look for).
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from headrace.core import Application, Fragment
+
+__all__ = ["Program", "ProgramError"]
+
+
+class ProgramError(Exception):
+    """There is no such program, or no such application in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program: ``app.py``, ``package.module``, or one of them with ``:ClassName``."""
+
+    name: str
+    class_name: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Program:
+        """Return the program that a word of the command line names."""
+        head, colon, tail = text.rpartition(":")
+        if colon and head and tail.isidentifier() and not os.path.exists(text):
+            return cls(head, tail)
+        return cls(text)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the name is a path, and not the name of a module."""
+        return self.name.endswith((".py", ".pyw")) or os.sep in self.name or os.path.exists(self.name)
+
+    @property
+    def path(self) -> Path:
+        """The file to execute, if it is one; for a folder, the ``__main__.py`` in it."""
+        path = Path(self.name)
+        return path / "__main__.py" if path.is_dir() else path
+
+    def execute(
+        self, arguments: list[str], use: Callable[[type[Fragment]], Any], has_run: Callable[[], bool]
+    ) -> None:
+        """Execute the program, and call `use` with its application class if the program does not run it itself.
+
+        Parameters
+        ----------
+        arguments
+            The program's own arguments, for ``sys.argv``.
+        use
+            Called with the class that was named, or else with the only application class of a program that has no
+            ``if __name__ == "__main__":`` and has run nothing. It runs the application, or draws it.
+        has_run
+            Returns whether the program has run an application.
+        """
+        with self._installed(arguments):
+            if self.class_name:
+                use(self._named_class())
+                return
+            module, code = self._main_module()
+            sys.modules["__main__"] = module
+            exec(code, vars(module))
+            if has_run() or self._has_guard(module):
+                return
+            found = [value for value in vars(module).values() if _is_own_application(value, "__main__")]
+            if len(found) == 1:
+                use(found[0])
+            elif found:
+                names = ", ".join(f"{self.name}:{kind.__name__}" for kind in found)
+                raise ProgramError(
+                    f"{self.name} runs nothing and has several applications; name one: {names}"
+                )
+
+    @contextmanager
+    def _installed(self, arguments: list[str]) -> Iterator[None]:
+        """Set ``sys.argv`` and ``sys.path`` for the program, and restore them and ``__main__``."""
+        argv, path, main = sys.argv, list(sys.path), sys.modules["__main__"]
+        sys.argv = [str(self.path) if self.is_file else self.name, *arguments]
+        folder = str(self.path.parent.absolute()) if self.is_file else os.getcwd()
+        if not sys.flags.safe_path:
+            sys.path.insert(0, folder)
+        try:
+            yield
+        finally:
+            sys.argv, sys.path[:] = argv, path
+            sys.modules["__main__"] = main
+
+    def _main_module(self) -> tuple[ModuleType, CodeType]:
+        module = ModuleType("__main__")
+        if self.is_file:
+            source = self._source()
+            code = compile(source, str(self.path), "exec", dont_inherit=True)
+            module.__file__ = str(self.path)
+            module.__package__ = None
+            return module, code
+        spec = _find(self.name)
+        if spec.submodule_search_locations is not None:
+            spec = _find(f"{self.name}.__main__")
+        get_code = getattr(spec.loader, "get_code", None)
+        found = get_code(spec.name) if get_code is not None else None
+        if found is None:
+            raise ProgramError(f"module {spec.name!r} has no Python code that could be run")
+        module.__file__ = spec.origin
+        module.__spec__ = spec
+        module.__loader__ = spec.loader
+        module.__package__ = spec.parent
+        sys.argv[0] = spec.origin or self.name
+        return module, found
+
+    def _source(self) -> bytes:
+        try:
+            with io.open_code(str(self.path.absolute())) as file:
+                return file.read()
+        except FileNotFoundError:
+            raise ProgramError(f"there is no file {str(self.path)!r}") from None
+        except OSError as error:
+            raise ProgramError(f"{str(self.path)!r} cannot be read: {error.strerror}") from None
+
+    def _named_class(self) -> type[Fragment]:
+        """Import the program, without its ``if __name__ == "__main__":``, and return the class that was named."""
+        if self.is_file:
+            self._source()  # for its errors
+            stem = self.path.stem
+            # A program may be called json.py; the library of that name must stay.
+            name = f"program_{stem}" if stem in sys.modules or stem in sys.stdlib_module_names else stem
+            spec = importlib.util.spec_from_file_location(name, self.path.absolute())
+            if spec is None or spec.loader is None:
+                raise ProgramError(f"{self.name!r} is not a Python file")
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module
+            spec.loader.exec_module(module)
+        else:
+            _find(self.name)
+            module = importlib.import_module(self.name)
+        found = getattr(module, self.class_name, None)
+        if not (isinstance(found, type) and issubclass(found, Fragment)):
+            have = [
+                name for name, value in vars(module).items() if _is_own_application(value, module.__name__)
+            ]
+            what = "is no application class" if hasattr(module, self.class_name) else "does not exist"
+            raise ProgramError(
+                f"{self.name}:{self.class_name} {what}; {self.name} has {', '.join(have) or 'none'}"
+            )
+        return found
+
+    def _has_guard(self, module: ModuleType) -> bool:
+        """Return whether the program has an ``if __name__ == "__main__":``, and so decides what to run."""
+        if module.__file__ is None or not module.__file__.endswith((".py", ".pyw")):
+            return False
+        tree = ast.parse(Path(module.__file__).read_bytes())
+        return any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body)
+
+
+def _is_own_application(value: object, module: str) -> bool:
+    return isinstance(value, type) and issubclass(value, Application) and value.__module__ == module
+
+
+def _find(name: str) -> importlib.machinery.ModuleSpec:
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ModuleNotFoundError, ValueError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and not name.startswith(error.name):
+            raise  # a package on the way imports something that is missing
+        spec = None
+    if spec is None:
+        if name.endswith(".__main__"):
+            package = name.removesuffix(".__main__")
+            raise ProgramError(f"{package!r} is a package without a __main__ module, so it cannot be run")
+        raise ProgramError(f"there is no file and no module {name!r}")
+    return spec

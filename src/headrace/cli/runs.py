@@ -1,0 +1,79 @@
+"""Runs: the runs of a program, observed through the roles of the registry that every run goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from headrace.core.registry import registry
+
+if TYPE_CHECKING:
+    from headrace.core import Fragment, Outcome
+    from headrace.core.claim import Claim
+
+__all__ = ["Runs"]
+
+
+class Runs:
+    """The runs that a program begins for the duration of a ``with`` block.
+
+    Parameters
+    ----------
+    instead
+        Called with the application in place of each run; by default the run takes place.
+
+    Attributes
+    ----------
+    began
+        The number of runs that began.
+    """
+
+    def __init__(self, instead: Callable[[Fragment], None] | None = None) -> None:
+        self.began = 0
+        self._instead = instead
+        # The application of the run that began last, if it may still be running; otherwise only its outcome is
+        # kept, so that a program with many runs does not keep all their frames.
+        self._last: Fragment | None = None
+        self._last_outcome: Outcome | None = None
+        self._read_settings = False
+
+    def __enter__(self) -> Runs:
+        self._run, self._run_async = registry.run, registry.run_async
+        registry.run, registry.run_async = self.run, self.run_async
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        registry.run, registry.run_async = self._run, self._run_async
+
+    @property
+    def last_outcome(self) -> Outcome | None:
+        """How the run ended that began last; None if there was none, or it has not ended."""
+        return self._last_outcome if self._last is None else self._last.outcome
+
+    @property
+    def read_settings(self) -> bool:
+        """Whether one of the applications has a configuration."""
+        return self._read_settings or (self._last is not None and self._last._config is not None)
+
+    def run(self, fragment: Fragment, claim: Claim) -> Outcome:
+        """Run a fragment in the place of the runtime's function."""
+        self._begin(fragment)
+        try:
+            return self._run(fragment, claim)
+        finally:
+            self._read_settings = self._read_settings or fragment._config is not None
+            self._last, self._last_outcome = None, fragment.outcome
+
+    def run_async(self, fragment: Fragment, claim: Claim) -> Future[Outcome]:
+        """Run a fragment on its own thread in the place of the runtime's function."""
+        self._begin(fragment)
+        # Read when it is asked for: a callback of the future could come later than the program's end.
+        self._last = fragment
+        return self._run_async(fragment, claim)
+
+    def _begin(self, fragment: Fragment) -> None:
+        self._read_settings = self.read_settings
+        self.began += 1
+        if self._instead is not None:
+            self._instead(fragment)

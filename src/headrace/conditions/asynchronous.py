@@ -1,0 +1,59 @@
+"""AsynchronousCondition: wait for an event outside the pipeline."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+
+__all__ = ["AsynchronousCondition", "AsynchronousEventState"]
+
+
+class AsynchronousEventState(enum.Enum):
+    """The state of the outside event."""
+
+    READY = 0
+    WAIT = 1
+    EVENT_WAITING = 2
+    EVENT_DONE = 3
+    EVENT_NEVER = 4
+
+
+_STATUS = {
+    AsynchronousEventState.READY: SchedulingStatusType.READY,
+    AsynchronousEventState.WAIT: SchedulingStatusType.WAIT,
+    AsynchronousEventState.EVENT_WAITING: SchedulingStatusType.WAIT_EVENT,
+    AsynchronousEventState.EVENT_DONE: SchedulingStatusType.READY,
+    AsynchronousEventState.EVENT_NEVER: SchedulingStatusType.NEVER,
+}
+
+
+class AsynchronousCondition(Condition, kind=ConditionType.ASYNCHRONOUS):
+    """Lets an operator run unless it waits for an outside event; `event_state` may be set from any thread.
+
+    While the state is ``EVENT_WAITING`` the run does not end, even if nothing else is ready.
+    """
+
+    polled = False
+
+    def __init__(self, fragment: Fragment | None = None, *, name: str = "async_condition") -> None:
+        super().__init__(fragment, name=name)
+        self._state = AsynchronousEventState.READY
+
+    @property
+    def event_state(self) -> AsynchronousEventState:
+        """The state of the outside event."""
+        return self._state
+
+    @event_state.setter
+    def event_state(self, state: AsynchronousEventState) -> None:
+        self._state = state
+        self.notify_scheduler()
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return the status that corresponds to the state."""
+        return _STATUS[self._state], None

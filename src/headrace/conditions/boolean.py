@@ -1,0 +1,51 @@
+"""BooleanCondition: a switch that ends an operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.core.booleans import boolean
+from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+
+__all__ = ["BooleanCondition"]
+
+
+class BooleanCondition(Condition, kind=ConditionType.BOOLEAN):
+    """Lets an operator run while the switch is on.
+
+    Once the scheduler has seen the switch off, the operator never runs again in that run.
+
+    Parameters
+    ----------
+    enable_tick
+        Whether the switch is initially on.
+    """
+
+    polled = False
+
+    def __init__(
+        self, fragment: Fragment | None = None, enable_tick: bool = True, *, name: str = "boolean_condition"
+    ) -> None:
+        super().__init__(fragment, name=name)
+        self._enabled = boolean(enable_tick, f"condition {name!r}: enable_tick")
+
+    def enable_tick(self) -> None:
+        """Turn the switch on."""
+        self._enabled = True
+        self.notify_scheduler()
+
+    def disable_tick(self) -> None:
+        """Turn the switch off; may be called from any thread."""
+        self._enabled = False
+        self.notify_scheduler()
+
+    def check_tick_enabled(self) -> bool:
+        """Return whether the switch is on."""
+        return self._enabled
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY while the switch is on, NEVER when it is off."""
+        return (SchedulingStatusType.READY if self._enabled else SchedulingStatusType.NEVER), None

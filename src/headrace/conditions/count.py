@@ -1,0 +1,62 @@
+"""CountCondition: run a number of times, then never again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+    from headrace.core.protocols import Node
+
+__all__ = ["CountCondition"]
+
+
+class CountCondition(Condition, kind=ConditionType.COUNT):
+    """Lets an operator run `count` times in a run.
+
+    Parameters
+    ----------
+    count
+        The number of computes.
+    """
+
+    polled = False
+
+    def __init__(
+        self, fragment: Fragment | None = None, count: int = 1, *, name: str = "count_condition"
+    ) -> None:
+        super().__init__(fragment, name=name)
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise TypeError(f"condition {name!r}: count must be an int, not {count!r}")
+        self._count = count
+        self._left = count
+
+    @property
+    def count(self) -> int:
+        """The number of computes."""
+        return self._count
+
+    @count.setter
+    def count(self, count: int) -> None:
+        self._count = self._left = count
+
+    def attach(self, node: Node) -> None:
+        """Limit the computes of the node."""
+        self.join(node)
+        node.limit_count(self._count)
+
+    # The node counts its computes. The rest is used only if the condition is a term of an OrConditionCombiner.
+
+    def initialize(self) -> None:
+        """Reset the count."""
+        self._left = self._count
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY while computes are left."""
+        return (SchedulingStatusType.READY if self._left > 0 else SchedulingStatusType.NEVER), None
+
+    def on_execute(self, timestamp: int) -> None:
+        """Count one compute."""
+        self._left -= 1

@@ -1,0 +1,97 @@
+"""CudaStreamCondition: run when the device has finished the work behind the messages at an input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from headrace import gpu
+from headrace._runtime import Message, is_complete
+from headrace.core.condition import Condition, SchedulingStatusType
+
+if TYPE_CHECKING:
+    from headrace import _runtime
+    from headrace.core.fragment import Fragment
+    from headrace.core.protocols import Node, Queue
+
+__all__ = ["CudaStreamCondition"]
+
+
+class CudaStreamCondition(Condition):
+    """Lets an operator run when the device has finished the work behind all messages that `compute` would receive.
+
+    It checks every message that would be received at its inputs; a message without a stream counts as finished. It
+    applies in addition to the input's own condition. No thread waits for the device: the device calls back. If a
+    message arrives later and its work is not finished, it stays in its queue for the next compute.
+
+    Parameters
+    ----------
+    receiver
+        The input.
+    receivers
+        The inputs, if there are several. If neither argument is given, all inputs.
+    """
+
+    polled = False
+    port_role = "receivers"
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        receiver: str | None = None,
+        *,
+        receivers: Sequence[str] = (),
+        name: str = "cuda_stream_condition",
+    ) -> None:
+        super().__init__(fragment, name=name)
+        self.ports = (*([receiver] if receiver is not None else []), *receivers)
+        self._queues: tuple[Queue, ...] = ()
+        self._awaited: Message | None = None
+
+    def join(self, node: Node) -> None:
+        """Look up the queues of the inputs."""
+        super().join(node)
+        self._awaited = None
+        ports = self.ports or tuple(node.input_queues)
+        self._queues = tuple(queue for port in ports for queue in node.receiver(port).queues)
+
+    def initialize(self) -> None:
+        """Restrict its inputs to messages whose work is finished, because more may arrive after the check."""
+        if self._node is None:
+            return  # it is not part of a run
+        # Before the run begins, so that later wrappers around an input's `take` stay outermost.
+        node = cast("_runtime.Node", self._node)
+        for port in node.input.ports:
+            if any(queue in self._queues for queue in port.queues):
+                port.take_only_done()
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY if the work is finished, or else WAIT_EVENT; the device then calls back."""
+        for queue in self._queues:
+            # One receive empties a queue, so every message in it would be received.
+            for item in queue.snapshot():
+                if type(item) is Message and not self._is_done(item):
+                    return SchedulingStatusType.WAIT_EVENT, None
+        self._awaited = None
+        return SchedulingStatusType.READY, None
+
+    def _is_done(self, message: Message) -> bool:
+        """Return whether the work behind a message is finished; if not, request a callback for when it is."""
+        for fences, number, event in message.all_fences():
+            if not is_complete(fences, number, event):
+                return self._is_done_by_now(message, fences, number, event)
+        return True
+
+    def _is_done_by_now(self, message: Message, fences: _runtime.Fences, number: int, event: Any) -> bool:
+        if message is not self._awaited:
+            fences.lend(event)
+            if number <= fences.completed:  # by now the event may have been recorded again
+                return self._is_done(message)
+            self._awaited = message
+
+            def on_done(error: Exception | None) -> None:
+                self._awaited = None
+                self.notify_scheduler()
+
+            gpu.when_done(fences.stream.stream, on_done, event=event)
+        return False

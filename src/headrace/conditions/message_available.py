@@ -1,0 +1,75 @@
+"""MessageAvailableCondition: run when enough messages wait at an input. The default of every input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.conditions.single_port import SinglePortCondition
+from headrace.core.condition import ConditionType, SchedulingStatusType
+from headrace.core.errors import GraphError
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+    from headrace.core.protocols import Node, Queue
+
+__all__ = ["MessageAvailableCondition"]
+
+
+class MessageAvailableCondition(SinglePortCondition, kind=ConditionType.MESSAGE_AVAILABLE):
+    """Lets an operator run when at least `min_size` messages wait at an input.
+
+    Parameters
+    ----------
+    min_size
+        The number of messages; on an ``ANY_SIZE`` input, the number for each connection.
+    front_stage_max_size
+        The largest number of waiting messages with which the operator runs; no bound unless given.
+    receiver
+        The input; not needed if `IOSpec.condition` creates the condition.
+    """
+
+    port_role = "receiver"
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        min_size: int = 1,
+        front_stage_max_size: int | None = None,
+        receiver: str | None = None,
+        *,
+        name: str = "message_available_condition",
+    ) -> None:
+        super().__init__(fragment, receiver, name=name)
+        self.min_size = min_size
+        self.front_stage_max_size = front_stage_max_size
+        self._queues: tuple[Queue, ...] = ()
+
+    def attach(self, node: Node) -> None:
+        """Set the number of messages that the input's queues need; the largest of several conditions counts."""
+        self.join(node)
+        if self.front_stage_max_size is not None:
+            node.evaluate(self)
+            return
+        for queue in self._queues:
+            queue.min_size = max(queue.min_size, self.min_size)
+
+    def join(self, node: Node) -> None:
+        """Look up the queues of the input."""
+        super().join(node)
+        port = self.port_of(node)
+        self._queues = node.receiver(port).queues
+        for queue in self._queues:
+            if self.min_size > queue.limit:
+                raise GraphError(
+                    f"input {port!r} of operator {node.name!r} waits for {self.min_size} messages, but "
+                    f"its queue holds {queue.limit}; declare it with size={self.min_size} or more"
+                )
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY when enough messages wait, and not too many."""
+        bound = self.front_stage_max_size
+        for queue in self._queues:
+            waiting = len(queue)
+            if waiting < self.min_size or (bound is not None and waiting > bound):
+                return SchedulingStatusType.WAIT, None
+        return SchedulingStatusType.READY, None

@@ -1,0 +1,162 @@
+"""MultiMessageAvailableCondition, with and without a timeout: count messages over several inputs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.core.clock import Duration, nanoseconds
+from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+from headrace.core.errors import GraphError
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+    from headrace.core.protocols import Node, Queue
+
+__all__ = ["MultiMessageAvailableCondition", "MultiMessageAvailableTimeoutCondition"]
+
+
+class _SamplingMode(enum.Enum):
+    """How the messages of several inputs are counted."""
+
+    SUM_OF_ALL = 0
+    PER_RECEIVER = 1
+
+
+_BY_NAME = {"SumOfAll": _SamplingMode.SUM_OF_ALL, "PerReceiver": _SamplingMode.PER_RECEIVER}
+
+
+class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE_AVAILABLE):
+    """Lets an operator run when enough messages wait at several inputs.
+
+    Parameters
+    ----------
+    sampling_mode
+        ``"SumOfAll"``: at least `min_sum` messages over all inputs together; ``"PerReceiver"``: at least the
+        number in `min_sizes` at each.
+    min_sum, min_sizes
+        The numbers of messages for the two modes.
+    receivers
+        The inputs; not needed if ``spec.multi_port_condition`` creates the condition.
+    """
+
+    polled = False
+    port_role = "receivers"
+    SamplingMode: ClassVar = _SamplingMode
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        sampling_mode: _SamplingMode | str = _SamplingMode.SUM_OF_ALL,
+        min_sum: int | None = None,
+        min_sizes: Sequence[int] | None = None,
+        receivers: Sequence[str] = (),
+        *,
+        name: str = "multi_message_condition",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(fragment, name=name, **kwargs)
+        if isinstance(sampling_mode, str):
+            if sampling_mode not in _BY_NAME:
+                raise ValueError(
+                    f"condition {name!r}: sampling_mode must be 'SumOfAll' or 'PerReceiver', "
+                    f"not {sampling_mode!r}"
+                )
+            sampling_mode = _BY_NAME[sampling_mode]
+        self.sampling_mode: _SamplingMode = sampling_mode
+        if sampling_mode is _SamplingMode.SUM_OF_ALL and min_sizes is not None:
+            raise ValueError(f"condition {name!r}: 'SumOfAll' takes min_sum, not min_sizes")
+        if sampling_mode is _SamplingMode.PER_RECEIVER and (min_sizes is None or min_sum is not None):
+            raise ValueError(f"condition {name!r}: 'PerReceiver' takes min_sizes, a number for each input")
+        self.min_sum = 1 if min_sum is None else min_sum
+        self.min_sizes = list(min_sizes or ())
+        self.ports = (receivers,) if isinstance(receivers, str) else tuple(receivers)
+        self._queues: tuple[tuple[Queue, ...], ...] = ()
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The inputs that it names."""
+        return self.ports
+
+    def ports_of(self, node: Node) -> tuple[str, ...]:
+        """Return the inputs that it names, or all inputs of `node`."""
+        return self.ports or tuple(node.input_queues)
+
+    def join(self, node: Node) -> None:
+        """Look up the queues of the inputs."""
+        super().join(node)
+        ports = self.ports_of(node)
+        self._queues = tuple(node.receiver(port).queues for port in ports)
+        where = f"condition {self.name!r} of operator {node.name!r}"
+        limits = [sum(queue.limit for queue in queues) for queues in self._queues]
+        if self.sampling_mode is _SamplingMode.PER_RECEIVER:
+            if len(self.min_sizes) != len(ports):
+                raise GraphError(
+                    f"{where}: min_sizes has {len(self.min_sizes)} numbers for {len(ports)} inputs "
+                    f"({', '.join(map(repr, ports))})"
+                )
+            for port, least, limit in zip(ports, self.min_sizes, limits, strict=True):
+                if least > limit:
+                    raise GraphError(f"{where} waits for {least} messages at {port!r}, which holds {limit}")
+        elif self.min_sum > sum(limits):
+            raise GraphError(
+                f"{where} waits for {self.min_sum} messages, but its inputs hold only {sum(limits)} together"
+            )
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY when enough messages wait."""
+        sizes = [sum(map(len, queues)) for queues in self._queues]
+        if self.sampling_mode is _SamplingMode.SUM_OF_ALL:
+            enough = sum(sizes) >= self.min_sum
+        else:
+            enough = all(size >= least for size, least in zip(sizes, self.min_sizes, strict=True))
+        return (SchedulingStatusType.READY if enough else SchedulingStatusType.WAIT), None
+
+
+class MultiMessageAvailableTimeoutCondition(
+    MultiMessageAvailableCondition, kind=ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT
+):
+    """Lets an operator run when enough messages wait at several inputs, or when it has not run for a time.
+
+    Parameters
+    ----------
+    execution_frequency
+        The longest time between two computes, or from the start to the first: ``"10ms"``, ``"0.2s"``,
+        ``"50Hz"``, a bare number of nanoseconds, float seconds or a timedelta.
+    """
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        execution_frequency: Duration = 0,
+        sampling_mode: _SamplingMode | str = _SamplingMode.SUM_OF_ALL,
+        min_sum: int | None = None,
+        min_sizes: Sequence[int] | None = None,
+        receivers: Sequence[str] = (),
+        *,
+        name: str = "multi_message_timeout_condition",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(fragment, sampling_mode, min_sum, min_sizes, receivers, name=name, **kwargs)
+        self.period = nanoseconds(execution_frequency, f"condition {name!r}: execution_frequency")
+        self._since: int | None = None
+
+    def join(self, node: Node) -> None:
+        """Look up the queues of the inputs, and reset the time."""
+        super().join(node)
+        self._since = None
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY if enough messages wait or the time is up."""
+        if self._since is None:
+            self._since = timestamp
+        status, _ = super().check(timestamp)
+        due = self._since + self.period
+        if status is SchedulingStatusType.READY or timestamp >= due:
+            return SchedulingStatusType.READY, due
+        return SchedulingStatusType.WAIT_TIME, due
+
+    def on_execute(self, timestamp: int) -> None:
+        """Reset the time."""
+        self._since = timestamp

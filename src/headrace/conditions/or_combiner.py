@@ -1,0 +1,115 @@
+"""OrConditionCombiner: run when any one of several conditions holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.core.condition import Condition, SchedulingStatusType
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+    from headrace.core.protocols import Node
+
+__all__ = ["OrConditionCombiner"]
+
+
+class OrConditionCombiner(Condition):
+    """Lets an operator run when any of its `terms` allows it.
+
+    Pass it to the operator; the terms may be passed too. It is NEVER only when all terms are, and waits for the
+    earliest of their times. A user's term that returns WAIT is polled while another term waits for a time or an
+    event.
+
+    Parameters
+    ----------
+    terms
+        The conditions.
+    """
+
+    def __init__(
+        self, fragment: Fragment | None = None, terms: Iterable[Condition] = (), *, name: str = "or_combiner"
+    ) -> None:
+        super().__init__(fragment, name=name)
+        self._terms = tuple(terms)
+        for term in self._terms:
+            if not isinstance(term, Condition):
+                raise TypeError(f"{name!r}: terms must be conditions, not {term!r}")
+        if not self._terms:
+            raise ValueError(f"{name!r} has no terms: give terms=[condition, ...]")
+        self.polled = any(term.polled for term in self._terms)
+
+    @property
+    def terms(self) -> tuple[Condition, ...]:
+        """The conditions that it combines."""
+        return self._terms
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The ports that the terms name."""
+        return tuple(name for term in self._terms for name in term.port_names)
+
+    def join(self, node: Node) -> None:
+        """Join the node, with the terms."""
+        super().join(node)
+        for term in self._terms:
+            term.join(node)
+
+    def detach(self) -> None:
+        """Leave the run, with the terms."""
+        super().detach()
+        for term in self._terms:
+            term.detach()
+
+    def initialize(self) -> None:
+        """Initialize the terms."""
+        for term in self._terms:
+            term.initialize()
+
+    def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Evaluate the terms; each term keeps track of whether it waits for an event."""
+        return self._best(timestamp, only_look=False)
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return the state of the term that is closest to READY."""
+        return self._best(timestamp, only_look=True)
+
+    def _best(self, timestamp: int, only_look: bool) -> tuple[SchedulingStatusType, int | None]:
+        best = SchedulingStatusType.NEVER
+        earliest: int | None = None
+        is_polled = False
+        if not only_look:
+            self.is_polled_beside = False
+        for term in self._terms:
+            status, target = term.check(timestamp) if only_look else term.evaluate(timestamp)
+            if status is SchedulingStatusType.READY:
+                return status, target
+            if term.polled and (status is SchedulingStatusType.WAIT or term.is_polled_beside):
+                is_polled = True
+            if status is SchedulingStatusType.WAIT_TIME and target is not None:
+                if target <= timestamp:
+                    return SchedulingStatusType.READY, target
+                earliest = target if earliest is None else min(earliest, target)
+            if _RANK[status] > _RANK[best]:
+                best = status
+        if not only_look:
+            self.is_polled_beside = is_polled
+        return best, earliest
+
+    def on_execute(self, timestamp: int) -> None:
+        """Pass the call on to the terms."""
+        for term in self._terms:
+            term.on_execute(timestamp)
+
+    def on_resume(self, timestamp: int) -> None:
+        """Pass the call on to the terms."""
+        for term in self._terms:
+            term.on_resume(timestamp)
+
+
+_RANK = {
+    SchedulingStatusType.NEVER: 0,
+    SchedulingStatusType.WAIT: 1,
+    SchedulingStatusType.WAIT_EVENT: 2,
+    SchedulingStatusType.WAIT_TIME: 3,
+}

@@ -1,0 +1,108 @@
+"""PeriodicCondition: run once per period."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from headrace.core.clock import Duration, nanoseconds
+from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+
+__all__ = ["PeriodicCondition", "PeriodicConditionPolicy"]
+
+
+class PeriodicConditionPolicy(enum.Enum):
+    """What happens after a late tick."""
+
+    CATCH_UP_MISSED_TICKS = 0
+    MIN_TIME_BETWEEN_TICKS = 1
+    NO_CATCH_UP_MISSED_TICKS = 2
+
+
+_BY_NAME = {
+    "CatchUpMissedTicks": PeriodicConditionPolicy.CATCH_UP_MISSED_TICKS,
+    "MinTimeBetweenTicks": PeriodicConditionPolicy.MIN_TIME_BETWEEN_TICKS,
+    "NoCatchUpMissedTicks": PeriodicConditionPolicy.NO_CATCH_UP_MISSED_TICKS,
+}
+
+
+class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
+    """Lets an operator run once per period of the clock; the first tick comes at once.
+
+    Parameters
+    ----------
+    recess_period
+        The period: an int is nanoseconds, a float is seconds; or a str such as ``"33ms"`` or ``"30Hz"``, or a
+        timedelta.
+    policy
+        What happens after a late tick: ``CATCH_UP_MISSED_TICKS`` runs the missed ticks at once, so that none is
+        lost; ``MIN_TIME_BETWEEN_TICKS`` keeps a full period between ticks; ``NO_CATCH_UP_MISSED_TICKS`` skips
+        the missed ticks and keeps to multiples of the period. Ticks that were missed while the run was paused count
+        as one, under every policy.
+    """
+
+    polled = False
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        recess_period: Duration = 0,
+        policy: PeriodicConditionPolicy | str = PeriodicConditionPolicy.CATCH_UP_MISSED_TICKS,
+        *,
+        name: str = "periodic_condition",
+    ) -> None:
+        super().__init__(fragment, name=name)
+        if isinstance(policy, str):
+            named = _BY_NAME.get(policy) or PeriodicConditionPolicy.__members__.get(policy.upper())
+            if named is None:
+                raise ValueError(
+                    f"condition {name!r}: there is no policy {policy!r}; there are {', '.join(_BY_NAME)}"
+                )
+            policy = named
+        self.policy: PeriodicConditionPolicy = policy
+        self.recess_period(recess_period)
+        self._next: int | None = None
+        self._last: int | None = None
+
+    def recess_period(self, period: Duration) -> None:
+        """Set the period."""
+        self._period = nanoseconds(period, f"condition {self.name!r}: the period")
+        if self._period < 0:
+            raise ValueError(f"condition {self.name!r}: the period must not be negative, and is {period!r}")
+
+    def recess_period_ns(self) -> int:
+        """Return the period in nanoseconds."""
+        return self._period
+
+    def last_run_timestamp(self) -> int:
+        """Return the time of the last tick in nanoseconds, 0 before the first."""
+        return self._last or 0
+
+    def initialize(self) -> None:
+        """Start over: the first tick comes at once."""
+        self._next = self._last = None
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY from the time of the next tick on."""
+        if self._next is None or timestamp >= self._next:
+            return SchedulingStatusType.READY, self._next
+        return SchedulingStatusType.WAIT_TIME, self._next
+
+    def on_execute(self, timestamp: int) -> None:
+        """Set the time of the next tick."""
+        self._last = timestamp
+        if self._next is None or self.policy is PeriodicConditionPolicy.MIN_TIME_BETWEEN_TICKS:
+            self._next = timestamp + self._period
+        elif self.policy is PeriodicConditionPolicy.CATCH_UP_MISSED_TICKS or not self._period:
+            self._next += self._period
+        else:
+            missed = (timestamp - self._next) // self._period
+            self._next += (missed + 1) * self._period
+
+    def on_resume(self, timestamp: int) -> None:
+        """Let the ticks that were missed in a pause count as one, under every policy."""
+        if self._next is not None and self._period and timestamp > self._next:
+            self._next += (timestamp - self._next) // self._period * self._period

@@ -1,0 +1,146 @@
+"""Check a program's declarations before it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.condition import ConditionType
+from headrace.core.error_policy import ErrorPolicy
+from headrace.core.errors import GraphError, ParameterError, choices
+from headrace.core.operator import Operator
+from headrace.core.queues import queues_of
+from headrace.core.resource import Resource
+from headrace.core.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.core.fragment import Fragment
+    from headrace.core.graph import Graph
+
+__all__ = ["check", "check_compute", "check_member", "check_resources", "check_scheduler"]
+
+
+def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
+    """Raise for the first operator or port of `graph` that could not run; the error states what would be right.
+
+    `made` are the operators that compose created; all of them must be in the graph.
+    """
+    for operator in made:
+        if operator not in graph:
+            raise GraphError(
+                f"operator {operator.name!r} ({type(operator).__name__}) was created in compose but is not part of "
+                "the graph, so it would never run; connect it with add_flow(...), or add it with add_operator(...) "
+                "if it has no flows"
+            )
+    if not len(graph):
+        raise GraphError(
+            "there are no operators: compose() must call add_flow(...) for operators that are connected "
+            "and add_operator(...) for operators without flows"
+        )
+    for operator in graph:
+        missing = operator.spec.missing(operator)
+        if missing:
+            raise ParameterError(
+                f"operator {operator.name!r} ({type(operator).__name__}) needs a value for "
+                f"{choices(missing)}; pass it as a keyword argument or with add_arg"
+            )
+        ErrorPolicy.of(operator.on_error, operator.name)
+        if type(operator).start is Operator.start and type(operator).initialize is Operator.initialize:
+            check_compute(operator)  # the others may set their compute there
+        connected = {flow.input for flow in operator._incoming}
+        _check_inputs(graph, operator, connected)
+        _check_queues(operator)
+        _check_result(operator)
+
+
+def _check_result(operator: Operator) -> None:
+    """Raise for a function with a connected output that never returns a value: a return is missing."""
+    if operator._outgoing and operator.never_emits:
+        raise GraphError(
+            f"operator {operator.name!r}: the function never returns a value, so {operator._outgoing[0]} would "
+            "carry nothing; return the value to emit"
+        )
+
+
+def check_member(fragment: Fragment, operator: Any) -> None:
+    """Raise if `operator` is not an operator of `fragment`."""
+    if not isinstance(operator, Operator):
+        hint = ""
+        if isinstance(operator, type) or callable(operator):
+            hint = f"; create one first: {getattr(operator, '__name__', operator)}(self, name=...)"
+        raise GraphError(f"{operator!r} is not an operator{hint}")
+    if not hasattr(operator, "spec"):
+        raise GraphError(f"{type(operator).__name__}.__init__ must call super().__init__(fragment, ...)")
+    if operator.fragment is not fragment:
+        raise GraphError(
+            f"operator {operator.name!r} belongs to {operator.fragment.name!r} and cannot be added to "
+            f"{fragment.name!r}, which is another fragment; create it in this compose(), with self as the first "
+            "argument"
+        )
+
+
+def check_scheduler(given: Any) -> None:
+    """Raise if `given` is not a scheduler."""
+    if not isinstance(given, Scheduler):
+        is_class = isinstance(given, type) and issubclass(given, Scheduler)
+        hint = f"; create one first: {given.__name__}(self)" if is_class else ""
+        raise TypeError(f"scheduler() takes a Scheduler, not {given!r}{hint}")
+
+
+def check_resources(fragment: Fragment) -> None:
+    """Raise for resources that are not available or cannot be used together (:meth:`Resource.check_graph`)."""
+    found: list[object] = [fragment.get_default_green_context_pool()]
+    for operator in fragment.graph:
+        found += operator.resources.values()
+        found += [getattr(operator, name, None) for name in operator.spec.params]
+    for check_graph in {type(part).check_graph: None for part in found if isinstance(part, Resource)}:
+        check_graph(fragment)
+
+
+def check_compute(operator: Operator) -> None:
+    """Raise if an operator has no compute of its own: it would always be ready and do nothing."""
+    if type(operator).compute is Operator.compute and "compute" not in vars(operator):
+        raise GraphError(
+            f"operator {operator.name!r}: class {type(operator).__name__} has no compute(self, op_input, "
+            "op_output, context), which does the operator's work"
+        )
+
+
+def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None:
+    groups = [set(names) for names in operator.spec.or_combined]
+    groups += [set(condition.ports) for condition in operator.spec.multi_port]
+    groups += [set(condition.port_names) for condition in operator.conditions.values()]
+    for name, port in operator.spec.inputs.items():
+        if name in connected or port.is_receivers:
+            continue
+        if any(condition.kind is ConditionType.NONE for condition in port.conditions) or port.conditions:
+            # The operator runs without a message here, or a condition was declared for this port.
+            continue
+        if any(name in group and group & connected for group in groups):
+            continue
+        outputs = [
+            f"{other.name}.{output}"
+            for other in graph
+            if other is not operator
+            for output in other.spec.outputs
+        ]
+        raise GraphError(
+            f"input {name!r} of operator {operator.name!r} is not connected, so the operator would never "
+            f"run; connect it with add_flow (outputs: {', '.join(outputs) or 'none'}), or declare it with "
+            ".condition(ConditionType.NONE) if it may stay empty"
+        )
+
+
+def _check_queues(operator: Operator) -> None:
+    for name, port in operator.spec.inputs.items():
+        size = min((queue.size for queue in queues_of(operator, port)), default=0)
+        for condition in port.conditions:
+            if condition.kind is not ConditionType.MESSAGE_AVAILABLE:
+                continue
+            least = condition.arguments.get("min_size", 1)
+            if size and least > size:
+                raise GraphError(
+                    f"input {name!r} of operator {operator.name!r} waits for {least} messages, but its queue "
+                    f"holds {size}; declare it with size={least} or more"
+                )

@@ -1,0 +1,164 @@
+"""Clock: the only source of time in a run.
+
+Every wait of a scheduler goes through a clock, which answers three questions: what time it is
+(:meth:`Clock.timestamp`), how long a thread must really sleep until a time (:meth:`Clock.seconds_until`), and
+whether time can be moved there instead (:meth:`Clock.jump_to`). With a clock whose time jumps, a test of a
+ten-minute timeout takes a millisecond. A clock whose time is set from outside announces each change
+(:meth:`Clock.watch`).
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from headrace.core.resource import Resource
+
+if TYPE_CHECKING:
+    from headrace.core.protocols import Parker
+
+__all__ = ["Clock", "Duration", "milliseconds", "nanoseconds"]
+
+
+Duration: TypeAlias = int | float | str | timedelta
+"""A length of time: an int is nanoseconds, a float is seconds, a str has a unit (``"33ms"``, ``"30Hz"``)."""
+
+_UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "μs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "min": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_FREQUENCIES = {"hz": 1, "khz": 1_000, "mhz": 1_000_000}
+_TEXT = r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\W\d_]*)\s*"
+
+
+def nanoseconds(duration: Duration, what: str = "a duration") -> int:
+    """Return a duration in nanoseconds.
+
+    Parameters
+    ----------
+    duration
+        An int is nanoseconds, a float is seconds; a str is a number with a unit of time (ns, us, ms, s, min, h), or
+        of frequency (Hz, kHz, MHz), which means its period; or a timedelta.
+    what
+        The name of the duration, for the error.
+    """
+    if isinstance(duration, str):
+        return _parse(duration, what)
+    if isinstance(duration, timedelta):
+        return (duration.days * 86_400 + duration.seconds) * 1_000_000_000 + duration.microseconds * 1_000
+    number = _number(duration)
+    if number is not None:
+        return number if isinstance(number, int) else round(number * 1e9)
+    raise TypeError(f"{what} must be {_FORMS}; not {duration!r}")
+
+
+def milliseconds(duration: int | float | str | timedelta, what: str) -> int | float:
+    """Return a duration in milliseconds; a number means milliseconds; text and a timedelta are rounded up."""
+    if isinstance(duration, str):
+        if re.fullmatch(r"\s*[-+]?[0-9]+\s*", duration):
+            return int(duration)  # here a bare number means milliseconds
+        try:
+            return -(-_parse(duration, what) // 1_000_000)
+        except ValueError:
+            raise ValueError(_not_milliseconds(duration, what)) from None
+    if isinstance(duration, timedelta):
+        return -(-nanoseconds(duration, what) // 1_000_000)
+    number = _number(duration)
+    if number is not None:
+        return number
+    raise TypeError(_not_milliseconds(duration, what))
+
+
+def _not_milliseconds(duration: object, what: str) -> str:
+    return f"{what} must be a number of milliseconds, a str such as '1.5s' or a timedelta, not {duration!r}"
+
+
+def _number(value: object) -> int | float | None:
+    """Return a number of any library as an int or a float, or None for anything but a finite number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+        return None
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
+_FORMS = (
+    "an int (nanoseconds), a float (seconds), a timedelta, or a str of a number and a unit: "
+    "'500us', '33ms', '1.5s', '2min', '30Hz'"
+)
+
+
+def _parse(text: str, what: str) -> int:
+    from fractions import Fraction  # slow to import, as it imports decimal
+
+    match = re.fullmatch(_TEXT, text)
+    if match is not None:
+        number, unit = match[1], match[2]
+        if not unit and number.lstrip("+-").isdigit():
+            return int(number)  # a bare number of nanoseconds
+        if unit in _UNITS:
+            # Exact, unlike floats: "0.1s" is 100,000,000 ns.
+            return round(Fraction(number) * _UNITS[unit])
+        if unit.lower() in _FREQUENCIES:
+            if Fraction(number) <= 0:
+                raise ValueError(f"{what} must have a frequency of more than 0, not {text!r}")
+            return round(Fraction(1_000_000_000) / (Fraction(number) * _FREQUENCIES[unit.lower()]))
+    raise ValueError(f"{what} must be {_FORMS}; not {text!r}")
+
+
+class Clock(Resource):
+    """The base of clocks."""
+
+    passes: ClassVar[bool] = False
+    """Whether time passes by itself, so that a thread can sleep until a time."""
+
+    def timestamp(self) -> int:
+        """Return the time in nanoseconds."""
+        raise NotImplementedError
+
+    def time(self) -> float:
+        """Return the time in seconds."""
+        return self.timestamp() / 1e9
+
+    def sleep_for(self, duration: Duration) -> None:
+        """Sleep for some time of this clock: nanoseconds (int), seconds (float), ``"33ms"`` or a timedelta."""
+        self.sleep_until(self.timestamp() + nanoseconds(duration))
+
+    def sleep_until(self, target_time_ns: int) -> None:
+        """Sleep until this clock shows `target_time_ns`."""
+        raise NotImplementedError
+
+    def seconds_until(self, target_time_ns: int) -> float | None:
+        """Return the real seconds until this clock shows a time, or None if they are unknown (see `watch`)."""
+        raise NotImplementedError
+
+    def jump_to(self, target_time_ns: int) -> bool:
+        """Move to a time at once and return True, or return False if a run cannot move this clock.
+
+        A scheduler calls it only when nothing is running and nothing is ready.
+        """
+        return False
+
+    def park(self, parker: Parker, seconds: float | None) -> bool:
+        """Wait, as a worker, until unparked (True) or until `seconds` have passed (False)."""
+        return parker.park(seconds)
+
+    def unpark(self, parker: Parker) -> None:
+        """End the wait of a parked worker; may be called from any thread."""
+        parker.unpark()
+
+    def attach(self) -> AbstractContextManager[None]:
+        """Count this thread as working for the duration of a ``with`` block."""
+        return nullcontext()
+
+    def watch(self, announce: Callable[[], None] | None) -> None:
+        """Set the function to call, from any thread, when the time or its scale was changed."""

@@ -1,0 +1,233 @@
+"""Condition: what must hold before an operator runs.
+
+A condition is in one of five states. The conditions of an operator are combined by AND: the operator runs when all
+are READY. Otherwise its state is the first of NEVER, WAIT_EVENT, WAIT, WAIT_TIME that one of them is in.
+
+A condition chooses in :meth:`Condition.attach` how it takes part in a run. The common conditions (a waiting
+message, room downstream, a count) become counters in the node and are never checked again. The others are checked
+with `check` after every event that may have changed their state.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.core.construction import constructor, refuse_keywords
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+    from headrace.core.protocols import Node, Receiver, Transmitter
+    from headrace.core.resource import Resource
+    from headrace.core.spec import ComponentSpec
+
+__all__ = ["Condition", "ConditionType", "SchedulingStatusType"]
+
+
+class SchedulingStatusType(enum.Enum):
+    """The state of a condition, or of an operator as a whole."""
+
+    NEVER = 0
+    READY = 1
+    WAIT = 2
+    WAIT_TIME = 3
+    WAIT_EVENT = 4
+
+
+class ConditionType(enum.Enum):
+    """The conditions that a port can select by name: see :meth:`IOSpec.condition`."""
+
+    NONE = 0
+    MESSAGE_AVAILABLE = 1
+    DOWNSTREAM_MESSAGE_AFFORDABLE = 2
+    COUNT = 3
+    BOOLEAN = 4
+    PERIODIC = 5
+    ASYNCHRONOUS = 6
+    EXPIRING_MESSAGE_AVAILABLE = 7
+    MULTI_MESSAGE_AVAILABLE = 8
+    MULTI_MESSAGE_AVAILABLE_TIMEOUT = 9
+
+
+class Condition:
+    """The base of conditions; subclass it and write `check`.
+
+    A user's condition is checked again when a message arrives at or leaves one of the operator's ports, after the
+    operator ran, at the time it returned (WAIT_TIME), and when any thread calls :meth:`notify_scheduler`. While it
+    returns WAIT, it is also polled: in every round of the scheduler, and every `check_recession_period_ms`. While
+    it returns WAIT_EVENT, it is checked again only after :meth:`notify_scheduler`, and costs nothing until then.
+
+    A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass,
+    so that type checkers know it.
+
+    Parameters
+    ----------
+    fragment
+        The fragment that the condition belongs to.
+    name
+        The name to find it by; the class's name in lower case unless given.
+    """
+
+    # Whether it must be polled while it returns WAIT. Built-in conditions announce every change.
+    polled: bool = True
+    # Whether a part of it must be polled although the whole waits for a time or an event.
+    is_polled_beside: bool = False
+    # Whether a run created it for a port that was given no condition.
+    is_default: bool = False
+    # Whether it must be evaluated while the operator cannot run for another reason, such as a missing message. If
+    # not, it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT.
+    matters_while_blocked: ClassVar[bool] = True
+    # Whether it takes something before each compute that others might take as well (`reserve`).
+    reserves: ClassVar[bool] = False
+    # The argument that names the port or ports of the condition, if `setup` creates it for a port.
+    port_role: ClassVar[str | None] = None
+    kinds: ClassVar[dict[ConditionType, type[Condition]]] = {}
+
+    def __init_subclass__(cls, kind: ConditionType | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if kind is not None:
+            Condition.kinds[kind] = cls
+        if "__init__" in vars(cls):
+            cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
+
+    @constructor
+    def __init__(self, fragment: Fragment | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
+        from headrace.core.spec import ComponentSpec
+
+        if args:
+            raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
+        self.fragment = fragment
+        self.name = name or type(self).__name__.lower()
+        self._node: Node | None = None
+        # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that
+        # checks it, under the engine's lock; cleared by any thread.
+        self._awaits_event = False
+        self.spec = ComponentSpec(fragment)
+        self.setup(self.spec)
+        unknown = [key for key in kwargs if key not in self.spec.params]
+        if unknown:
+            refuse_keywords(type(self), unknown, list(self.spec.params))
+        self.spec.apply(self, kwargs)
+
+    # Methods that a user's condition overrides.
+
+    def setup(self, spec: ComponentSpec) -> None:
+        """Declare parameters."""
+
+    def initialize(self) -> None:
+        """Prepare for a run; called once per run."""
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return the current state and, with WAIT_TIME, the time at which to check again."""
+        return SchedulingStatusType.READY, None
+
+    def update_state(self, timestamp: int) -> None:
+        """Update the state that `check` uses; called right before every `check`."""
+
+    def on_execute(self, timestamp: int) -> None:
+        """Handle that `compute` ran; `timestamp` is when it began."""
+
+    def on_resume(self, timestamp: int) -> None:
+        """Handle that a paused run goes on; a time that has passed since may be made to count once."""
+
+    # Methods that it may call.
+
+    def notify_scheduler(self) -> bool:
+        """Request another check after a change, from any thread; return whether a run is in progress."""
+        self._awaits_event = False
+        node = self._node
+        if node is None:
+            return False
+        node.announce()
+        return True
+
+    def receiver(self, port_name: str) -> Receiver:
+        """Return a view of an input of the operator: its `size`, `capacity`, `peek`."""
+        return self._attached().receiver(port_name)
+
+    def transmitter(self, port_name: str) -> Transmitter:
+        """Return a view of an output of the operator: the number of `free` places behind it."""
+        return self._attached().transmitter(port_name)
+
+    def _attached(self) -> Node:
+        if self._node is None:
+            raise RuntimeError(f"condition {self.name!r} is not part of a running operator yet")
+        return self._node
+
+    # Methods that a run calls.
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The ports that it names; it replaces their default conditions."""
+        return ()
+
+    def ports_of(self, node: Node) -> tuple[str, ...]:
+        """Return its ports of `node`: the ports that it names or, if it names none, the only port."""
+        return self.port_names
+
+    @property
+    def terms(self) -> tuple[Condition, ...]:
+        """The conditions that it combines; they no longer count by themselves."""
+        return ()
+
+    def attach(self, node: Node) -> None:
+        """Take part in the run of `node`; by default the condition is checked before each compute."""
+        self.join(node)
+        node.evaluate(self)
+
+    def join(self, node: Node) -> None:
+        """Join `node`, and look up there what `check` needs."""
+        self._node = node
+        self._awaits_event = False
+
+    def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return the current state from `check`, unless the condition waits for an event that has not occurred."""
+        if self._awaits_event:
+            return SchedulingStatusType.WAIT_EVENT, None
+        # Set before `check`: an event during `check` clears it, and then the condition is checked again.
+        self._awaits_event = True
+        self.update_state(timestamp)
+        answer = self.check(timestamp)
+        try:
+            status, until = answer
+        except (TypeError, ValueError):
+            raise self._invalid(answer) from None
+        if status is not SchedulingStatusType.WAIT_EVENT:
+            if not isinstance(status, SchedulingStatusType):
+                raise self._invalid(answer)
+            self._awaits_event = False
+        return status, until
+
+    def _invalid(self, answer: Any) -> TypeError:
+        return TypeError(
+            f"check of condition {self.name!r} ({type(self).__name__}) must return a SchedulingStatusType and a "
+            f"time or None, as in (SchedulingStatusType.READY, None), not {answer!r}"
+        )
+
+    def reserve(self) -> bool:
+        """Take what `check` found, since the operator runs next on this thread; return whether it was still there.
+
+        Called only where `reserves` is set, when every condition of the operator is READY. If it was not there any
+        more, the conditions are evaluated again.
+        """
+        return True
+
+    def cancel(self) -> None:
+        """Release what `reserve` took: the operator does not run after all."""
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """The resources that it uses, which a run initializes and releases."""
+        return ()
+
+    @property
+    def starving(self) -> str:
+        """What the operator waits for, where a run that ends with it waiting has not finished; else empty."""
+        return ""
+
+    def detach(self) -> None:
+        """Leave the run."""
+        self._node = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"

@@ -1,0 +1,261 @@
+"""Config: the settings of a program, and their sources.
+
+The program names a YAML file or passes a dict. The user may replace the file and set single values in the
+environment and, if the program allows it, on the command line:
+
+    ==============  =============================  ====================
+    ..              environment                    command line
+    ==============  =============================  ====================
+    another file    ``HEADRACE_CONFIG=file.yaml``  ``--config file.yaml``
+    one value       ``HEADRACE_SET_camera__fps=30``  ``--set camera.fps=30``
+    ==============  =============================  ====================
+
+The command line wins over the environment, and both win over the file. Only keys that exist can be set, because a
+misspelled key would otherwise silently change nothing. A file replaces the program's own file as a whole: with
+merged files, a program would run with a combination of values that neither file contains.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace.core.arguments import ArgList
+from headrace.core.errors import ConfigError, choices
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Config", "Settings", "take_options"]
+
+Settings: TypeAlias = "str | Path | Mapping[str, Any]"
+"""The configuration of a program: the path of a YAML file, or a dict of sections."""
+
+FILE_VARIABLES = ("HEADRACE_CONFIG", "HOLOSCAN_CONFIG_PATH")
+SET_PREFIX = "HEADRACE_SET_"
+
+
+class Config:
+    """The sections of a configuration; ``"section.key"`` reaches inside a section.
+
+    Parameters
+    ----------
+    source
+        The path of a YAML file, or a dict of sections; None if only the environment or `options` name a file.
+    options
+        The options of the command line, as ``("--config", "file.yaml")`` and ``("--set", "camera.fps=30")``.
+    """
+
+    __slots__ = ("_sections", "file", "where")
+
+    def __init__(self, source: Settings | None, options: Iterable[tuple[str, str]] = ()) -> None:
+        # Read here, not when the first key is used, so that the traceback of a wrong path shows the line that names
+        # it.
+        options = list(options)
+        chosen = _chosen_file(options)
+        self.file: Path | None = None
+        self.where = "the configuration"
+        self._sections: dict[str, Any]
+        if chosen is not None:
+            self._read(*chosen)
+        elif isinstance(source, Mapping):
+            self._sections = _copy(dict(source))
+        elif source is not None:
+            self._read(source)
+        else:
+            self._sections = {}
+        for variable, value in sorted(os.environ.items()):
+            if variable.startswith(SET_PREFIX):
+                key = variable.removeprefix(SET_PREFIX).replace("__", ".")
+                self._set(key, value, f"{variable}={value}")
+        for option, value in options:
+            if option == "--set":
+                key, equals, text = value.partition("=")
+                if not equals or not key:
+                    raise ConfigError(f"--set {value}: must be section.key=value, as in --set camera.fps=30")
+                self._set(key, text, f"--set {value}")
+
+    @staticmethod
+    def is_named_outside() -> bool:
+        """Return whether the environment names a file."""
+        return _chosen_file([]) is not None
+
+    def _read(self, file: str | Path, origin: str = "") -> None:
+        from pathlib import Path
+
+        self.file = Path(file)
+        self.where = repr(str(file))
+        suffix = f" ({origin})" if origin else ""
+        try:
+            text = self.file.read_text(encoding="utf-8-sig")
+        except FileNotFoundError:
+            raise FileNotFoundError(f"configuration file {self.where} does not exist{suffix}") from None
+        except OSError as error:
+            raise type(error)(
+                f"configuration file {self.where} cannot be read: {error.strerror}{suffix}"
+            ) from None
+        except UnicodeDecodeError as error:
+            raise ValueError(f"configuration file {self.where} is not UTF-8 text: {error}{suffix}") from None
+        sections = _load(text, f"configuration file {self.where}{suffix}")
+        if sections is None:
+            sections = {}
+        if not isinstance(sections, dict):
+            raise ValueError(
+                f"configuration file {self.where} must hold a mapping of sections at its top level, "
+                f"not a {type(sections).__name__}"
+            )
+        self._sections = _copy(sections)
+
+    def _set(self, key: str, text: str, origin: str) -> None:
+        """Set the value of an existing key, written as in a YAML file."""
+        try:
+            before = self.value(key)
+        except KeyError as error:
+            raise ConfigError(f"{origin}: {error}") from None
+        value = _load(text, origin)
+        if isinstance(before, dict) and not isinstance(value, dict):
+            raise ConfigError(
+                f"{origin}: {key!r} is a section; set one of its keys: "
+                f"{choices(f'{key}.{name}' for name in before)}"
+            )
+        *path, last = key.split(".")
+        section = self._sections
+        for name in path:
+            section = section[name]
+        section[last] = value
+
+    def keys(self) -> set[str]:
+        """Return the name of every section and every ``section.key``."""
+        return set(self._walk("", self._sections))
+
+    def _walk(self, prefix: str, section: dict[str, Any]) -> Iterator[str]:
+        for key, value in section.items():
+            yield f"{prefix}{key}"
+            if isinstance(value, dict):
+                yield from self._walk(f"{prefix}{key}.", value)
+
+    def value(self, key: str) -> Any:
+        """Return the value of `key`."""
+        value: Any = self._sections
+        path: list[str] = []
+        for part in key.split("."):
+            if not isinstance(value, dict) or part not in value:
+                where = f" under {'.'.join(path)!r}" if path else ""
+                have = choices(sorted(map(str, value)), part) if isinstance(value, dict) else "no keys"
+                raise ConfigError(f"{self.where} has no key {part!r}{where}; it has {have}")
+            value = value[part]
+            path.append(part)
+        return value
+
+    def arguments(self, key: str) -> Any:
+        """Return a section as an :class:`ArgList`, and a single value as itself."""
+        value = _copy(self.value(key))
+        return ArgList.of(value) if isinstance(value, dict) else value
+
+    def keywords(self, key: str) -> dict[str, Any]:
+        """Return a section, or the single value under its own name, as keyword arguments."""
+        value = _copy(self.value(key))
+        return value if isinstance(value, dict) else {key.rpartition(".")[2]: value}
+
+
+def take_options(arguments: list[str]) -> list[tuple[str, str]]:
+    """Remove ``--config`` and ``--set`` with their values from a command line, and return them.
+
+    Both ``--set key=value`` and ``--set=key=value`` are recognized. Words after ``--`` are left in place.
+    """
+    options: list[tuple[str, str]] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+            break
+        option, equals, value = word.partition("=")
+        if option not in ("--config", "--set"):
+            rest.append(word)
+            continue
+        if not equals:
+            following = next(words, None)
+            if following is None:
+                example = "--set camera.fps=30" if option == "--set" else "--config file.yaml"
+                raise ConfigError(f"{option} needs a value, as in {example}")
+            value = following
+        options.append((option, value))
+    arguments[:] = rest
+    return options
+
+
+def _chosen_file(options: list[tuple[str, str]]) -> tuple[str, str] | None:
+    """Return the file that replaces the program's own, and the option or variable that names it, or None."""
+    for option, value in reversed(options):
+        if option == "--config":
+            return value, f"--config {value}"
+    for variable in FILE_VARIABLES:
+        if value := os.environ.get(variable, ""):
+            return value, f"{variable}={value}"
+    return None
+
+
+def _copy(value: Any) -> Any:
+    """Return a value with new dicts and lists.
+
+    A section that YAML repeats (``&name``, ``*name``) is loaded as one object, so setting a value in one place
+    would set it in all of them. A change that an operator makes to a list must not affect the next run either.
+    """
+    if isinstance(value, dict):
+        return {key: _copy(each) for key, each in value.items()}
+    return [_copy(each) for each in value] if isinstance(value, list) else value
+
+
+def _load(text: str, what: str) -> Any:
+    """Load YAML, with numbers as people write them."""
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=_loader())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{what} is not valid YAML: {error}") from None
+
+
+def _loader() -> Any:
+    """Return a loader of plain YAML that reads 1e6 as a number, and 010 and 1:30 as text.
+
+    YAML 1.1, which PyYAML implements, requires a dot and a sign (1.0e+6) and reads 1e6 as text. It reads 010 as 8,
+    and 1:30 as 90.
+    """
+    import re
+
+    import yaml
+
+    global _Loader
+    if _Loader is None:
+
+        class Loader(yaml.SafeLoader):
+            def compose_mapping_node(self, anchor: Any) -> Any:
+                """Raise for a duplicate key; YAML would silently use the last one."""
+                node = super().compose_mapping_node(anchor)
+                seen: set[str] = set()
+                for key, _ in node.value:
+                    if key.tag == "tag:yaml.org,2002:str":
+                        if key.value in seen:
+                            raise yaml.constructor.ConstructorError(
+                                None, None, f"the key {key.value!r} appears twice", key.start_mark
+                            )
+                        seen.add(key.value)
+                return node
+
+        Loader.add_implicit_resolver(
+            "tag:yaml.org,2002:float",
+            re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+$"),
+            list("-+.0123456789"),
+        )
+        as_text = re.compile(r"[-+]?(?:0[0-9_]+|[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$")
+        for first in "-+0123456789":
+            # Inserted first, because the first resolver that matches is used.
+            Loader.yaml_implicit_resolvers[first].insert(0, ("tag:yaml.org,2002:str", as_text))
+        _Loader = Loader
+    return _Loader
+
+
+_Loader: Any = None

@@ -1,0 +1,195 @@
+"""Construction: how conditions, resources and schedulers take their arguments.
+
+Their constructors are plain functions with plain signatures, so that editors and type checkers understand them.
+Each is wrapped once, when its class is defined (:func:`constructor`). The wrapper does what a signature cannot:
+
+- It checks that the first argument is a fragment. ``CountCondition(5)`` would otherwise be a condition of the
+fragment
+  5 that counts to 1.
+- It turns named values (an :class:`Arg`, or what ``from_config`` returns) among the arguments into keywords.
+  Explicit arguments win over them.
+- It rejects an unknown keyword, and names the known ones.
+
+A metaclass could do the same in one place, but then a class could not derive from a class with another metaclass.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from headrace.core.arguments import Arg, ArgList
+from headrace.core.errors import ParameterError, choices
+
+__all__ = ["constructor", "known_keywords", "named_values", "needs_fragment", "refuse_keywords"]
+
+Constructor = TypeVar("Constructor", bound=Callable[..., None])
+
+
+def constructor(init: Constructor) -> Constructor:
+    """Wrap an ``__init__`` whose first argument is a fragment."""
+    if hasattr(init, "__wrapped__"):
+        return init
+
+    @functools.wraps(init)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+        signature = _signature(init)
+        _check_fragment(type(self), signature, args, kwargs)
+        if any(_is_named(arg) for arg in args):
+            args, kwargs = _with_named_values(signature, args, kwargs)
+        if not signature.takes_more and len(args) > len(signature.positional):
+            raise TypeError(_too_many(type(self), signature, args, kwargs))
+        if not signature.takes_any_keyword:
+            unknown = [name for name in kwargs if name not in signature.keywords]
+            if unknown:
+                refuse_keywords(type(self), unknown)
+        init(self, *args, **kwargs)
+
+    return cast(Constructor, wrapper)
+
+
+def needs_fragment(init: Constructor) -> Constructor:
+    """Wrap an ``__init__`` so that the error for a call without a fragment shows the right call."""
+
+    @functools.wraps(init)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+        from headrace.core.fragment import Fragment
+
+        first = args[0] if args else kwargs.get("fragment")
+        if not isinstance(first, Fragment):
+            name = type(self).__name__
+            wrong = "and none was given" if first is None else f"not {first!r}"
+            shown = [repr(arg) for arg in args if arg is not None]
+            shown += [f"{key}={value!r}" for key, value in kwargs.items() if key != "fragment"]
+            if type(self).__init__ is wrapper:
+                right = f"inside compose: {name}({', '.join(['self', *shown])})"
+            else:
+                right = (
+                    f"{name}.__init__ must pass it on: super().__init__({', '.join(['fragment', *shown])})"
+                )
+            raise TypeError(
+                f"the first argument of {name} is the application or fragment it belongs to, {wrong}; {right}"
+            )
+        init(self, *args, **kwargs)
+
+    return cast(Constructor, wrapper)
+
+
+def refuse_keywords(cls: type, unknown: list[str], more: list[str] | None = None) -> None:
+    """Raise for keywords that a class does not take; the error names the keywords that it takes."""
+    known = [*known_keywords(cls), *(more or ())]
+    raise ParameterError(
+        f"{cls.__name__} does not take {choices(unknown)}; it takes {choices(known, unknown[0])}"
+    )
+
+
+def known_keywords(cls: type) -> list[str]:
+    """Return the keywords that the constructor of a class takes, including those that it passes on to its bases."""
+    names: dict[str, None] = {}
+    for base in cls.__mro__:
+        init = vars(base).get("__init__")
+        if init is None or base is object:
+            continue
+        signature = _signature(init)
+        names.update(dict.fromkeys(name for name in signature.keywords if name != "fragment"))
+        if not signature.takes_any_keyword:
+            break
+    # The keyword that all classes share comes last.
+    return sorted(names, key=lambda name: name == "name")
+
+
+def named_values(args: tuple[Any, ...]) -> Iterator[Arg]:
+    """Yield the named values among `args`: each Arg, and each Arg of a list."""
+    for arg in args:
+        if isinstance(arg, Arg):
+            yield arg
+        elif _is_named(arg):
+            yield from arg
+
+
+def _is_named(arg: Any) -> bool:
+    return isinstance(arg, (Arg, ArgList)) or (
+        isinstance(arg, list) and bool(arg) and all(isinstance(item, Arg) for item in arg)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """The parameters of a constructor."""
+
+    positional: tuple[str, ...]
+    keywords: dict[str, Any]
+    """The default of each parameter, by name."""
+    takes_more: bool
+    takes_any_keyword: bool
+
+
+@functools.cache
+def _signature(init: Callable[..., None]) -> _Signature:
+    parameters = list(inspect.signature(init).parameters.values())[1:]
+    return _Signature(
+        tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)),
+        {p.name: p.default for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)},
+        any(p.kind is p.VAR_POSITIONAL for p in parameters),
+        any(p.kind is p.VAR_KEYWORD for p in parameters),
+    )
+
+
+def _check_fragment(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    from headrace.core.fragment import Fragment
+
+    if not signature.positional or signature.positional[0] != "fragment":
+        return  # a user's class, with a signature of its own
+    first = args[0] if args else kwargs.get("fragment")
+    if first is None or isinstance(first, Fragment):
+        return
+    raise TypeError(
+        f"the first argument of {cls.__name__} is the application or fragment it belongs to, not {first!r}; "
+        f"inside compose: {_corrected_call(cls, signature, args or (first,), kwargs)}"
+    )
+
+
+def _corrected_call(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Return the source of a call that lacks its fragment, corrected."""
+    parts = ["self"]
+    for number, arg in enumerate(args, 1):
+        if number < len(signature.positional) or signature.takes_more:
+            parts.append(repr(arg))
+        else:
+            # This value must be a keyword argument: choose the keyword whose default has the same type, if any.
+            names = [name for name, default in _settings(cls).items() if type(default) is type(arg)]
+            parts.append(f"{names[0]}={arg!r}" if names else "...")
+    parts += [f"{name}={value!r}" for name, value in kwargs.items() if name != "fragment"]
+    return f"{cls.__name__}({', '.join(parts)})"
+
+
+def _settings(cls: type) -> dict[str, Any]:
+    """Return the keywords of a class with their defaults."""
+    found: dict[str, Any] = {}
+    for base in cls.__mro__:
+        init = vars(base).get("__init__")
+        if init is not None and base is not object:
+            found = {**_signature(init).keywords, **found}
+    return {name: found[name] for name in known_keywords(cls)}
+
+
+def _with_named_values(
+    signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Turn named values into keywords, except for arguments that the program passed explicitly."""
+    plain = tuple(arg for arg in args if not _is_named(arg))
+    given = {*signature.positional[: len(plain)], *kwargs}
+    values = {arg.name: arg.value for arg in named_values(args) if arg.name not in given}
+    return plain, {**values, **kwargs}
+
+
+def _too_many(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    positional = ", ".join(["self", *signature.positional[1:]])
+    keywords = [name for name in known_keywords(cls) if name not in signature.positional]
+    return (
+        f"{cls.__name__} takes ({positional}) by position and {choices(keywords)} by keyword: "
+        f"{_corrected_call(cls, signature, args[1:], kwargs)}"
+    )

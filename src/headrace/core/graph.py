@@ -1,0 +1,169 @@
+"""Graph: the operators of a fragment and the flows between their ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace.core.errors import GraphError, choices
+from headrace.core.ports import IOSpec
+
+if TYPE_CHECKING:
+    from headrace.core.operator import Operator
+
+__all__ = ["Flow", "Graph", "PortPairs"]
+
+PortPairs: TypeAlias = Iterable[tuple[str, str]] | Mapping[str, str | Iterable[str]]
+"""The connected ports: pairs, or a dict from an output to one input or several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A connection from an output to an input, and the size and policy that ``add_flow`` declared."""
+
+    source: Operator
+    output: str
+    target: Operator
+    input: str
+    size: int | None = field(default=None, compare=False)
+    policy: IOSpec.QueuePolicy | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.source.name}.{self.output} -> {self.target.name}.{self.input}"
+
+
+class Graph:
+    """The operators in the order they were added, and the flows between them."""
+
+    __slots__ = ("_names", "flows", "operators")
+
+    def __init__(self) -> None:
+        self.operators: list[Operator] = []
+        self.flows: list[Flow] = []
+        self._names: dict[str, Operator] = {}
+
+    def __iter__(self) -> Iterator[Operator]:
+        return iter(self.operators)
+
+    def __len__(self) -> int:
+        return len(self.operators)
+
+    def __contains__(self, operator: object) -> bool:
+        name = getattr(operator, "name", None)
+        return name in self._names and self._names[name] is operator
+
+    def find(self, name: str) -> Operator:
+        """Return the operator with the given name."""
+        try:
+            return self._names[name]
+        except KeyError:
+            raise GraphError(
+                f"there is no operator {name!r}; there are {choices(self._names, name)}"
+            ) from None
+
+    def add(self, operator: Operator) -> None:
+        """Add an operator; adding the same one again changes nothing."""
+        other = self._names.get(operator.name)
+        if other is operator:
+            return
+        if other is not None:
+            raise GraphError(
+                f"two operators are named {operator.name!r} (a {type(other).__name__} and a "
+                f"{type(operator).__name__}); give one another name=..."
+            )
+        self._names[operator.name] = operator
+        self.operators.append(operator)
+
+    def connect(
+        self,
+        source: Operator,
+        target: Operator,
+        port_pairs: PortPairs | None = None,
+        size: int | None = None,
+        policy: IOSpec.QueuePolicy | None = None,
+    ) -> None:
+        """Add the flows from `source` to `target` that `port_pairs` lists, or the only possible flow."""
+        outputs, inputs = source.spec.outputs, target.spec.inputs
+        where = f"add_flow({source.name!r}, {target.name!r})"
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise GraphError(f"{where}: size must be a positive int, not {size!r}")
+        if policy is not None and not isinstance(policy, IOSpec.QueuePolicy):
+            raise GraphError(
+                f"{where}: policy must be an IOSpec.QueuePolicy (POP, REJECT or FAULT), not {policy!r}"
+            )
+        for output, input_ in _pairs(port_pairs, where) or (("", ""),):
+            # As in receive and emit, the name may be omitted if there is one port.
+            output = output or _only(outputs, "output", source, target, where)
+            input_ = input_ or _only(inputs, "input", source, target, where)
+            if output not in outputs:
+                raise GraphError(
+                    f"{where}: operator {source.name!r} has no output {output!r}; "
+                    f"it has {choices(outputs, output)}"
+                )
+            if input_ not in inputs:
+                raise GraphError(
+                    f"{where}: operator {target.name!r} has no input {input_!r}; "
+                    f"it has {choices(inputs, input_)}"
+                )
+            flow = Flow(source, output, target, input_, size, policy)
+            if flow in self.flows[-1:] or any(flow == known for known in source._outgoing):
+                raise GraphError(f"{where}: {flow} is connected already")
+            self.add(source)
+            self.add(target)
+            self.flows.append(flow)
+            source._outgoing.append(flow)
+            target._incoming.append(flow)
+
+
+def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:
+    if port_pairs is None:
+        return []
+    if not isinstance(port_pairs, Iterable):
+        raise GraphError(
+            f"{where} connects two operators, and the third argument is a port map such as {{('out', 'in')}}, not "
+            f"{port_pairs!r}; call it once for each flow"
+        )
+    if isinstance(port_pairs, Mapping):
+        pairs: Iterable[Any] = [
+            (output, input_)
+            for output, inputs in port_pairs.items()
+            for input_ in ([inputs] if isinstance(inputs, str) else inputs)
+        ]
+    else:
+        pairs = port_pairs
+    result = []
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(part, str) for part in pair)):
+            example = ("out", "in")
+            if isinstance(port_pairs, tuple) and len(port_pairs) == 2 and isinstance(pair, str):
+                example = port_pairs
+            raise GraphError(
+                f"{where}: a port map is a set of (output, input) pairs such as {{{example!r}}}, or a dict "
+                f"such as {{{example[0]!r}: {example[1]!r}}}; not {port_pairs!r}"
+            )
+        result.append(pair)
+    # A set has no order; sorting makes the graph of a program the same every time.
+    return sorted(result) if isinstance(port_pairs, (set, frozenset)) else result
+
+
+def _only(ports: Mapping[str, Any], kind: str, source: Operator, target: Operator, where: str) -> str:
+    """Return the only port; if there are several, raise an error that shows how to name one."""
+    if len(ports) == 1:
+        return next(iter(ports))
+    name = (source if kind == "output" else target).name
+    if not ports:
+        right = f"setup declares one by spec.{kind}('name')"
+        if (source if kind == "output" else target).is_function:
+            right = (
+                "an argument of the function is one" if kind == "input" else "@op(outputs=...) declares them"
+            )
+        raise GraphError(
+            f"{where}: operator {name!r} has no {kind} ({right}), and a flow goes from an output of the first "
+            "operator to an input of the second"
+        )
+    pair = tuple(next(iter(side), "...") for side in (source.spec.outputs, target.spec.inputs))
+    raise GraphError(
+        f"{where}: operator {name!r} has several {kind}s ({choices(ports)}), so the port map must name one, "
+        f"such as {{{pair!r}}}"
+    )

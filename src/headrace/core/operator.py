@@ -1,0 +1,346 @@
+"""Operator: one stage of a pipeline. `setup` declares it, `compute` does its work."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
+
+from headrace.core.arguments import Arg
+from headrace.core.booleans import boolean
+from headrace.core.condition import Condition
+from headrace.core.construction import named_values, needs_fragment
+from headrace.core.errors import GraphError, ParameterError, PortError, choices
+from headrace.core.knob_values import KnobValues
+from headrace.core.live_values import LiveValues
+from headrace.core.metadata import MetadataDictionary, MetadataPolicy
+from headrace.core.resource import Resource
+from headrace.core.spec import OperatorSpec
+
+if TYPE_CHECKING:
+    import logging
+
+    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+    from headrace.core.error_policy import OnError
+    from headrace.core.fragment import Fragment
+    from headrace.core.graph import Flow
+    from headrace.core.parameter import Parameter
+    from headrace.core.ports import IOSpec
+    from headrace.core.protocols import Node
+
+__all__ = ["Operator", "Part"]
+
+Part: TypeAlias = Condition | Resource | Arg | list[Arg]
+"""The positional arguments of an operator, after its fragment."""
+
+
+class Operator:
+    """The base of operators; subclass it and write `setup` and `compute`.
+
+    A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass:
+    type checkers then know it, and a value of another type is rejected when the operator is created.
+
+    ::
+
+        class Scale(Operator):
+            factor: float
+
+            def setup(self, spec: OperatorSpec) -> None:
+                spec.param("factor", 1.0)
+
+    Parameters
+    ----------
+    fragment
+        The fragment (or application) that the operator belongs to.
+    *args
+        Conditions, resources, and named values (an :class:`Arg` or what ``from_config`` returns).
+    name
+        The operator's unique name, which errors use too; by default the class's name, made unique.
+    **kwargs
+        The parameters that `setup` declares. A condition, a resource or `on_error` may be given by keyword too.
+    """
+
+    on_error: OnError = "stop"
+    """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips the messages of that compute,
+    ``{"skip": 100}`` at most 100 times; ``{"restart": 3}`` also calls `stop` and `start`, at most 3 times."""
+
+    capturable: bool | str = True
+    """Whether it may be recorded as a part of a segment (`Fragment.capture`); a text says why not."""
+
+    keeps_state: bool = False
+    """Whether it keeps state on the device that every compute changes and that cannot be put back, such as that of
+    a library. Replays of a segment that it is part of are then not compared with ordinary runs, which would change
+    the state twice. Arrays that attributes refer to are put back and need no mark."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for method, form in _METHODS.items():
+            check_method(cls, method, form)
+
+    @needs_fragment
+    def __init__(self, fragment: Fragment, *args: Part, name: str = "", **kwargs: Any) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a {type(self).__name__} must be a str, not {name!r}")
+        self.fragment = fragment
+        self.name = name or fragment._unused_name(_snake_case(type(self).__name__))
+        self.conditions: dict[str, Condition] = {}
+        self.resources: dict[str, Resource] = {}
+        self.args: list[Arg] = []
+        # The parameters given by keyword; they take precedence over named values.
+        self._explicit: set[str] = set()
+        self._outgoing: list[Flow] = []
+        self._incoming: list[Flow] = []
+        self._node: Node | None = None
+        self._stop_wanted = False
+        self.max_in_flight: int | None = None
+        """The maximum number of its unfinished computes on the device; the fragment's unless set."""
+        self._policy = fragment.metadata_policy
+        self._metadata_enabled: bool | None = None
+        self.metadata = MetadataDictionary(self._policy, self.name)
+        self.spec = OperatorSpec(fragment, self.name)
+        try:
+            self.setup(self.spec)
+        except Exception as error:
+            error.add_note(f"raised in setup of operator {self.name!r} ({type(self).__name__})")
+            raise
+        live = {name: parameter for name, parameter in self.spec.params.items() if parameter.is_live}
+        self._live = LiveValues(self, live) if live else None
+        self._knobs = KnobValues(self)
+        if "on_error" in kwargs and "on_error" not in self.spec.params:
+            self.on_error = kwargs.pop("on_error")
+        parts = {key: value for key, value in kwargs.items() if self._is_part(key, value)}
+        values = {key: value for key, value in kwargs.items() if key not in parts}
+        self.spec.apply(self, values)
+        self._explicit.update(values)
+        for part in (*args, *parts.values()):
+            self.add_arg(part)
+        if fragment._made is not None:
+            fragment._made.append(self)
+
+    def _is_part(self, key: str, value: Any) -> bool:
+        return key not in self.spec.params and isinstance(value, (Condition, Resource))
+
+    is_function: ClassVar[bool] = False
+    """Whether `@op` created it from a function."""
+
+    @property
+    def never_emits(self) -> bool:
+        """Whether it certainly never emits."""
+        return False
+
+    # Methods that a subclass overrides.
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare ports, parameters and conditions."""
+
+    def initialize(self) -> None:
+        """Prepare for a run; called once per run, after all operators are connected."""
+
+    def start(self) -> None:
+        """Start; called once per run, before the first `compute` of any operator."""
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Do the work of one step: receive, compute, emit."""
+
+    def stop(self) -> None:
+        """Stop; called once per run for every operator that was started, even after an error."""
+
+    # Methods that a program calls.
+
+    def add_arg(self, *args: Part, **kwargs: Any) -> None:
+        """Add a condition, a resource or named values after construction.
+
+        A parameter that was given by keyword, here or at construction, is not changed by named values.
+        """
+        for arg in args:
+            if isinstance(arg, Condition):
+                self._add_part(self.conditions, arg, "condition")
+            elif isinstance(arg, Resource):
+                self._add_part(self.resources, arg, "resource")
+            elif isinstance(arg, Arg) or (
+                isinstance(arg, list) and all(isinstance(item, Arg) for item in arg)
+            ):
+                for named in named_values((arg,)):
+                    if named.name not in self._explicit:
+                        self._set_parameter(named.name, named.value)
+            else:
+                self._refuse(arg)
+        for key, value in kwargs.items():
+            if self._is_part(key, value):
+                self.add_arg(value)
+            else:
+                self._set_parameter(key, value)
+                self._explicit.add(key)
+
+    def _refuse(self, arg: object) -> NoReturn:
+        hint = ""
+        if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
+            hint = f"; create one first: {arg.__name__}(self, ...)"
+        elif isinstance(arg, str):
+            hint = f", and so is a name: name={arg!r}"
+        raise ParameterError(
+            f"operator {self.name!r} takes conditions, resources and Arg values as positional arguments, not "
+            f"{arg!r}; parameters ({choices(self.spec.params)}) are given by keyword{hint}"
+        )
+
+    def _set_parameter(self, name: str, value: Any) -> None:
+        if name == "on_error" and name not in self.spec.params:
+            self.on_error = value
+        else:
+            self.spec.give(self, f"operator {self.name!r}", name, value)
+        self.args.append(Arg(name, value))
+
+    def _add_part(self, parts: dict[str, Any], part: Any, kind: str) -> None:
+        # Two unnamed conditions of one class have the same name, so number the second. Adding the same object twice
+        # is a mistake in the program.
+        if any(part is known for known in parts.values()):
+            raise GraphError(f"operator {self.name!r} was given the {kind} {part.name!r} twice")
+        name, number = part.name, 2
+        while name in parts:
+            name, number = f"{part.name}_{number}", number + 1
+        parts[name] = part
+
+    # Not a plain property: a program may assign a logger of its own, and a parameter may have this name.
+    @cached_property
+    def logger(self) -> logging.Logger:
+        """The logger of this operator, ``headrace.operator.<name>``, created when it is first used."""
+        import logging
+
+        return logging.getLogger(f"headrace.operator.{self.name}")
+
+    def resource(self, name: str) -> Resource | None:
+        """Return the resource with the given name, or None."""
+        return self.resources.get(name)
+
+    def queue_policy(
+        self, port_name: str, port_type: IOSpec.IOType | None = None, policy: IOSpec.QueuePolicy | None = None
+    ) -> None:
+        """Set what a full queue of a port does."""
+        from headrace.core.ports import IOSpec
+
+        outputs = port_type is IOSpec.IOType.OUTPUT
+        ports = self.spec.outputs if outputs else self.spec.inputs
+        if port_name not in ports:
+            kind = "output" if outputs else "input"
+            raise PortError(f"operator {self.name!r} has no {kind} {port_name!r}; it has {choices(ports)}")
+        ports[port_name].policy = policy or IOSpec.QueuePolicy.FAULT
+
+    @property
+    def live_parameters(self) -> dict[str, Parameter]:
+        """The parameters that may be changed while the operator runs, by name."""
+        return {} if self._live is None else self._live.parameters
+
+    def set_live(self, name: str, value: Any) -> None:
+        """Change a parameter that `setup` declares as live; may be called from any thread.
+
+        The value is checked here: a wrong one raises :class:`ParameterError` and changes nothing. In a run it takes
+        effect, as the attribute of that name, when the next compute of this operator begins, and never in the
+        middle of one; of several changes the last one counts. Outside of a run it takes effect at once, and stays
+        for the operator of this name in later runs of the fragment.
+        """
+        (self._live or LiveValues(self, {})).set(name, value)
+
+    def set_knob(self, name: str, value: Any) -> None:
+        """Set a knob, a scalar on the device that `compute` asks for; may be called from any thread.
+
+        It takes effect when the next compute of this operator begins, or the next frame of its segment, and never
+        in the middle of one; of several values the last one counts. A wrong name or value raises
+        :class:`ParameterError` and changes nothing. Before the first compute, when it is not known what the knobs
+        are, the error is raised in the operator's compute.
+
+        A knob that has the name of a live parameter follows it, so that this call is that of :meth:`set_live`.
+        Outside of a run the value stays for the operator of this name in later runs of the fragment.
+
+        Parameters
+        ----------
+        name
+            The knob: what `compute` calls it in :meth:`ExecutionContext.knob`.
+        value
+            A number on the host: of Python or NumPy.
+        """
+        self._knobs.set(name, value)
+
+    def stop_execution(self) -> None:
+        """Never run this operator again in this run; may be called from any thread."""
+        # For a run that has not been assembled yet; set before the node is read, as in `Claim.stop`.
+        self._stop_wanted = True
+        if self._node is not None:
+            self._node.request_stop()
+
+    def dropped(self, port_name: str | None = None) -> int:
+        """Return the number of messages that an input, or all inputs, dropped in the last run."""
+        if port_name is not None and port_name not in self.spec.inputs:
+            raise PortError(
+                f"operator {self.name!r} has no input {port_name!r}; it has {choices(self.spec.inputs)}"
+            )
+        if self._node is None:
+            return 0
+        return sum(
+            queue.dropped for queue in self._node.inputs if port_name is None or queue.port == port_name
+        )
+
+    # Metadata.
+
+    @property
+    def metadata_policy(self) -> MetadataPolicy:
+        """What happens when a metadata name that is already set is set again."""
+        return self._policy
+
+    @metadata_policy.setter
+    def metadata_policy(self, policy: MetadataPolicy) -> None:
+        self._policy = self.metadata.policy = policy
+
+    @property
+    def is_metadata_enabled(self) -> bool:
+        """Whether metadata travels with the messages of this operator."""
+        enabled = self._metadata_enabled
+        return self.fragment.is_metadata_enabled if enabled is None else enabled
+
+    def enable_metadata(self, enable: bool) -> None:
+        """Turn metadata on or off for this operator, whatever the fragment's setting."""
+        self._metadata_enabled = boolean(enable, f"operator {self.name!r}: enable_metadata(...)")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+
+_METHODS = {
+    "setup": ("spec",),
+    "initialize": (),
+    "start": (),
+    "compute": ("op_input", "op_output", "context"),
+    "stop": (),
+}
+
+
+def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:
+    """Raise if a class defines a method that a run cannot call, or that does nothing when called."""
+    method = vars(cls).get(name)
+    if not inspect.isfunction(method):
+        return
+    what = f"{cls.__name__}.{name}"
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+        raise TypeError(
+            f"{what} is async, and an operator has no event loop to await it: make it a plain method, with "
+            "asyncio.run(...) inside it for a coroutine that ends, or an AsynchronousCondition for work that "
+            "continues outside"
+        )
+    if inspect.isgeneratorfunction(method):
+        raise TypeError(
+            f"{what} yields, so calling it does nothing: emit each value with op_output.emit, or write it as "
+            "a function with @op, where yield emits"
+        )
+    try:
+        inspect.signature(method).bind(None, *form)
+    except TypeError:
+        wanted = ", ".join(["self", *form])
+        raise TypeError(
+            f"{what} must be def {name}({wanted}), not def {name}{inspect.signature(method)}"
+        ) from None
+
+
+def _snake_case(class_name: str) -> str:
+    """Turn ``PingTxOp`` into ``ping_tx``."""
+    name = class_name.removesuffix("Op").removesuffix("Operator") or class_name
+    spelled = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return spelled.lstrip("_") or "operator"

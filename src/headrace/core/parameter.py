@@ -1,0 +1,114 @@
+"""Parameter: a named setting of an operator or condition, declared once and checked when it is set.
+
+The expected type is the class's annotation if that is a plain class, and otherwise the type of the default value.
+An int is accepted as a float, a bool is not accepted as an int, and a NumPy scalar counts as a number.
+"""
+
+from __future__ import annotations
+
+import enum
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.core.errors import ParameterError
+
+__all__ = ["REQUIRED", "Parameter", "ParameterFlag"]
+
+
+class ParameterFlag(enum.Enum):
+    """Whether a parameter must have a value."""
+
+    NONE = 0
+    OPTIONAL = 1
+    DYNAMIC = 2
+
+
+class _Required(enum.Enum):
+    REQUIRED = "required"
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required.REQUIRED
+"""The default of a parameter without one: the program must give a value."""
+
+
+@dataclass(slots=True)
+class Parameter:
+    """One declared parameter."""
+
+    name: str
+    default: Any = REQUIRED
+    flag: ParameterFlag = ParameterFlag.NONE
+    expected: type | None = None
+    headline: str = ""
+    description: str = ""
+    is_live: bool = False
+    """Whether it may be changed while the operator runs."""
+    minimum: Any = None
+    maximum: Any = None
+    choices: tuple[Any, ...] = ()
+    """The values that it may have; any if empty."""
+    validate: Callable[[Any], object] | None = None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the program must give a value."""
+        return self.default is REQUIRED and self.flag is not ParameterFlag.OPTIONAL
+
+    def check(self, value: Any, owner: str) -> Any:
+        """Return `value`, converted if the conversion is lossless, or raise ParameterError."""
+        expected = self.expected
+        if value is None and (self.default is None or self.flag is ParameterFlag.OPTIONAL):
+            return value
+        if expected is None:
+            self._check_value(value, owner)
+            return value
+        if _fits(value, expected):
+            value = float(value) if expected is float and not isinstance(value, float) else value
+            self._check_value(value, owner)
+            return value
+        hint = ""
+        if expected is int and isinstance(value, float) and value.is_integer():
+            hint = f"; write {int(value)}"  # a 1e6 in a file is a float
+        raise ParameterError(
+            f"parameter {self.name!r} of {owner} must be {_article(expected)}, "
+            f"not {_article(type(value))} ({value!r}){hint}"
+        )
+
+    def _check_value(self, value: Any, owner: str) -> None:
+        """Raise ParameterError for a value of the right type that is out of bounds."""
+        what = f"parameter {self.name!r} of {owner}"
+        if self.choices and value not in self.choices:
+            raise ParameterError(f"{what} must be one of {', '.join(map(repr, self.choices))}, not {value!r}")
+        # The other way round, a NaN would pass.
+        if self.minimum is not None and not value >= self.minimum:
+            raise ParameterError(f"{what} must be at least {self.minimum!r}, not {value!r}")
+        if self.maximum is not None and not value <= self.maximum:
+            raise ParameterError(f"{what} must be at most {self.maximum!r}, not {value!r}")
+        if self.validate is not None:
+            try:
+                is_right = self.validate(value)
+            except (TypeError, ValueError) as error:
+                raise ParameterError(f"{what} must not be {value!r}: {error}") from error
+            if is_right is False:
+                raise ParameterError(f"{what} must not be {value!r}")
+
+
+def _fits(value: Any, expected: type) -> bool:
+    if expected is float:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if expected is int:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if expected is list or expected is tuple:
+        # YAML has one kind of sequence.
+        return isinstance(value, (list, tuple))
+    return isinstance(value, expected)
+
+
+def _article(kind: type) -> str:
+    name = kind.__name__
+    return f"an {name}" if name[0].lower() in "aeio" else f"a {name}"

@@ -1,0 +1,130 @@
+"""IOSpec: one port of an operator, its queue and the condition on it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+from headrace.core.condition import ConditionType
+from headrace.core.errors import GraphError
+
+__all__ = ["IOSpec", "PortCondition"]
+
+
+class _IOType(enum.Enum):
+    INPUT = 0
+    OUTPUT = 1
+
+
+class _QueuePolicy(enum.Enum):
+    """What a full queue does with another message."""
+
+    POP = 0
+    REJECT = 1
+    FAULT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _IOSize:
+    """The length of a queue, or one of the two special values."""
+
+    size: int = 1
+
+    def __repr__(self) -> str:
+        return {-1: "ANY_SIZE", 0: "PRECEDING_COUNT"}.get(self.size, f"IOSize({self.size})")
+
+
+@dataclass(slots=True)
+class PortCondition:
+    """A condition that `setup` puts on one port or on several, by its type."""
+
+    kind: ConditionType
+    arguments: dict[str, Any] = field(default_factory=dict)
+    ports: tuple[str, ...] = ()
+
+
+class IOSpec:
+    """One input or output of an operator, as :meth:`OperatorSpec.input` and ``output`` declare it."""
+
+    IOType: TypeAlias = _IOType
+    QueuePolicy: TypeAlias = _QueuePolicy
+    IOSize: TypeAlias = _IOSize
+    ANY_SIZE: ClassVar[_IOSize] = _IOSize(-1)
+    """One queue for each connection; `receive` returns a tuple with one message of each."""
+    PRECEDING_COUNT: ClassVar[_IOSize] = _IOSize(0)
+    """One queue, whose length is the number of connections."""
+    SIZE_ONE: ClassVar[_IOSize] = _IOSize(1)
+
+    __slots__ = ("_policy", "_size", "conditions", "io_type", "name")
+
+    def __init__(
+        self,
+        name: str,
+        io_type: _IOType,
+        size: int | _IOSize = 1,
+        policy: _QueuePolicy | None = None,
+    ) -> None:
+        self.name = name
+        self.io_type = io_type
+        self.size = size
+        self.policy = policy
+        self.conditions: list[PortCondition] = []
+
+    def condition(self, kind: ConditionType, **arguments: Any) -> IOSpec:
+        """Put a condition on this port in place of the default one; ``ConditionType.NONE`` for none."""
+        if not isinstance(kind, ConditionType):
+            raise TypeError(f"port {self.name!r}: condition takes a ConditionType, not {kind!r}")
+        self.conditions.append(PortCondition(kind, arguments, (self.name,)))
+        return self
+
+    @property
+    def size(self) -> int:
+        """The length of the queue (-1: one queue for each connection; 0: the number of connections)."""
+        return self._size
+
+    @size.setter
+    def size(self, size: int | _IOSize) -> None:
+        length = size.size if isinstance(size, _IOSize) else size
+        kind = self.io_type.name.lower()
+        if isinstance(length, bool) or not isinstance(length, int) or length < -1:
+            raise GraphError(
+                f"{kind} {self.name!r}: size must be a positive int, IOSpec.ANY_SIZE or "
+                f"IOSpec.PRECEDING_COUNT, not {size!r}"
+            )
+        if self.io_type is _IOType.OUTPUT and length < 1:
+            raise GraphError(f"output {self.name!r}: size must be a positive int, not {size!r}")
+        self._size = length
+
+    @property
+    def policy(self) -> _QueuePolicy | None:
+        """What a full queue does; FAULT unless set.
+
+        On an output it is the policy of every connected queue whose input and flow set none.
+        """
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: _QueuePolicy | None) -> None:
+        if policy is not None and not isinstance(policy, _QueuePolicy):
+            raise GraphError(
+                f"{self.io_type.name.lower()} {self.name!r}: policy must be an IOSpec.QueuePolicy "
+                f"(POP, REJECT or FAULT), not {policy!r}"
+            )
+        self._policy = policy
+
+    queue_size = size
+    queue_policy = policy
+
+    @property
+    def is_receivers(self) -> bool:
+        """Whether each connection has its own queue."""
+        return self.size == -1
+
+    @property
+    def gives_tuple(self) -> bool:
+        """Whether `receive` returns a tuple of messages rather than one."""
+        return self.size != 1 and self.io_type is _IOType.INPUT
+
+    def __repr__(self) -> str:
+        return f"<{self.io_type.name.lower()} {self.name!r} size={_IOSize(self.size)!r}>"

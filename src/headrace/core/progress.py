@@ -1,0 +1,46 @@
+"""Progress: what a run has done so far, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.core.port_counts import count_by_port
+
+if TYPE_CHECKING:
+    from headrace.core.graph import Graph
+
+__all__ = ["Progress", "progress_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a run has done so far; see :meth:`Fragment.progress`."""
+
+    application: str
+    is_running: bool
+    """Whether the run is in progress; if not, the numbers are those of the last run."""
+    computes: dict[str, int] = field(default_factory=dict)
+    """The number of computes that each operator has finished."""
+    sources: tuple[str, ...] = ()
+    """The operators that no flow leads to."""
+    waiting: dict[str, int] = field(default_factory=dict)
+    """The number of messages that wait at each input now, by ``"operator.port"``, if it is not 0."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """The number of messages dropped at each port, by ``"operator.port"``, if it is not 0."""
+
+
+def progress_of(graph: Graph, application: str, is_running: bool) -> Progress:
+    """Return the progress of the run of a graph.
+
+    It takes no lock. Every number was right at some moment of the call, but they may differ by the computes that
+    finished meanwhile.
+    """
+    return Progress(
+        application,
+        is_running,
+        {operator.name: operator._node.computes for operator in graph if operator._node is not None},
+        tuple(operator.name for operator in graph if not operator._incoming),
+        count_by_port(graph, len),
+        count_by_port(graph, lambda queue: queue.dropped),
+    )

@@ -1,0 +1,208 @@
+"""RunOptions: what the environment changes in a run, without a change to the program.
+
+    ==========================================  ===================================================================
+    ``HEADRACE_SCHEDULER=event:4``              another scheduler: ``greedy``, ``multithread[:N]``, ``event[:N]``
+    ``HEADRACE_DURATION=10s``                   end the run after that time of its clock
+    ``HEADRACE_COUNT=100``                      end each source after that many computes
+    ==========================================  ===================================================================
+
+The variables of the Holoscan SDK and of its benchmarks are read where they mean something here; a variable of
+headrace wins over theirs:
+
+    ==========================================  ===================================================================
+    ``HOLOSCAN_SCHEDULER``                      ``greedy``, ``multithread`` or ``eventbased``
+    ``HOLOSCAN_MULTITHREAD_WORKER_THREADS``     the workers of the first
+    ``HOLOSCAN_EVENTBASED_WORKER_THREADS``      the workers of the second
+    ``HOLOSCAN_NUM_SOURCE_MESSAGES``            as ``HEADRACE_COUNT``
+    ``HOLOSCAN_MAX_DURATION_MS``                as ``HEADRACE_DURATION``, in milliseconds
+    ``HOLOSCAN_STOP_ON_DEADLOCK``               the scheduler's parameter of that name, as the next two
+    ``HOLOSCAN_STOP_ON_DEADLOCK_TIMEOUT``
+    ``HOLOSCAN_CHECK_RECESSION_PERIOD_MS``
+    ==========================================  ===================================================================
+
+An empty variable counts as absent. A wrong value is an error that names the variable: a run that silently ignored
+it would look like one that obeyed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from headrace.core.booleans import flag
+from headrace.core.clock import nanoseconds
+
+__all__ = [
+    "MOST_WORKERS",
+    "RunOptions",
+    "parse_count",
+    "parse_duration",
+    "parse_scheduler",
+    "parse_workers",
+    "read_run_options",
+]
+
+T = TypeVar("T")
+
+MOST_WORKERS = 1024
+"""The most worker threads of a scheduler: many times the cores of any machine."""
+
+_SCHEDULERS = {
+    "greedy": "greedy",
+    "multithread": "multithread",
+    "multi_thread": "multithread",
+    "event": "event",
+    "eventbased": "event",
+    "event_based": "event",
+}
+_SCHEDULER_FORMS = (
+    "greedy, multithread, event, or one of the last two with its number of workers, as in event:4"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the environment changes in a run; a field that is None changes nothing."""
+
+    scheduler: str | None = None
+    """The kind of scheduler: ``"greedy"``, ``"multithread"`` or ``"event"``."""
+    workers: int | None = None
+    """The number of its workers, if the variable gives one."""
+    max_duration_ms: int | None = None
+    """The milliseconds after which the run ends."""
+    count: int | None = None
+    """The number of computes of each source."""
+    stop_on_deadlock: bool | None = None
+    """Whether the run ends when nothing can run any more."""
+    stop_on_deadlock_timeout: int | None = None
+    """The milliseconds to wait before that."""
+    check_recession_period_ms: float | None = None
+    """The period at which conditions are polled."""
+
+    @property
+    def changes_scheduler(self) -> bool:
+        """Whether the run needs another scheduler than the application's own."""
+        return (
+            self.scheduler is not None
+            or self.max_duration_ms is not None
+            or self.stop_on_deadlock is not None
+            or self.stop_on_deadlock_timeout is not None
+            or self.check_recession_period_ms is not None
+        )
+
+
+def read_run_options(environment: Mapping[str, str] | None = None) -> RunOptions:
+    """Return what the environment changes in a run; raise ValueError for a value that makes no sense."""
+    variables = os.environ if environment is None else environment
+
+    def read(name: str, parse: Callable[[str], T]) -> T | None:
+        text = variables.get(name, "").strip()
+        if not text:
+            return None
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise ValueError(f"{name}={text}: {error}") from None
+
+    chosen = read("HEADRACE_SCHEDULER", parse_scheduler)
+    if chosen is None:
+        chosen = read("HOLOSCAN_SCHEDULER", _parse_their_scheduler)
+        if chosen is not None and chosen[0] != "greedy":
+            kind = "MULTITHREAD" if chosen[0] == "multithread" else "EVENTBASED"
+            chosen = chosen[0], read(f"HOLOSCAN_{kind}_WORKER_THREADS", parse_workers) or 1
+    duration = read("HEADRACE_DURATION", parse_duration)
+    if duration is None:
+        duration = read("HOLOSCAN_MAX_DURATION_MS", _parse_milliseconds)
+        duration = None if duration is not None and duration < 0 else duration  # negative: no bound, as there
+    count = read("HEADRACE_COUNT", parse_count)
+    if count is None:
+        count = read("HOLOSCAN_NUM_SOURCE_MESSAGES", parse_count)
+    scheduler, workers = chosen or (None, None)
+    return RunOptions(
+        scheduler=scheduler,
+        workers=workers,
+        max_duration_ms=duration,
+        count=count,
+        stop_on_deadlock=read("HOLOSCAN_STOP_ON_DEADLOCK", flag),
+        stop_on_deadlock_timeout=read("HOLOSCAN_STOP_ON_DEADLOCK_TIMEOUT", _parse_milliseconds),
+        check_recession_period_ms=read("HOLOSCAN_CHECK_RECESSION_PERIOD_MS", _parse_period),
+    )
+
+
+def parse_scheduler(text: str) -> tuple[str, int | None]:
+    """Return the kind of scheduler and its number of workers, if there is one: ``event:4``."""
+    name, colon, workers = text.strip().partition(":")
+    kind = _SCHEDULERS.get(name.strip().lower())
+    if kind is None:
+        raise ValueError(f"must be {_SCHEDULER_FORMS}")
+    if not colon:
+        return kind, None
+    if kind == "greedy":
+        raise ValueError("the greedy scheduler has no workers; write greedy, or event:4 for four workers")
+    try:
+        return kind, parse_workers(workers)
+    except ValueError as error:
+        raise ValueError(f"{workers!r} workers: {error}; write {name}:4 for four workers") from None
+
+
+def parse_duration(text: str) -> int:
+    """Return a duration with a unit, such as ``10s``, in whole milliseconds, rounded up."""
+    # A bare number is refused: it is nanoseconds in one place of headrace and milliseconds in another.
+    if re.fullmatch(r"[0-9.]+(?:[eE][-+]?[0-9]{1,2})?\s*(?:ns|us|µs|μs|ms|s|min|h)", text.strip()) is None:
+        raise ValueError("must be a number with a unit, as in 500ms, 10s, 2min or 1h")
+    duration = -(-nanoseconds(text) // 1_000_000)
+    if duration < 1:
+        raise ValueError("must be more than 0, as in 500ms, 10s, 2min or 1h")
+    if duration > _LONGEST:
+        raise ValueError("must be less than 100 years, as in 500ms, 10s, 2min or 1h")
+    return duration
+
+
+_MOST_DIGITS = 18
+_LONGEST = 100 * 365 * 86_400_000  # milliseconds; the operating system cannot wait for several hundred years
+
+
+def parse_count(text: str) -> int:
+    """Return a whole number of at least 1."""
+    if re.fullmatch(r"\s*[0-9]+\s*", text) is None:
+        raise ValueError("must be a whole number of at least 1")
+    if len(text.strip()) > _MOST_DIGITS:
+        raise ValueError(f"must be a whole number of at least 1 and at most {_MOST_DIGITS} digits")
+    if int(text) < 1:
+        raise ValueError("must be a whole number of at least 1")
+    return int(text)
+
+
+def parse_workers(text: str) -> int:
+    """Return a number of worker threads."""
+    # Few digits: Python refuses to read very long numbers, in words of its own.
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", text) is None or not 1 <= int(text) <= MOST_WORKERS:
+        raise ValueError(f"must be a whole number from 1 to {MOST_WORKERS}")
+    return int(text)
+
+
+def _parse_their_scheduler(text: str) -> tuple[str, int | None]:
+    kind = _SCHEDULERS.get(text.lower())
+    if kind is None:
+        raise ValueError("must be greedy, multithread or eventbased")
+    return kind, None
+
+
+def _parse_milliseconds(text: str) -> int:
+    if re.fullmatch(r"[-+]?[0-9]+", text) is None:
+        raise ValueError("must be a whole number of milliseconds")
+    return int(text)
+
+
+def _parse_period(text: str) -> float:
+    try:
+        period = float(text)
+    except ValueError:
+        period = math.nan
+    if not period > 0 or math.isinf(period):
+        raise ValueError("must be a number of milliseconds of more than 0")
+    return period

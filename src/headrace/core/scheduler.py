@@ -1,0 +1,92 @@
+"""Scheduler: on which threads ready operators run, and when a run ends."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.booleans import boolean
+from headrace.core.clock import Clock, milliseconds
+from headrace.core.registry import registry
+from headrace.core.resource import Resource
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from headrace.core.fragment import Fragment
+
+__all__ = ["Scheduler"]
+
+
+class Scheduler(Resource):
+    """The base of schedulers.
+
+    Parameters
+    ----------
+    fragment
+        The fragment that it runs.
+    clock
+        The clock for every wait. By default it is a `RealtimeClock`, or the clock of the simulated machine that the
+        run will use, if that machine is in virtual or paced time.
+    stop_on_deadlock
+        Whether the run ends when nothing is running, ready or pending.
+    stop_on_deadlock_timeout
+        The milliseconds of the clock's time to wait before that; with a negative value, the run never ends this
+        way.
+    max_duration_ms
+        The milliseconds of the clock's time after which the run ends; a negative value means no bound.
+    check_recession_period_ms
+        The period at which a user's condition that returns WAIT is checked again while nothing else happens.
+
+    The last three are numbers of milliseconds, or a str with a unit such as ``"1.5s"``, or a timedelta.
+    """
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        *,
+        clock: Clock | None = None,
+        stop_on_deadlock: bool = True,
+        stop_on_deadlock_timeout: int | str | timedelta = 0,
+        max_duration_ms: int | str | timedelta = -1,
+        check_recession_period_ms: float | str | timedelta = 5.0,
+        network_connection_timeout: int = 5000,
+        name: str = "",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(fragment, name=name, **kwargs)
+        if clock is not None and not isinstance(clock, Clock):
+            raise TypeError(f"{self.name!r}: clock must be a Clock, not {type(clock).__name__}")
+        self._clock_was_given = clock is not None
+        self.clock: Clock = registry.default_clock(fragment) if clock is None else clock
+        where = f"scheduler {self.name!r}: "
+        self.stop_on_deadlock_timeout: int = _whole(
+            stop_on_deadlock_timeout, f"{where}stop_on_deadlock_timeout"
+        )
+        is_wanted = boolean(stop_on_deadlock, f"{where}stop_on_deadlock")
+        self.stop_on_deadlock = is_wanted and self.stop_on_deadlock_timeout >= 0
+        self.max_duration_ms: int = _whole(max_duration_ms, f"{where}max_duration_ms")
+        self.check_recession_period_ms: float = milliseconds(
+            check_recession_period_ms, f"{where}check_recession_period_ms"
+        )
+        # Accepted for compatibility: one process has no connections to wait for.
+        self.network_connection_timeout = network_connection_timeout
+
+    def choose_clock(self) -> None:
+        """Use the clock of the simulated machine that the run will use, unless the program gave a clock."""
+        if not self._clock_was_given:
+            self.clock = registry.device_clock(self.fragment) or self.clock
+
+    @property
+    def workers(self) -> int:
+        """The number of worker threads; 0 when operators run on the thread that called `run`."""
+        return 0
+
+    def execute(self, engine: Any) -> None:
+        """Run until the engine is finished; `engine` is the runtime's, and only schedulers use it."""
+        raise NotImplementedError
+
+
+def _whole(duration: int | str | timedelta, what: str) -> int:
+    """Return a duration in whole milliseconds, rounded up."""
+    return math.ceil(milliseconds(duration, what))

@@ -1,0 +1,268 @@
+"""The specs that `setup` fills in: parameters and, for an operator, ports and their conditions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.booleans import boolean
+from headrace.core.condition import ConditionType
+from headrace.core.errors import GraphError, ParameterError
+from headrace.core.errors import choices as choices_of
+from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag
+from headrace.core.ports import IOSpec, PortCondition
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+
+__all__ = ["ComponentSpec", "OperatorSpec"]
+
+
+class ComponentSpec:
+    """The parameters of a component."""
+
+    _may_be_live = False
+
+    def __init__(self, fragment: Fragment | None = None) -> None:
+        self.fragment = fragment
+        self.params: dict[str, Parameter] = {}
+
+    def param(
+        self,
+        name: str,
+        default_value: Any = REQUIRED,
+        flag: ParameterFlag = ParameterFlag.NONE,
+        *,
+        headline: str = "",
+        description: str = "",
+        kind: str = "",
+        live: bool = False,
+        minimum: Any = None,
+        maximum: Any = None,
+        choices: Iterable[Any] = (),
+        check: Callable[[Any], object] | None = None,
+    ) -> None:
+        """Declare a parameter, which becomes an attribute of the component.
+
+        Annotate the attribute on the class (``gain: float``), as the field of a dataclass: type checkers then know
+        it, and a value of another type is rejected.
+
+        Parameters
+        ----------
+        name
+            The name of the attribute, and the keyword by which the program gives the value.
+        default_value
+            The value if the program gives none; without a default the program must give one.
+        flag
+            ``ParameterFlag.OPTIONAL`` allows None.
+        headline, description
+            Text about the parameter, kept in ``spec.params``.
+        kind
+            See :meth:`OperatorSpec.param`.
+        live
+            Whether an operator's parameter may be changed while it runs, by :meth:`Operator.set_live` or on the
+            live page.
+        minimum, maximum, choices
+            The values that it may have; the live page makes a slider or a list of them.
+        check
+            Called with a value; raises ValueError or returns False if the value is wrong.
+        """
+        if kind:
+            raise ParameterError(f"parameter {name!r}: kind {kind!r} is not known")
+        if live and not self._may_be_live:
+            raise ParameterError(f"parameter {name!r}: only an operator's parameters can be live")
+        self.params[name] = Parameter(
+            name,
+            default_value,
+            flag,
+            None,
+            headline,
+            description,
+            boolean(live, f"parameter {name!r}: live"),
+            minimum,
+            maximum,
+            tuple(choices),
+            check,
+        )
+
+    def apply(self, component: Any, values: dict[str, Any]) -> None:
+        """Set the parameters as attributes of `component`: the given values, or else the defaults."""
+        owner = f"{type(component).__name__} {component.name!r}"
+        annotations: dict[str, Any] = {}
+        for base in reversed(type(component).__mro__):
+            annotations.update(inspect.get_annotations(base))
+        for name, parameter in self.params.items():
+            parameter.expected = _expected(annotations.get(name), parameter.default)
+            if parameter.default is not REQUIRED:
+                setattr(component, name, parameter.default)
+            elif parameter.flag is ParameterFlag.OPTIONAL:
+                setattr(component, name, None)
+        for name, value in values.items():
+            self.give(component, owner, name, value)
+
+    def give(self, component: Any, owner: str, name: str, value: Any) -> None:
+        """Set one parameter of `component`."""
+        parameter = self.params.get(name)
+        if parameter is None:
+            hint = "" if self.params else f"; setup declares one by spec.param({name!r})"
+            raise ParameterError(
+                f"{owner} has no parameter {name!r}; it has {choices_of(self.params, name)}{hint}"
+            )
+        setattr(component, name, parameter.check(value, owner))
+
+    def missing(self, component: Any) -> list[str]:
+        """Return the names of the required parameters without a value."""
+        return [
+            name
+            for name, parameter in self.params.items()
+            if parameter.is_required and not hasattr(component, name)
+        ]
+
+
+_SIMPLE = {"int": int, "float": float, "str": str, "bool": bool, "dict": dict, "list": list, "tuple": tuple}
+
+
+def _expected(annotation: Any, default: Any) -> type | None:
+    if isinstance(annotation, str):
+        # Of annotations kept as text, use only plain names: evaluating others could import modules or fail.
+        annotation = _SIMPLE.get(annotation)
+    if isinstance(annotation, type):
+        return annotation
+    if default is REQUIRED or default is None:
+        return None
+    return type(default) if type(default) in _SIMPLE.values() else None
+
+
+class OperatorSpec(ComponentSpec):
+    """The parameters, ports and port conditions of an operator."""
+
+    _may_be_live = True
+
+    def __init__(self, fragment: Fragment | None = None, owner: str = "") -> None:
+        super().__init__(fragment)
+        self.owner = owner
+        self.inputs: dict[str, IOSpec] = {}
+        self.outputs: dict[str, IOSpec] = {}
+        self.is_ambient = False
+        self.multi_port: list[PortCondition] = []
+        self.or_combined: list[tuple[str, ...]] = []
+
+    def input(
+        self, name: str = "input", *, size: int | IOSpec.IOSize = 1, policy: IOSpec.QueuePolicy | None = None
+    ) -> IOSpec:
+        """Declare an input port.
+
+        Parameters
+        ----------
+        name
+            The name `receive` and `add_flow` use.
+        size
+            The length of its queue. If it is more than one, `receive` returns a tuple of all waiting messages, and
+            the operator runs when the queue is full, unless ``.condition(ConditionType.MESSAGE_AVAILABLE,
+            min_size=...)`` sets a smaller number. ``IOSpec.ANY_SIZE`` creates a queue for each connection.
+            ``IOSpec.PRECEDING_COUNT`` creates one queue whose length is the number of connections.
+        policy
+            What a full queue does with another message: ``POP`` drops the oldest, ``REJECT`` the new one, and
+            ``FAULT`` (the default) raises :class:`QueueFullError` in the producer. A producer waits for room in a
+            queue that faults. It does not wait for room in a queue that drops, unless its output has a
+            ``DOWNSTREAM_MESSAGE_AFFORDABLE`` condition.
+        """
+        return self._add(self.inputs, name, IOSpec.IOType.INPUT, size, policy)
+
+    def output(
+        self, name: str = "output", *, size: int | IOSpec.IOSize = 1, policy: IOSpec.QueuePolicy | None = None
+    ) -> IOSpec:
+        """Declare an output port.
+
+        Parameters
+        ----------
+        name
+            The name `emit` and `add_flow` use.
+        size
+            The number of messages that one `compute` may emit here; the operator waits until every connected queue
+            that does not drop has room for as many.
+        policy
+            What the connected queues do when full, unless the input or ``add_flow`` sets it.
+        """
+        return self._add(self.outputs, name, IOSpec.IOType.OUTPUT, size, policy)
+
+    def _add(
+        self,
+        ports: dict[str, IOSpec],
+        name: str,
+        io_type: IOSpec.IOType,
+        size: int | IOSpec.IOSize,
+        policy: IOSpec.QueuePolicy | None,
+    ) -> IOSpec:
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"operator {self.owner!r}: a port's name must be a non-empty str, not {name!r}")
+        if name in ports:
+            raise GraphError(f"operator {self.owner!r} declares the {io_type.name.lower()} {name!r} twice")
+        port = ports[name] = IOSpec(name, io_type, size, policy)
+        return port
+
+    def param(
+        self,
+        name: str,
+        default_value: Any = REQUIRED,
+        flag: ParameterFlag = ParameterFlag.NONE,
+        *,
+        headline: str = "",
+        description: str = "",
+        kind: str = "",
+        live: bool = False,
+        minimum: Any = None,
+        maximum: Any = None,
+        choices: Iterable[Any] = (),
+        check: Callable[[Any], object] | None = None,
+    ) -> None:
+        """Declare a parameter; ``kind="receivers"`` declares an ``ANY_SIZE`` input instead."""
+        if kind == "receivers":
+            self.input(name, size=IOSpec.ANY_SIZE)
+            return
+        super().param(
+            name,
+            default_value,
+            flag,
+            headline=headline,
+            description=description,
+            kind=kind,
+            live=live,
+            minimum=minimum,
+            maximum=maximum,
+            choices=choices,
+            check=check,
+        )
+
+    def ambient_stream(self) -> None:
+        """Make the operator's stream the current stream of CuPy and PyTorch while it computes.
+
+        Plain array code then runs on this stream and its SMs, ordered after all received messages, and
+        `receive_cuda_stream` is not needed.
+        """
+        self.is_ambient = True
+
+    def multi_port_condition(self, kind: ConditionType, port_names: Iterable[str], **arguments: Any) -> None:
+        """Put one condition on several inputs together, in place of their defaults."""
+        if kind not in (ConditionType.MULTI_MESSAGE_AVAILABLE, ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT):
+            raise GraphError(
+                f"operator {self.owner!r}: multi_port_condition takes MULTI_MESSAGE_AVAILABLE or "
+                f"MULTI_MESSAGE_AVAILABLE_TIMEOUT, not {kind!r}"
+            )
+        self.multi_port.append(PortCondition(kind, arguments, self._known(port_names)))
+
+    def or_combine_port_conditions(self, port_names: Iterable[str]) -> None:
+        """Run the operator when the condition of any one of these ports holds; by default all must hold."""
+        self.or_combined.append(self._known(port_names))
+
+    def _known(self, port_names: Iterable[str]) -> tuple[str, ...]:
+        names = tuple(port_names)
+        known = self.inputs | self.outputs
+        for name in names:
+            if name not in known:
+                raise GraphError(
+                    f"operator {self.owner!r} has no port {name!r} to put a condition on; "
+                    f"it has {choices_of(known)}"
+                )
+        return names

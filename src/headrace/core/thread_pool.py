@@ -1,0 +1,79 @@
+"""ThreadPool: worker threads for some operators only, optionally pinned to cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.core.booleans import boolean
+from headrace.core.operator import Operator
+from headrace.core.resource import Resource
+from headrace.core.run_options import MOST_WORKERS
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+
+__all__ = ["Assignment", "ThreadPool"]
+
+
+@dataclass(slots=True)
+class Assignment:
+    """An operator in a pool, and whether it has its own thread."""
+
+    operator: Operator
+    pinned: bool
+    cores: tuple[int, ...]
+
+
+class ThreadPool(Resource):
+    """Worker threads that run only the operators added to the pool.
+
+    Parameters
+    ----------
+    initial_size
+        The number of threads shared by operators without their own thread.
+    """
+
+    def __init__(
+        self, fragment: Fragment | None = None, initial_size: int = 1, *, name: str = "thread_pool"
+    ) -> None:
+        super().__init__(fragment, name=name)
+        if not 1 <= initial_size <= MOST_WORKERS:
+            raise ValueError(
+                f"thread pool {name!r}: initial_size must be from 1 to {MOST_WORKERS}, not {initial_size}"
+            )
+        self.initial_size = initial_size
+        self.assignments: list[Assignment] = []
+        if fragment is not None:
+            fragment._thread_pools.append(self)
+
+    def add(
+        self,
+        ops: Operator | Iterable[Operator],
+        pin_operator: bool = True,
+        pin_cores: Iterable[int] | None = None,
+    ) -> None:
+        """Run operators on the threads of this pool.
+
+        Parameters
+        ----------
+        ops
+            One operator or several.
+        pin_operator
+            Whether each operator gets its own thread.
+        pin_cores
+            The CPU cores that those threads may use; any unless given.
+        """
+        cores = tuple(pin_cores or ())
+        pinned = boolean(pin_operator, f"thread pool {self.name!r}: pin_operator")
+        for operator in [ops] if isinstance(ops, Operator) else ops:
+            for pool in operator.fragment._thread_pools:
+                if any(assignment.operator is operator for assignment in pool.assignments):
+                    raise ValueError(f"operator {operator.name!r} is in thread pool {pool.name!r} already")
+            self.assignments.append(Assignment(operator, pinned, cores))
+
+    @property
+    def operators(self) -> list[Operator]:
+        """The operators that were added."""
+        return [assignment.operator for assignment in self.assignments]

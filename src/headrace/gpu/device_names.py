@@ -1,0 +1,55 @@
+"""The names of cuda.core that :mod:`headrace.gpu` provides, whichever kind of device a process uses.
+
+This is the only list of them. :mod:`headrace.gpu.cuda` takes them from cuda.core, :mod:`headrace.gpu.sim.cuda_core`
+binds them to the simulated classes, and :mod:`headrace.gpu` looks them up in one of the two. It is a separate
+module because neither of the two may be imported before a device is used. Type checkers read the simulated classes
+instead.
+"""
+
+from __future__ import annotations
+
+GRAPH_NAMES = (
+    "AllocNode",
+    "EmptyNode",
+    "EventRecordNode",
+    "EventWaitNode",
+    "FreeNode",
+    "Graph",
+    "GraphBuilder",
+    "GraphCompleteOptions",
+    "GraphDefinition",
+    "GraphNode",
+    "HostCallbackNode",
+    "KernelNode",
+    "MemcpyNode",
+    "MemsetNode",
+)
+"""The names of ``cuda.core.graph``."""
+
+DEVICE_NAMES = (
+    "LEGACY_DEFAULT_STREAM",
+    "Buffer",
+    "CUDAError",
+    "Context",
+    "ContextOptions",
+    "Device",
+    "DeviceMemoryResource",
+    "DeviceResources",
+    "Event",
+    "EventOptions",
+    "GraphMemoryResource",
+    "Kernel",
+    "LaunchConfig",
+    "LegacyPinnedMemoryResource",
+    "ObjectCode",
+    "Program",
+    "ProgramOptions",
+    "SMResource",
+    "SMResourceOptions",
+    "Stream",
+    "StreamOptions",
+    "WorkqueueResource",
+    "WorkqueueResourceOptions",
+    "launch",
+    *GRAPH_NAMES,
+)

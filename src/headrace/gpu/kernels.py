@@ -1,0 +1,124 @@
+"""Kernels that are declared once and launched on a real or a simulated device."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, overload
+
+from headrace.gpu.simulated import is_simulated
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+
+    from headrace.gpu import sim
+
+    P = ParamSpec("P", default=...)
+    """The parameters of a kernel. A kernel without known parameters accepts any arguments."""
+else:
+    from typing import ParamSpec
+
+    P = ParamSpec("P")  # before Python 3.13 it has no default
+
+
+class kernel(Generic[P]):
+    """Declare a kernel: its CUDA source, and its model for simulated devices.
+
+    If ``seconds`` is a function, its parameters are those of the kernel, and type checkers check the arguments
+    of each launch against them.
+
+    Parameters
+    ----------
+    name : str
+        The kernel's name in the source, where it is declared ``extern "C"``.
+    source : str
+        CUDA C++.
+    seconds : float or callable
+        How long a block runs on a simulated device: a number, or a function of the launch's arguments.
+    effect : callable, optional
+        What the kernel does on a simulated device: called with the launch's arguments when its last block ends,
+        with device buffers as NumPy arrays of bytes.
+
+    Examples
+    --------
+    >>> from headrace import gpu
+    >>> spin = gpu.kernel("spin", source=SPIN, seconds=lambda ns: ns * 1e-9)
+    >>> gpu.launch(stream, gpu.LaunchConfig(grid=16, block=1024), spin.on(device), 100_000)
+    """
+
+    @overload
+    def __init__(
+        self: kernel[...],
+        name: str,
+        *,
+        source: str,
+        seconds: float,
+        effect: Callable[..., object] | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        source: str,
+        seconds: Callable[P, float],
+        effect: Callable[..., object] | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        *,
+        source: str,
+        seconds: float | Callable[P, float],
+        effect: Callable[..., object] | None = None,
+    ) -> None:
+        self.name = name
+        self.source = source
+        self._seconds = seconds
+        self._effect = effect
+        self._compiled: dict[str, Any] = {}
+        # The same by the number of the device: reading the name of its chip takes longer.
+        self._on_device: dict[int, Any] = {}
+        self._compiling = threading.Lock()
+        _declared[source, name] = self
+
+    @cached_property
+    def model(self) -> sim.Kernel[P]:
+        """The kernel for simulated devices."""
+        from headrace.gpu import sim  # imported only where something is simulated
+
+        return sim.Kernel(self.name, self._seconds, self._effect)
+
+    def on(self, device: sim.Device) -> sim.Kernel[P]:
+        """Return the kernel for a device, to pass to ``launch``; the first call for a chip compiles it."""
+        if is_simulated(device):
+            return self.model
+        compiled = self._on_device.get(device.device_id)
+        return self._compile(device) if compiled is None else compiled
+
+    def _compile(self, device: sim.Device) -> sim.Kernel[P]:
+        """Return the kernel for a device that it was not launched on before."""
+        with self._compiling:
+            if device.arch not in self._compiled:
+                from headrace.gpu.cuda import Program, ProgramOptions
+
+                options = ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+                code = Program(self.source, "c++", options).compile("cubin")
+                self._compiled[device.arch] = code.get_kernel(self.name)
+            compiled: sim.Kernel[P] = self._compiled[device.arch]
+            self._on_device[device.device_id] = compiled
+            return compiled
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+
+# The declared kernels that are still referenced, for the simulated Program.
+_declared: weakref.WeakValueDictionary[tuple[str, str], kernel[...]] = weakref.WeakValueDictionary()
+
+
+def find_declared(source: str, name: str) -> kernel[...] | None:
+    """Return the kernel that was declared with that source and name, or None."""
+    return _declared.get((source, name))

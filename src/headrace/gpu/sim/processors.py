@@ -1,0 +1,396 @@
+"""The SMs of a simulated device, and the blocks that run on them.
+
+The model follows these rules, each observed on an H200 (``benchmarks/agreement.py`` checks them):
+
+* A block occupies its threads and one block slot of one SM until it ends. A running block is never moved or
+  preempted.
+* Grids are served by priority, then by arrival. The first grid takes all the room it can use, and the next grid
+  gets the rest. A grid of many waves thus delays a later grid of the same priority until it ends.
+* Blocks go to the emptiest SMs first, and only to SMs of the grid's context.
+
+The cost of the simulation must not grow with the number of blocks. Blocks are therefore kept in *cohorts*: the
+blocks of one grid that started together and so end together. While the first grid in the queue still has blocks
+to place, it reuses the slots that its own cohorts free, and nothing else changes. Such a grid *cycles*, and its
+state at any later time can be computed directly.
+
+The cost must not grow with the number of SMs either. SMs with the same free room are kept together, as the bits
+of one integer: filling all 132 SMs of an idle device is one step, not 132.
+
+When streams contend, grids with blocks of different durations split each other into many small cohorts, and every
+end of a cohort is a change. Two properties keep a change cheap:
+
+* Changes are invisible outside, except for the end of a grid. Several changes are therefore made at once, up to
+  the time at which a grid may end (:meth:`Processors._run_to`), and only that time is scheduled on the
+  timeline.
+* Nearly always the slots of one cohort pass unchanged to the first grid in the queue
+  (:meth:`Processors._hand_over`).
+
+The model is exact: every grid ends at the same nanosecond as if each block were simulated by itself, as
+``tests/gpu/sim/block_by_block.py`` does. A rejected alternative is to treat blocks that end almost at the same time
+as ending together. That would create fewer cohorts, but a block that ends a nanosecond late can lose its slot to
+another grid, and everything after it then differs.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable
+
+from headrace.gpu.sim.timeline import Timeline
+
+SMs = int  # a set of SMs: bit i is SM i
+_Room = tuple[int, int]  # free threads and free block slots of an SM
+_Share = tuple[SMs, int]  # a set of SMs, and the number of blocks on each of them
+
+
+def sms_of(indices: Iterable[int]) -> SMs:
+    """Return the set of SMs with these numbers."""
+    sms = 0
+    for index in indices:
+        sms |= 1 << index
+    return sms
+
+
+def indices_of(sms: SMs) -> list[int]:
+    """Return the numbers of the SMs in a set, in ascending order."""
+    return [index for index in range(sms.bit_length()) if sms >> index & 1]
+
+
+class Grid:
+    """The blocks of one launch."""
+
+    __slots__ = (
+        "cohorts",
+        "ended",
+        "first_block",
+        "key",
+        "left",
+        "next_change",
+        "on_end",
+        "period",
+        "resident",
+        "sms",
+        "threads",
+        "used",
+    )
+
+    def __init__(
+        self,
+        *,
+        blocks: int,
+        threads: int,
+        period: int,
+        sms: SMs,
+        priority: int,
+        on_end: Callable[[Grid], None],
+    ) -> None:
+        self.left = blocks  # not yet placed
+        self.resident = 0  # on SMs
+        self.threads = threads
+        self.period = max(
+            period, 1
+        )  # nanoseconds that a block runs; at least 1, so that it ends after it begins
+        self.sms = sms
+        self.key: tuple[int, int] = (priority, 0)  # the order of service: by priority, then by arrival
+        self.on_end = on_end
+        # In the order of their ends, which differ. The ends of a cycling grid may lie in the past.
+        self.cohorts: list[_Cohort] = []
+        self.next_change = 0  # no later than the next end of a cohort that does more than cycle
+        self.first_block = -1
+        self.ended = -1
+        self.used: SMs = 0  # the SMs that its blocks have run on
+
+    def catch_up(self, moment: int) -> None:
+        """Advance a grid that cycles until none of its cohorts ends before a time."""
+        if self.cohorts[0].end >= moment:
+            return
+        period = self.period
+        for cohort in self.cohorts:
+            if cohort.end >= moment:
+                break
+            rounds = -((cohort.end - moment) // period)
+            cohort.end += rounds * period
+            self.left -= rounds * cohort.blocks
+        self.cohorts.sort(key=_end)
+
+    def add(self, blocks: int, shares: list[_Share], sms: SMs, now: int) -> None:
+        """Start unplaced blocks now, on these SMs."""
+        self.left -= blocks
+        self.resident += blocks
+        self.used |= sms
+        if self.first_block < 0:
+            self.first_block = now
+        end = now + self.period
+        cohorts = self.cohorts
+        if cohorts and cohorts[-1].end == end:
+            last = cohorts[-1]
+            last.blocks += blocks
+            last.shares += shares
+            last.sms |= sms
+        else:
+            cohorts.append(_Cohort(end, blocks, shares, sms))
+
+
+class _Cohort:
+    __slots__ = ("blocks", "end", "shares", "sms")
+
+    def __init__(self, end: int, blocks: int, shares: list[_Share], sms: SMs) -> None:
+        self.end = end
+        self.blocks = blocks
+        self.shares = shares
+        self.sms = sms
+
+
+class Processors:
+    """All SMs of one device."""
+
+    def __init__(self, timeline: Timeline, sm_count: int, threads_per_sm: int, blocks_per_sm: int) -> None:
+        self.all_sms: SMs = (1 << sm_count) - 1
+        # Called for every placement, except placements of cycling grids, with the grid, the time, and the number of
+        # blocks on each SM.
+        self.on_place: Callable[[Grid, int, list[_Share]], None] | None = None
+        self._timeline = timeline
+        self._rooms: dict[_Room, SMs] = {(threads_per_sm, blocks_per_sm): self.all_sms}
+        # Grids with blocks to place, in the order of service. None of them fits anywhere now.
+        self._waiting: list[Grid] = []
+        self._running: dict[Grid, None] = {}  # grids with blocks on SMs, in a stable order
+        self._arrivals = 0
+        self._updates: list[int] = []  # the scheduled updates, the earliest last
+
+    def submit(self, grid: Grid) -> None:
+        """Add a grid to the queue now. Blocks that end now make room for it."""
+        self._arrivals += 1
+        grid.key = (grid.key[0], self._arrivals)
+        now = self._timeline.now
+        self._run_to(now - 1)
+        self._rearrange(now, grid)
+        self._schedule_update()
+
+    def _update(self) -> None:
+        self._updates.pop()
+        self._run_to(self._timeline.now)
+        self._schedule_update()
+
+    def _schedule_update(self) -> None:
+        """Schedule an update for the earliest time at which a grid may end, unless one is scheduled by then."""
+        if not self._running:
+            return
+        when = 0
+        for grid in self._running:
+            if not grid.left and (grid.cohorts[-1].end < when or not when):
+                when = grid.cohorts[-1].end
+        if self._waiting:
+            # The last block of a waiting grid is not placed before the next change.
+            change = min([grid.next_change for grid in self._running])
+            soonest = change + min([grid.period for grid in self._waiting])
+            if soonest < when or not when:
+                when = soonest
+        if not self._updates or when < self._updates[-1]:
+            self._updates.append(when)
+            self._timeline.call_at(when, self._update, last=True)
+
+    def _run_to(self, moment: int) -> None:
+        """Apply every change up to and including a time, in order."""
+        while True:
+            when = moment + 1
+            changing: Grid | None = None
+            together = False
+            for grid in self._running:
+                change = grid.next_change
+                if change < when:
+                    when = change
+                    changing = grid
+                    together = False
+                elif change == when:
+                    together = True
+            if changing is None:
+                return
+            if together or not self._waiting or not self._hand_over(changing, when):
+                self._rearrange(when)
+
+    def _hand_over(self, grid: Grid, now: int) -> bool:
+        """Pass the slots of a grid's next cohort to another grid unchanged; return False if that fails."""
+        cohorts = grid.cohorts
+        grid.catch_up(now)
+        cohort = cohorts[0]
+        sms = cohort.sms
+        for taker in self._waiting:
+            if taker.sms & sms:
+                break
+        else:
+            return False
+        if (
+            taker.threads != grid.threads  # more or fewer of its blocks may fit
+            or taker.left < cohort.blocks
+            or sms & ~taker.sms
+        ):
+            return False
+        if taker is not grid and taker.cohorts:
+            taker.catch_up(now)
+            if taker.left < cohort.blocks or taker.cohorts[0].end == now:
+                return False
+        # No waiting grid fitted anywhere, and the blocks have one size: the free room stays the same.
+        del cohorts[0]
+        grid.resident -= cohort.blocks
+        if self.on_place is not None:
+            self.on_place(taker, now, cohort.shares)
+        taker.add(cohort.blocks, cohort.shares, sms, now)
+        self._running[taker] = None
+        if not taker.left:
+            self._waiting.remove(taker)
+        taker.next_change = self._next_change(taker)
+        if taker is not grid:
+            if cohorts:
+                grid.next_change = self._next_change(grid)
+            else:
+                self._leave(grid, now)
+        return True
+
+    def _rearrange(self, now: int, arrived: Grid | None = None) -> None:
+        """Free the slots of blocks that end now, and place the blocks of waiting grids."""
+        freed = 0
+        ended: list[Grid] = []
+        for grid in self._running:
+            if grid.cohorts[0].end > now:
+                continue
+            grid.catch_up(now)
+            cohort = grid.cohorts[0]
+            if cohort.end == now:
+                freed |= cohort.sms
+                for sms, blocks in cohort.shares:
+                    self._free(sms, blocks, grid.threads)
+                grid.resident -= cohort.blocks
+                del grid.cohorts[0]
+                if not grid.cohorts:
+                    ended.append(grid)
+        for grid in ended:
+            self._leave(grid, now)
+        if arrived is not None:
+            insort(self._waiting, arrived, key=_service_order)
+        if self._waiting:
+            for grid in self._waiting:
+                self._place(grid, grid.sms if grid is arrived else grid.sms & freed, now)
+            self._waiting = [grid for grid in self._waiting if grid.left]
+        for grid in self._running:
+            grid.next_change = self._next_change(grid)
+
+    def _leave(self, grid: Grid, now: int) -> None:
+        """Remove a grid that has no block on any SM, and report its end if all of its blocks have run."""
+        del self._running[grid]
+        if not grid.left:
+            grid.ended = now
+            grid.on_end(grid)
+
+    def _place(self, grid: Grid, where: SMs, now: int) -> None:
+        """Place as many blocks of a grid as fit on the given SMs."""
+        if not where or not grid.left:
+            return
+        threads = grid.threads
+        fits: list[tuple[int, SMs, _Room]] = []  # how many more blocks fit on each SM of a set
+        total = 0
+        for room, here in self._rooms.items():
+            sms = here & where
+            if not sms:
+                continue
+            blocks = room[0] // threads
+            if blocks > room[1]:
+                blocks = room[1]
+            if blocks:
+                fits.append((blocks, sms, room))
+                total += blocks * sms.bit_count()
+        if not total:
+            return
+        if total > grid.left:
+            total = grid.left
+            fits = _emptiest_lowest(fits, total)
+        shares: list[_Share] = []
+        used = 0
+        for blocks, sms, room in fits:
+            self._move(sms, room, (room[0] - blocks * threads, room[1] - blocks))
+            shares.append((sms, blocks))
+            used |= sms
+        if self.on_place is not None:
+            self.on_place(grid, now, shares)
+        grid.add(total, shares, used, now)
+        self._running[grid] = None
+
+    def _free(self, sms: SMs, blocks: int, threads: int) -> None:
+        found = [(room, here & sms) for room, here in self._rooms.items() if here & sms]
+        for room, here in found:
+            self._move(here, room, (room[0] + blocks * threads, room[1] + blocks))
+
+    def _move(self, sms: SMs, old: _Room, new: _Room) -> None:
+        rest = self._rooms[old] & ~sms
+        if rest:
+            self._rooms[old] = rest
+        else:
+            del self._rooms[old]
+        self._rooms[new] = self._rooms.get(new, 0) | sms
+
+    def _next_change(self, grid: Grid) -> int:
+        """Return the next end of one of this grid's cohorts, except for ends at which the grid only cycles.
+
+        The round in which the grid runs out of blocks is not computed exactly: the last round is processed cohort
+        by cohort. A time that is too early is harmless.
+        """
+        end = grid.cohorts[0].end
+        if grid.left <= grid.resident or self._is_held_back(grid):
+            return end
+        return end + (grid.left - 1) // grid.resident * grid.period
+
+    def _is_held_back(self, grid: Grid) -> bool:
+        """Return whether a grid ahead of this one waits for room that the blocks of this one will free."""
+        wanted = 0
+        for ahead in self._waiting:
+            if ahead is grid:
+                break
+            wanted |= ahead.sms
+        if not wanted & grid.sms:
+            return False
+        return any(cohort.sms & wanted for cohort in grid.cohorts)
+
+
+def _emptiest_lowest(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tuple[int, SMs, _Room]]:
+    """Distribute fewer blocks than fit; the SMs with the most room come first."""
+    low, high = 0, max(fit[0] for fit in fits)
+    while low < high:  # find the lowest level to which the blocks can fill every SM
+        level = (low + high) // 2
+        if sum((fit - level) * sms.bit_count() for fit, sms, _ in fits if fit > level) <= blocks:
+            high = level
+        else:
+            low = level + 1
+    over = blocks - sum((fit - low) * sms.bit_count() for fit, sms, _ in fits if fit > low)
+    level_sms = 0
+    for fit, sms, _ in fits:
+        if fit >= low:
+            level_sms |= sms
+    below = _lowest(level_sms, over)  # these take one more block
+    spread: list[tuple[int, SMs, _Room]] = []
+    for fit, sms, room in fits:
+        if sms & below:
+            spread.append((fit - low + 1, sms & below, room))
+        if fit > low and sms & ~below:
+            spread.append((fit - low, sms & ~below, room))
+    return spread
+
+
+def _lowest(sms: SMs, count: int) -> SMs:
+    """Return the lowest ``count`` SMs of a set, or all if there are fewer."""
+    if count >= sms.bit_count():
+        return sms
+    low, high = 0, sms.bit_length()
+    while low < high:  # find the shortest prefix that holds enough
+        width = (low + high) // 2
+        if (sms & ((1 << width) - 1)).bit_count() >= count:
+            high = width
+        else:
+            low = width + 1
+    return sms & ((1 << low) - 1)
+
+
+def _service_order(grid: Grid) -> tuple[int, int]:
+    return grid.key
+
+
+def _end(cohort: _Cohort) -> int:
+    return cohort.end

@@ -1,0 +1,127 @@
+"""Handles of streams, in the form that each library accepts."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from headrace.gpu.simulated import is_simulated
+
+LEGACY_DEFAULT_HANDLE = 1  # CU_STREAM_LEGACY: the default stream of the current context
+PER_THREAD_DEFAULT_HANDLE = 2  # CU_STREAM_PER_THREAD: the default stream of the calling thread
+
+
+class SupportsStream(Protocol):
+    """An object of any library that supports the CUDA stream protocol."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the protocol's version, 0, and the stream's handle."""
+
+
+class StreamHandle(int):
+    """A stream's handle: an ``int`` that also supports the CUDA stream protocol.
+
+    Libraries accept streams of others in different forms: ``cupy.cuda.ExternalStream``,
+    ``torch.cuda.ExternalStream`` and ``ctypes.c_void_p`` take an integer; cuda.core and
+    ``cupy.cuda.Stream.from_external`` take an object with ``__cuda_stream__``. A StreamHandle is both. It keeps its
+    stream alive.
+
+    Parameters
+    ----------
+    stream : Stream
+        A stream of cuda.core, of a simulated device, or of any library that supports the protocol.
+    """
+
+    stream: Any
+    is_simulated: bool
+    _device: Any
+    _follows_default: bool
+    _cupy: Any
+    _cvcuda: Any
+    _numba: Any
+    _torch: Any
+
+    def __new__(cls, stream: SupportsStream) -> StreamHandle:
+        """Return the handle of a stream."""
+        self = super().__new__(cls, handle_of(stream))
+        self.stream = getattr(stream, "stream", stream)  # the handle of a handle has the same stream
+        self.is_simulated = is_simulated(self.stream)
+        return self
+
+    @property
+    def device(self) -> Any:
+        """The device of the stream."""
+        try:
+            return self._device
+        except AttributeError:
+            self._device = self.stream.device
+            return self._device
+
+    @property
+    def follows_default(self) -> bool:
+        """Whether CUDA orders the stream with the default stream of its device, as far as is known."""
+        try:
+            return self._follows_default
+        except AttributeError:
+            self._follows_default = not getattr(self.stream, "is_nonblocking", True)
+            return self._follows_default
+
+    def cupy(self) -> Any:
+        """Return CuPy's object for this stream, created on the first call."""
+        try:
+            return self._cupy
+        except AttributeError:
+            import cupy
+
+            self._cupy = cupy.cuda.Stream.from_external(self)
+            return self._cupy
+
+    def torch(self) -> Any:
+        """Return PyTorch's object for this stream, created on the first call."""
+        try:
+            return self._torch
+        except AttributeError:
+            import torch
+
+            # Without a device PyTorch would assume that the stream belongs to the current one.
+            device_id = getattr(getattr(self.stream, "device", None), "device_id", None)
+            keywords = {} if device_id is None else {"device": device_id}
+            self._torch = torch.cuda.ExternalStream(self, **keywords)
+            return self._torch
+
+    def numba(self) -> Any:
+        """Return Numba's object for this stream, created on the first call."""
+        try:
+            return self._numba
+        except AttributeError:
+            from numba import cuda
+
+            self._numba = cuda.external_stream(int(self))
+            return self._numba
+
+    def cvcuda(self) -> Any:
+        """Return CV-CUDA's object for this stream, created on the first call."""
+        try:
+            return self._cvcuda
+        except AttributeError:
+            import cvcuda
+
+            self._cvcuda = cvcuda.as_stream(int(self))
+            return self._cvcuda
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, int(self))
+
+    def __repr__(self) -> str:
+        return f"StreamHandle({int(self):#x})"
+
+
+def handle_of(stream: Any) -> int:
+    """Return the driver's handle of a stream of any library."""
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is None:
+        raise TypeError(
+            f"{type(stream).__name__} is not a stream: it has no __cuda_stream__; "
+            "pass a Stream of headrace.gpu or of a library that supports the CUDA stream protocol"
+        )
+    _, handle = protocol() if callable(protocol) else protocol
+    return int(handle)

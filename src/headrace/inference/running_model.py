@@ -1,0 +1,258 @@
+"""RunningModel: a model of an operator in a run, with its settings, what fits it, and its last outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.inference.errors import InferenceError
+from headrace.inference.loading import load_model
+from headrace.inference.model import Model, ModelOptions
+from headrace.inference.placement import host_array, in_shape
+from headrace.inference.settings import ModelSetting, Profile, read_profile
+from headrace.inference.tensor_spec import TensorSpec, shape_text
+from headrace.tensor import DLDataType, Tensor, as_tensor
+from headrace.tensor.copies import simulated_memory
+
+if TYPE_CHECKING:
+    from headrace.gpu import StreamHandle
+
+__all__ = ["RunningModel"]
+
+_SIMULATED_SECONDS = 1e-3  # of a run on a simulated device
+
+Shape = tuple[int, ...]
+
+
+class RunningModel:
+    """A model of an operator in a run.
+
+    Parameters
+    ----------
+    setting
+        What the operator's maps say about it.
+    operator
+        The operator's name, for errors.
+    may_change_shapes
+        Whether the shapes of the inputs may change from frame to frame.
+
+    Attributes
+    ----------
+    is_active
+        Whether it runs on the frames that it is due on.
+    results
+        Its last outputs: arrays of any library, or none before it has run.
+    stream
+        A stream of its own; None where it shares the operator's.
+    """
+
+    __slots__ = (
+        "_described",
+        "_first_shapes",
+        "_known_outputs",
+        "_may_change_shapes",
+        "_model",
+        "_operator",
+        "_profile",
+        "_shapes",
+        "is_active",
+        "results",
+        "setting",
+        "stream",
+    )
+
+    def __init__(self, setting: ModelSetting, operator: str, may_change_shapes: bool) -> None:
+        self.setting = setting
+        self.is_active = setting.is_active
+        self.results: list[Any] = []
+        self.stream: StreamHandle | None = None
+        self._operator = operator
+        self._may_change_shapes = may_change_shapes
+        self._model: Model | None = None
+        self._profile: Profile = ()
+        # The shape of each input, as the model takes it: in this frame, and in the first.
+        self._shapes: list[Shape] = []
+        self._first_shapes: list[Shape] = []
+        # The shape and type of each input of the last frame that fitted.
+        self._described: list[tuple[Shape, DLDataType]] = []
+        # The shapes and types of the outputs on a simulated device, by the shapes of the inputs.
+        self._known_outputs: dict[tuple[Shape, ...], list[tuple[Shape, Any]]] = {}
+
+    @property
+    def model(self) -> Model:
+        """The loaded model."""
+        assert self._model is not None
+        return self._model
+
+    def is_due(self, frame: int) -> bool:
+        """Return whether it runs on a frame, counted from 0."""
+        return self.is_active and frame % self.setting.every == 0
+
+    def load(self, options: ModelOptions) -> None:
+        """Load the model, and compare its inputs and outputs with the operator's maps."""
+        setting = self.setting
+        owner = f"operator {self._operator!r}"
+        self.stream = options.stream
+        try:
+            if setting.profile is not None and options.on_gpu and setting.backend == "trt":
+                # TensorRT is told the shapes of the inputs when it loads the model.
+                inputs = load_model(setting.path, name=setting.name).inputs
+                options = replace(options, profile=read_profile(owner, setting, inputs))
+            self._model = model = load_model(
+                setting.path, backend=setting.backend, name=setting.name, options=options
+            )
+        except InferenceError as error:
+            raise InferenceError(f"{owner}: {error}") from error
+        self._check_count("pre_processor_map", "inputs", setting.inputs, model.inputs)
+        self._check_count("inference_map", "outputs", setting.outputs, model.outputs)
+        self._profile = read_profile(owner, setting, model.inputs)
+
+    def _check_count(self, key: str, what: str, names: list[str], specs: tuple[TensorSpec, ...]) -> None:
+        if len(names) != len(specs):
+            has = ", ".join(f"{spec.name!r} ({spec})" for spec in specs)
+            raise InferenceError(
+                f"operator {self._operator!r}: {key} names {len(names)} tensors for model {self.setting.name!r}, "
+                f"which has {len(specs)} {what}: {has}"
+            )
+
+    def close(self) -> None:
+        """Release the model, and what it returned last."""
+        model, self._model = self._model, None
+        self.is_active = self.setting.is_active
+        self.results = []
+        self._first_shapes = []
+        self._described = []
+        self._known_outputs = {}
+        if model is not None:
+            model.close()
+
+    # What goes in.
+
+    def fit(self, tensors: Mapping[str, Tensor]) -> None:
+        """Compare the tensors of a frame with the model's inputs; raise if one does not fit."""
+        described = [(tensors[name].shape, tensors[name].dl_dtype) for name in self.setting.inputs]
+        if described == self._described:
+            return  # as in the frame before
+        shapes: list[Shape] = []
+        for place, (name, spec) in enumerate(zip(self.setting.inputs, self.model.inputs, strict=True)):
+            tensor = tensors[name]
+            shape = spec.arrange(tensor.shape)
+            if shape is None or (spec.dtype is not None and tensor.dl_dtype.name != spec.dtype.name):
+                found = f"{tensor.dl_dtype.name} {shape_text(tensor.shape)}"
+                raise InferenceError(
+                    f"{self._where(name)} must be {spec}, for the input {spec.name!r}, and is {found}"
+                )
+            if self._profile:
+                self._check_profile(name, spec, shape, self._profile[place])
+            shapes.append(shape)
+        if not self._first_shapes:
+            self._first_shapes = shapes
+        elif shapes != self._first_shapes and not self._may_change_shapes:
+            pairs = zip(self.setting.inputs, self._first_shapes, shapes, strict=True)
+            name, before, now = next(pair for pair in pairs if pair[1] != pair[2])
+            raise InferenceError(
+                f"{self._where(name)} was {shape_text(before)} in the first frame and is {shape_text(now)} now: "
+                "set dynamic_input_dims=True if shapes may change"
+            )
+        self._shapes = shapes
+        self._described = described
+
+    def _where(self, tensor: str) -> str:
+        return f"operator {self._operator!r}: model {self.setting.name!r}: the tensor {tensor!r}"
+
+    def _check_profile(
+        self, name: str, spec: TensorSpec, shape: Shape, triples: tuple[tuple[int, int, int], ...]
+    ) -> None:
+        extents = zip(spec.shape or (), shape, strict=False)
+        dynamic = [found for extent, found in extents if not isinstance(extent, int)]
+        for found, (least, _, greatest) in zip(dynamic, triples, strict=True):
+            if not least <= found <= greatest:
+                raise InferenceError(
+                    f"{self._where(name)} is {shape_text(shape)}, and trt_opt_profile allows {least} to {greatest} "
+                    f"where it has {found}"
+                )
+
+    # Running.
+
+    def run_on_host(self, tensors: Mapping[str, Tensor]) -> list[Any]:
+        """Run on tensors in host memory, and return the outputs."""
+        pairs = zip(self.setting.inputs, self._shapes, strict=True)
+        arrays = [host_array(tensors[name], shape) for name, shape in pairs]
+        return self._guarded(lambda: self.model.run_on_host(arrays))
+
+    def run_on_gpu(
+        self, tensors: Mapping[str, Tensor], outputs: list[Tensor | None], stream: StreamHandle
+    ) -> list[Any]:
+        """Submit a run on tensors in device memory, and return the outputs."""
+        pairs = zip(self.setting.inputs, self._shapes, strict=True)
+        inputs = [in_shape(tensors[name], shape) for name, shape in pairs]
+        return self._guarded(lambda: self.model.run_on_device(inputs, outputs, stream))
+
+    def allocate_on_gpu(self, allocator: Any, stream: StreamHandle) -> list[Tensor | None]:
+        """Allocate the outputs whose shapes are known, unless the runtime returns memory of its own."""
+        model = self.model
+        if model.returns_own_memory:
+            return [None] * len(model.outputs)
+        return [
+            None
+            if shape is None
+            else allocator.allocate_tensor(shape, spec.dtype, stream=stream, operator=self._operator)
+            for spec, shape in zip(model.outputs, model.output_shapes(self._shapes), strict=True)
+        ]
+
+    def allocate_on_simulated_device(self, allocator: Any, stream: StreamHandle) -> list[Tensor]:
+        """Allocate all outputs on a simulated device, where a kernel needs them before it runs."""
+        return [
+            allocator.allocate_tensor(shape, dtype, stream=stream, operator=self._operator)
+            for shape, dtype in self._outputs()
+        ]
+
+    def _outputs(self) -> list[tuple[Shape, Any]]:
+        """Return the shape and type of each output; a run on zeros shows those that the model does not state."""
+        key = tuple(self._shapes)
+        if key not in self._known_outputs:
+            model = self.model
+            found = [
+                (shape, spec.dtype)
+                for spec, shape in zip(model.outputs, model.output_shapes(self._shapes), strict=True)
+                # An ONNX file may use one name for two extents; a program of PyTorch does not.
+                if shape is not None
+                and spec.dtype is not None
+                and (model.returns_own_memory or not spec.is_dynamic)
+            ]
+            if len(found) < len(model.outputs):
+                pairs = zip(self._shapes, self._described, strict=True)
+                zeros = [np.zeros(shape, element.numpy()) for shape, (_, element) in pairs]
+                results = self._guarded(lambda: model.run_on_host(zeros))
+                found = [(tensor.shape, tensor.dtype) for tensor in map(as_tensor, results)]
+            self._known_outputs[key] = found
+        return self._known_outputs[key]
+
+    def simulate(self, tensors: Mapping[str, Tensor], outputs: list[Tensor], stream: StreamHandle) -> None:
+        """Launch a simulated kernel that runs the model when it ends, on the memory of the device."""
+        from headrace.gpu import sim
+
+        pairs = zip(self.setting.inputs, self._shapes, strict=True)
+        inputs = [simulated_memory(tensors[name]).reshape(shape) for name, shape in pairs]
+        targets = [simulated_memory(output) for output in outputs]
+        model, guarded = self.model, self._guarded
+        kernel = sim.Kernel(
+            f"model {self.setting.name}",
+            _SIMULATED_SECONDS,
+            lambda: guarded(lambda: model.run_on_host(inputs, targets)),
+        )
+        sim.launch(stream.stream, sim.LaunchConfig(grid=64, block=256), kernel)
+
+    def _guarded(self, call: Callable[[], list[Any]]) -> list[Any]:
+        """Call the runtime; its errors name the model."""
+        try:
+            return call()
+        except Exception as error:  # runtimes raise various types
+            model = self.model
+            raise InferenceError(
+                f"operator {self._operator!r}: model {self.setting.name!r} ({model.runtime}, {model.path}) failed: "
+                f"{' '.join(str(error).split()) or type(error).__name__}"
+            ) from error

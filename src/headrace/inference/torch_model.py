@@ -1,0 +1,257 @@
+"""Models that PyTorch runs: programs of torch.export, and TorchScript.
+
+Tensors are exchanged without a copy, through NumPy's memory on the host and through DLPack on a GPU. On a GPU a
+model runs with the operator's stream as PyTorch's current one.
+
+**Fresh results.** A module may return its own parameters, a buffer that its next run changes, or its input. Such a
+result is copied, so that what was sent never changes afterwards.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.inference.errors import InferenceError
+from headrace.inference.model import Model, ModelOptions
+from headrace.inference.onnx_providers import tell_once
+from headrace.inference.tensor_spec import Extent, TensorSpec
+from headrace.inference.torch_format import TorchFormat, read_format
+
+if TYPE_CHECKING:
+    from headrace.gpu import StreamHandle
+    from headrace.tensor import Tensor
+
+__all__ = ["TorchModel", "load_torch"]
+
+
+class TorchModel(Model):
+    """A model that PyTorch runs.
+
+    Parameters
+    ----------
+    module
+        What to call.
+    arguments
+        Makes the positional arguments and the keywords of a call, of one tensor for each input.
+    results
+        Returns the tensors in what the call returned, one for each output.
+    """
+
+    returns_own_memory = True
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        kind: str,
+        device_id: int | None,
+        module: Any,
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...],
+        arguments: Callable[[Sequence[Any]], tuple[Sequence[Any], dict[str, Any]]],
+        results: Callable[[Any], list[Any]],
+    ) -> None:
+        self.path = path
+        self.name = name
+        self.runtime = f"PyTorch ({kind}, {'cpu' if device_id is None else f'cuda:{device_id}'})"
+        self.device_id = device_id
+        self.inputs = inputs
+        self.outputs = outputs
+        self._torch = import_torch()
+        self._module = module
+        self._arguments = arguments
+        self._results = results
+        self._state = {
+            _address(tensor) for tensors in (module.parameters(), module.buffers()) for tensor in tensors
+        }
+
+    def run_on_host(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any]:
+        """Run on NumPy arrays and return PyTorch's tensors; see :meth:`Model.run_on_host`."""
+        torch = self._torch
+        # PyTorch has no read-only tensors, and a module may write to its input.
+        tensors = [torch.from_numpy(array if array.flags.writeable else array.copy()) for array in inputs]
+        with torch.inference_mode():
+            results = self._call(tensors)
+        if outputs is None:
+            return results
+        for target, result in zip(outputs, results, strict=True):
+            torch.from_numpy(target).copy_(result)
+        return list(outputs)
+
+    def run_on_device(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor | None], stream: StreamHandle
+    ) -> list[Any]:
+        """Submit a run on the GPU; see :meth:`Model.run_on_device`."""
+        torch = self._torch
+        with torch.cuda.stream(stream.torch()), torch.inference_mode():
+            return self._call([torch.from_dlpack(tensor) for tensor in inputs])
+
+    def _call(self, tensors: list[Any]) -> list[Any]:
+        positional, named = self._arguments(tensors)
+        results = self._results(self._module(*positional, **named))
+        kept = self._state | {_address(tensor) for tensor in tensors}
+        return [self._fresh(spec, result, kept) for spec, result in zip(self.outputs, results, strict=True)]
+
+    def _fresh(self, spec: TensorSpec, result: Any, kept: set[int]) -> Any:
+        """Return a result in memory that nothing else writes to, C-contiguous."""
+        if not isinstance(result, self._torch.Tensor):
+            raise InferenceError(
+                f"its output {spec.name!r} is a {type(result).__name__}, and should be a tensor"
+            )
+        result = result.detach()
+        return (
+            result.clone(memory_format=self._torch.contiguous_format)
+            if _address(result) in kept
+            else result.contiguous()
+        )
+
+    def close(self) -> None:
+        """Release the module."""
+        self._module = self._arguments = self._results = None  # type: ignore[assignment]
+
+
+def load_torch(path: Path, name: str, options: ModelOptions) -> TorchModel:
+    """Load a program of torch.export or a TorchScript file, whichever the file holds."""
+    torch = import_torch()
+    device_id: int | None = options.device_id if options.on_gpu else None
+    if device_id is not None and not torch.cuda.is_available():
+        device_id = None
+        tell_once("backend 'torch' runs on the CPU: this PyTorch was built without CUDA, or finds no GPU")
+    load = {"export": _load_export, "script": _load_script}[_kind(path, name)]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TorchScript is deprecated, and still the format of many models
+            return load(torch, path, name, device_id)
+    except InferenceError:
+        raise
+    except Exception as error:  # PyTorch raises various types for a file that it cannot read
+        raise InferenceError(f"model {name!r}: PyTorch cannot load {path}: {error}") from error
+
+
+def import_torch() -> Any:
+    """Import PyTorch; the error names what to install."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"running PyTorch models needs PyTorch: pip install 'headrace[torch]' ({error})"
+        ) from error
+    return torch
+
+
+def _kind(path: Path, name: str) -> str:
+    """Return what a file holds, by what is in it: both kinds are often named ``.pt``."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.namelist()
+    except (zipfile.BadZipFile, OSError) as error:
+        raise InferenceError(
+            f"model {name!r}: {path} is not a file of PyTorch ({error}): save the model with torch.export.save, "
+            "or as TorchScript"
+        ) from error
+    inside = {entry.partition("/")[2] or entry for entry in entries}
+    if "models/model.json" in inside or any("serialized_exported_program" in entry for entry in entries):
+        return "export"
+    if "constants.pkl" in inside and any(entry.startswith("code/") for entry in inside):
+        return "script"
+    raise InferenceError(
+        f"model {name!r}: {path} holds weights or a pickled module, not a program that can be run by itself: "
+        "save it with torch.export.save(torch.export.export(model, example), path)"
+    )
+
+
+def _load_export(torch: Any, path: Path, name: str, device_id: int | None) -> TorchModel:
+    from torch.utils import _pytree as pytree
+
+    program = torch.export.load(str(path))
+    if device_id is not None:
+        from torch.export.passes import move_to_device_pass
+
+        program = move_to_device_pass(program, f"cuda:{device_id}")
+    signature = program.graph_signature
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    for kind, names in (("input", signature.user_inputs), ("output", signature.user_outputs)):
+        for entry in names:
+            if not isinstance(values.get(entry), torch.Tensor):
+                raise InferenceError(
+                    f"model {name!r}: its {kind} {entry!r} is not a tensor; a message holds tensors"
+                )
+    in_spec = program.call_spec.in_spec
+
+    def arguments(tensors: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        positional, named = pytree.tree_unflatten(list(tensors), in_spec)
+        return positional, named
+
+    return TorchModel(
+        path,
+        name,
+        "torch.export",
+        device_id,
+        program.module(),
+        tuple(_spec_of(torch, entry, values[entry]) for entry in signature.user_inputs),
+        tuple(_spec_of(torch, entry, values[entry]) for entry in signature.user_outputs),
+        arguments,
+        lambda returned: list(pytree.tree_flatten(returned)[0]),
+    )
+
+
+def _load_script(torch: Any, path: Path, name: str, device_id: int | None) -> TorchModel:
+    module = torch.jit.load(
+        str(path), map_location="cpu" if device_id is None else f"cuda:{device_id}"
+    ).eval()
+    beside = path.with_suffix(".yaml")
+    form = read_format(beside) if beside.is_file() else _format_of_schema(name, beside, module.forward.schema)
+    return TorchModel(
+        path,
+        name,
+        "TorchScript",
+        device_id,
+        module,
+        form.inputs,
+        form.outputs,
+        lambda tensors: (form.arguments(tensors), {}),
+        form.results,
+    )
+
+
+def _format_of_schema(name: str, beside: Path, schema: Any) -> TorchFormat:
+    """Return the tensors of a model without a file beside it, where its signature tells them."""
+    arguments = schema.arguments[1:]  # without `self`
+    others = [f"{entry.name}: {entry.type}" for entry in arguments if str(entry.type) != "Tensor"]
+    returned = [entry.type for entry in schema.returns]
+    if len(returned) == 1 and returned[0].kind() == "TupleType":
+        returned = returned[0].elements()
+    others += [f"a result: {kind}" for kind in returned if str(kind) != "Tensor"]
+    if others:
+        raise InferenceError(
+            f"model {name!r} takes or returns more than plain tensors ({', '.join(others)}), and {beside} does not "
+            "exist: describe there which tensors they consist of (inference: input_nodes, output_nodes, "
+            "input_format, output_format)"
+        )
+    return TorchFormat(
+        beside,
+        tuple(TensorSpec(entry.name) for entry in arguments),
+        tuple(TensorSpec(f"output_{number}") for number in range(len(returned))),
+    )
+
+
+def _spec_of(torch: Any, name: str, value: Any) -> TensorSpec:
+    import numpy as np
+
+    try:
+        dtype = np.dtype(str(value.dtype).removeprefix("torch."))
+    except TypeError:  # bfloat16 and its like, which NumPy does not have
+        dtype = None
+    return TensorSpec(name, dtype, tuple(_extent(extent) for extent in value.shape))
+
+
+def _extent(extent: Any) -> Extent:
+    return extent if isinstance(extent, int) else str(extent)
+
+
+def _address(tensor: Any) -> int:
+    return int(tensor.untyped_storage().data_ptr())

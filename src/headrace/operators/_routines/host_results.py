@@ -1,0 +1,205 @@
+"""What InferenceProcessorOp does on the host: text, boxes, files and equalized pictures."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from headrace.core.errors import choices
+
+__all__ = ["BinaryResults", "Boxes", "equalized", "print_values", "read_boxes"]
+
+Array = np.ndarray[Any, Any]
+
+
+def print_values(operation: str, values: Array, texts: Sequence[str], where: str) -> None:
+    """Print the values of a tensor, or which of two texts they stand for."""
+    if not values.size:
+        raise ValueError(f"{where}: the tensor has no values")
+    if operation == "print_custom_binary_classification":
+        which, confidence = _likelier(values, where)
+        print(f"{texts[which]}. Confidence: {confidence:g}")
+        return
+    wanted = np.int32 if operation == "print_int32" else np.float32
+    if values.dtype != wanted:
+        raise ValueError(f"{where}: the values must be {np.dtype(wanted)}, not {values.dtype}")
+    print(", ".join(f"{value:g}" if wanted is np.float32 else str(value) for value in values.reshape(-1)))
+
+
+def _likelier(values: Array, where: str) -> tuple[int, float]:
+    """Return which of two classes is likelier, and its confidence: the sigmoid of its score."""
+    if values.size != 2 or values.dtype != np.float32:
+        raise ValueError(
+            f"{where}: a binary classification has two scores of float32, not {values.size} of {values.dtype}"
+        )
+    with np.errstate(over="ignore"):
+        first, second = (1 / (1 + np.exp(-values.reshape(-1).astype(np.float64)))).tolist()
+    return (0, first) if first > second else (1, second)
+
+
+class BinaryResults:
+    """A CSV file of binary classifications, made when the first one is written."""
+
+    def __init__(self, application: str, columns: Sequence[str]) -> None:
+        self._application = application
+        self._columns = columns
+        self._file: IO[str] | None = None
+
+    def write(self, values: Array, where: str) -> None:
+        """Write a line: 1 and 0, or 0 and 1, and the confidence."""
+        which, confidence = _likelier(values, where)
+        if self._file is None:
+            root = Path(os.environ.get("HOLOSCAN_ANALYTICS_DATA_DIRECTORY") or ".")
+            folder = root / self._application / datetime.now().strftime("%Y%m%d%H%M%S%f")
+            folder.mkdir(parents=True)
+            name = os.environ.get("HOLOSCAN_ANALYTICS_DATA_FILE_NAME") or "data.csv"
+            self._file = (folder / name).open("w", newline="")
+            csv.writer(self._file).writerow(self._columns)
+        csv.writer(self._file).writerow([1 - which, which, f"{confidence:g}"])
+        self._file.flush()  # a line that was written survives the end of the process
+
+    def close(self) -> None:
+        """Close the file; the next result begins another."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def equalized(values: Array, where: str) -> Array:
+    """Return a picture (rows, columns, 3) with an even histogram, from one channel (1, rows, columns)."""
+    if values.dtype != np.float32 or values.ndim != 3 or values.shape[0] != 1 or not values.size:
+        raise ValueError(
+            f"{where}: the tensor must be float32 of the shape (1, rows, columns), not {values.dtype} of the shape "
+            f"{values.shape}"
+        )
+    least, most = float(values.min()), float(values.max())
+    if not np.isfinite(least) or not np.isfinite(most):
+        raise ValueError(f"{where}: the values must be finite")
+    spread = most - least
+    # One level where all values are equal.
+    levels = (255 * ((values[0] - least) / spread) if spread else np.zeros_like(values[0])).astype(np.uint8)
+    counts = np.bincount(levels.reshape(-1), minlength=256).cumsum()
+    lowest, total = counts[counts > 0].min(), values.size
+    table = np.zeros(256, np.uint8)
+    if total > lowest:
+        table = np.clip(255.0 * (counts - lowest) / (total - lowest), 0, 255).astype(np.uint8)
+    return np.repeat(table[levels][..., None], 3, axis=2)
+
+
+@dataclass(slots=True)
+class Boxes:
+    """What to draw of the objects that a network found."""
+
+    tensors: dict[str, str]
+    labels: list[str]
+    width: int = 1920
+    height: int = 1080
+    threshold: float = 0.75
+    counts: dict[str, int] = field(default_factory=dict)
+    colours: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def draw(self, arrays: dict[str, Array], where: str) -> dict[str, Array]:
+        """Return the tensors for a viewer: boxes and the places of their texts, or one mask."""
+        scores = arrays[self.tensors["scores"]].reshape(-1)
+        labels = arrays[self.tensors["labels"]].reshape(-1)
+        if len(labels) < len(scores):
+            raise ValueError(f"{where}: there are {len(scores)} scores and {len(labels)} labels")
+        found = [
+            (index, self._object(int(labels[index]))) for index in np.flatnonzero(scores > self.threshold)
+        ]
+        if "masks" in self.tensors:
+            return {"holoviz_masks": self._mask(arrays[self.tensors["masks"]], found, len(scores), where)}
+        boxes = arrays[self.tensors["boxes"]]
+        if boxes.size < 4 * len(scores):
+            raise ValueError(f"{where}: {len(scores)} scores need 4 numbers each in boxes, not {boxes.size}")
+        boxes = boxes.reshape(-1)[: 4 * len(scores)].reshape(-1, 4) / np.array(
+            [self.width, self.height, self.width, self.height], np.float32
+        )
+        drawn: dict[str, Array] = {}
+        found.sort(key=lambda item: -scores[item[0]])  # the best ones where there are too many
+        for name, count in self.counts.items():
+            best = [index for index, other in found if other == name][:count]
+            for number in range(count):
+                corners, text = np.zeros((1, 2, 2), np.float32), np.array([[[1.1, 1.1, 0.05]]], np.float32)
+                if number < len(best):
+                    box = boxes[best[number]]
+                    corners[0] = box.reshape(2, 2)
+                    text[0, 0, :2] = box[2], box[1]
+                drawn[f"{name}{number}"] = corners
+                drawn[f"{name}text{number}"] = text
+        return drawn
+
+    def _object(self, label: int) -> str:
+        """Return the name that the configuration has for a label, or else "object"."""
+        name = self.labels[label] if 0 <= label < len(self.labels) else ""
+        return name if name in self.counts else "object"
+
+    def _mask(self, masks: Array, found: list[tuple[Any, str]], count: int, where: str) -> Array:
+        size = self.height * self.width
+        if masks.size != count * size:
+            raise ValueError(
+                f"{where}: {count} scores need as many masks of {self.height}×{self.width}, not {masks.size} "
+                "numbers; display in the configuration gives the size"
+            )
+        masks = masks.reshape(count, self.height, self.width)
+        picture = np.zeros((self.height, self.width, 4), np.float32)
+        for index, name in found:
+            picture[masks[index] > self.threshold] = self.colours.get(name, (1.0, 1.0, 1.0, 1.0))
+        return picture
+
+
+def read_boxes(path: str, tensors: list[str], where: str) -> Boxes:
+    """Return what a configuration file says of boxes, for these tensors."""
+    import yaml
+
+    if not path:
+        raise ValueError(f"{where}: generate_boxes needs config_path, a YAML file")
+    content = yaml.safe_load(Path(path).read_text())
+    section = content.get("generate_boxes") if isinstance(content, dict) else None
+    if not isinstance(section, dict):
+        raise ValueError(f"{where}: the file {path!r} has no section generate_boxes")
+    params = section.get("params") or {}
+    if "label_file" not in params:
+        raise ValueError(f"{where}: the file {path!r} has no generate_boxes: params: label_file")
+    label_file = Path(path).parent / str(params["label_file"])
+    if not label_file.is_file():
+        raise ValueError(f"{where}: there is no label file {str(label_file)!r}")
+    display = section.get("display") or {}
+    boxes = Boxes(_roles(tensors, where), label_file.read_text().splitlines())
+    try:
+        boxes.width = int(display.get("width", boxes.width))
+        boxes.height = int(display.get("height", boxes.height))
+        boxes.threshold = float(params.get("threshold", boxes.threshold))
+        boxes.counts = {str(name): int(count) for name, count in (section.get("objects") or {}).items()}
+        for name, colour in (section.get("color") or {}).items():
+            parts = tuple(float(part) for part in str(colour).split())
+            boxes.colours[str(name)] = (*parts, 1.0)[:4] if len(parts) in (3, 4) else (0.0, 0.0, 0.0, 1.0)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: the file {path!r}: {error}") from error
+    if boxes.width < 1 or boxes.height < 1:
+        raise ValueError(f"{where}: the file {path!r}: width and height must be positive")
+    return boxes
+
+
+def _roles(tensors: list[str], where: str) -> dict[str, str]:
+    """Return which tensor holds boxes, scores, labels and masks, by the words in their names."""
+    roles: dict[str, str] = {}
+    for role in ("scores", "labels", "masks", "boxes"):
+        fitting = [name for name in tensors if role in name]
+        if len(fitting) > 1:
+            raise ValueError(f"{where}: {choices(fitting)} have the word {role!r} in their names; one must")
+        if fitting:
+            roles[role] = fitting[0]
+    if "scores" not in roles or "labels" not in roles or not ("boxes" in roles or "masks" in roles):
+        raise ValueError(
+            f"{where}: generate_boxes takes tensors with the words scores, labels, and boxes or masks, in their "
+            f"names, joined by colons; there is {choices(tensors)}"
+        )
+    return roles

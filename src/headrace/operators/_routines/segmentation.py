@@ -1,0 +1,69 @@
+"""The class of each pixel from the scores of a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.operators.arrays import Routine
+
+__all__ = ["CLASSIFY"]
+
+_SOURCE = r"""
+extern "C" __global__ void classify(
+    unsigned char* out, const float* scores, long long pixels, int channels, int is_planar, int is_sigmoid
+) {
+    long long pixel = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (pixel >= pixels) return;
+    const float* first = scores + (is_planar ? pixel : pixel * channels);
+    long long step = is_planar ? pixels : 1;
+    if (is_sigmoid) {
+        out[pixel] = *first >= 0.5f;
+        return;
+    }
+    float best = __int_as_float(0xff800000);  // minus infinity
+    int label = 0;
+    for (int channel = 0; channel < channels; channel++) {
+        float score = first[channel * step];
+        if (score > best) {
+            best = score;
+            label = channel;
+        }
+    }
+    out[pixel] = label;
+}
+"""
+
+_CHUNK = 1 << 15  # pixels at a time, so that they stay in the processor's cache
+
+
+def _classify(
+    out: np.ndarray[Any, Any],
+    scores: np.ndarray[Any, Any],
+    pixels: int,
+    channels: int,
+    is_planar: int,
+    is_sigmoid: int,
+) -> None:
+    planes = scores.reshape(channels, pixels) if is_planar else scores.reshape(pixels, channels).T
+    labels = out.reshape(-1)
+    if is_sigmoid:
+        np.greater_equal(planes[0], np.float32(0.5), out=labels.view(np.bool_))
+        return
+    labels[:] = 0
+    for begin in range(0, int(pixels), _CHUNK):
+        chosen = labels[begin : begin + _CHUNK]
+        best = np.full(len(chosen), -np.inf, np.float32)
+        for channel, plane in enumerate(planes[:, begin : begin + _CHUNK]):
+            is_better = plane > best  # false for NaN
+            np.fmax(best, plane, out=best)
+            # Later channels have larger numbers, so the last one that is better is the largest.
+            np.maximum(chosen, is_better.view(np.uint8) * np.uint8(channel), out=chosen)
+
+
+CLASSIFY = Routine("classify", _SOURCE, _classify)
+"""The channel with the largest score, the first of equal ones; or, of a sigmoid, whether channel 0 is at least 0.5.
+
+NaN is never the largest.
+"""

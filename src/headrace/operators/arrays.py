@@ -1,0 +1,287 @@
+"""Where an operator's tensors are, and how it computes there: on the host, on a GPU, or on a simulated device.
+
+An operator receives a frame, asks for a :class:`Workplace`, and computes by :class:`Routine`. A routine has two
+implementations: CUDA C++, compiled once for a chip and launched on the operator's stream, and NumPy. The simulated
+device runs the NumPy one as the effect of a simulated kernel, when the kernel ends, on the memory of that device.
+So order and lifetimes are simulated truthfully.
+
+Both implementations of a routine compute the same numbers. Integers are computed with integers. Floats are
+computed in single precision, in the same order, without fused multiply-add: CUDA's ``__fmul_rn`` and
+``__fadd_rn`` are never fused. One formulation for CuPy and NumPy was decided against: a demosaicked frame takes
+one launch this way and about forty with CuPy's functions, each of which reads and writes the whole frame.
+
+The place of the work follows the data:
+
+| the frame is in | with a GPU | otherwise |
+| --- | --- | --- |
+| device, pinned or managed memory | there, on the operator's stream | the same, simulated |
+| host memory | copied to the GPU | on the host |
+
+InferenceProcessorOp moves host memory to the GPU only if it is told to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headrace import gpu
+from headrace.core.errors import choices
+from headrace.tensor import Tensor, TensorMap, as_tensor
+from headrace.tensor.conversion import order_after
+from headrace.tensor.copies import copy, simulated_memory, upload
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from headrace.core.contexts import InputContext
+    from headrace.gpu import StreamHandle
+
+__all__ = [
+    "Plan",
+    "Routine",
+    "Workplace",
+    "check_contiguous",
+    "find_tensor",
+    "has_gpu",
+    "launch",
+    "workplace",
+]
+
+_BLOCK = 256
+# How long a block runs on the simulated device: what a block of 256 pixels takes on an H200, roughly.
+_BLOCK_SECONDS = 2e-6
+
+_DEVICE, _SYSTEM = 1, 2  # of MemoryStorageType
+
+
+class Routine:
+    """One computation on tensors, for every kind of device.
+
+    Parameters
+    ----------
+    name
+        The kernel's name in the source, where it is declared ``extern "C"``.
+    source
+        CUDA C++. The kernel is launched with blocks of 256 threads in one dimension.
+    host
+        The same in NumPy: a function of the same arguments, with arrays in place of pointers.
+    """
+
+    __slots__ = ("host", "kernel")
+
+    def __init__(self, name: str, source: str, host: Callable[..., object]) -> None:
+        self.host = host
+        self.kernel: gpu.kernel[...] = gpu.kernel(name, source=source, seconds=_BLOCK_SECONDS, effect=host)
+
+
+class Plan(NamedTuple):
+    """How an operator computes the frames of one kind: the routine with its arguments, and what the result is.
+
+    Attributes
+    ----------
+    routine, threads, arguments
+        The routine, its threads, and its arguments after the result and the frame.
+    shape, element
+        The shape and the element type of the result.
+    """
+
+    routine: Routine
+    threads: int
+    shape: tuple[int, ...]
+    element: np.dtype[Any]
+    arguments: tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Workplace:
+    """Where one compute of an operator works: on a stream, or on the host.
+
+    Attributes
+    ----------
+    operator
+        The operator's name, for errors.
+    pool
+        The allocator of new tensors. On the host NumPy allocates them if it has only memory of a device.
+    stream
+        The stream, or None on the host.
+    """
+
+    operator: str
+    pool: Any
+    stream: StreamHandle | None
+
+    def bring(self, tensor: Tensor) -> Tensor:
+        """Return a tensor that is here: the given one, or a copy of one that is elsewhere."""
+        if self.stream is None or tensor.device.is_cuda:
+            return tensor
+        copied = self.empty(tensor.shape, tensor.dtype)
+        copy(copied, np.ascontiguousarray(tensor), self.stream)
+        return copied
+
+    def upload(self, array: np.ndarray[Any, Any]) -> Tensor:
+        """Return a tensor here with the contents of an array, for tables that are kept over many frames."""
+        return as_tensor(array) if self.stream is None else upload(array, self.stream)
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Tensor:
+        """Return a new tensor here, C-contiguous, with undefined contents."""
+        if type(dtype) is not np.dtype:
+            dtype = np.dtype(dtype)
+        kind = _kind_of_memory(self.pool, self.stream is None)
+        if kind is None:
+            return as_tensor(np.empty(shape, dtype))
+        if kind == _SYSTEM and self.stream is not None:
+            raise ValueError(
+                f"operator {self.operator!r} works on a device, and its pool {self.pool.name!r} has only system "
+                "memory; give it a pool of device memory, or None"
+            )
+        tensor: Tensor = self.pool.allocate_tensor(
+            shape, dtype, kind, stream=self.stream, operator=self.operator
+        )
+        return tensor
+
+    def run(self, routine: Routine, threads: int, *args: Any) -> None:
+        """Run a routine with so many threads; its first arguments are tensors of this place, the others numbers."""
+        stream = self.stream
+        if threads == 0:
+            return
+        if stream is None:
+            routine.host(*[np.asarray(arg) if type(arg) is Tensor else arg for arg in args])
+        elif stream.is_simulated:
+            launch(stream, routine.kernel.on(stream.device), -(-threads // _BLOCK), _BLOCK, args)
+        else:
+            # As `launch` does, without a look at the numbers: every frame runs this.
+            given = list(args)
+            for place, arg in enumerate(args):
+                if type(arg) is not Tensor:
+                    break
+                given[place] = arg.data
+            config = _config(-(-threads // _BLOCK), _BLOCK)
+            gpu.launch(stream.stream, config, routine.kernel.on(stream.device), *given)
+
+
+def launch(
+    stream: StreamHandle,
+    kernel: Any,
+    grid: int | tuple[int, ...],
+    block: int | tuple[int, ...],
+    args: Iterable[Any],
+) -> None:
+    """Launch a compiled kernel on a stream; tensors among its arguments are passed as pointers."""
+    if stream.is_simulated:
+        given = [simulated_memory(arg) if type(arg) is Tensor else arg for arg in args]
+    else:
+        given = [arg.data if type(arg) is Tensor else arg for arg in args]
+    gpu.launch(stream.stream, _config(grid, block), kernel, *given)
+
+
+@lru_cache(maxsize=256)
+def _config(grid: int | tuple[int, ...], block: int | tuple[int, ...]) -> Any:
+    return gpu.LaunchConfig(grid=grid, block=block)
+
+
+def workplace(
+    operator: Any,
+    op_input: InputContext,
+    port: str,
+    *tensors: Tensor,
+    pool: Any,
+    may_move: bool = True,
+) -> Workplace:
+    """Return the place to work on tensors that were received at an input.
+
+    Parameters
+    ----------
+    operator, op_input, port
+        The operator, what it receives from, and the input.
+    tensors
+        The tensors.
+    pool
+        The allocator of new tensors.
+    may_move
+        Whether work on host memory moves to the GPU where there is one.
+    """
+    for tensor in tensors:
+        if tensor.device.is_cuda:
+            break
+    else:
+        if not (may_move and has_gpu()):
+            return Workplace(operator.name, pool, None)
+    stream = op_input.receive_cuda_stream(port)
+    for tensor in tensors:
+        order_after(tensor, stream)  # also after work that the message does not carry
+    return Workplace(operator.name, pool, stream)
+
+
+def has_gpu() -> bool:
+    """Return whether there is a real GPU, so that work on host memory moves there."""
+    return gpu.backend() == "cuda"
+
+
+def find_tensor(message: Any, name: str, operator: Any, port: str) -> Tensor:
+    """Return one tensor of a message: the one with a name, or the only one if the name is "".
+
+    A message is an array of any library, or a dict of arrays. An array by itself has no name, so every name
+    fits it.
+
+    Raises
+    ------
+    ValueError
+        If the message has no such tensor, or several and no name was asked for.
+    """
+    if type(message) is TensorMap and name in message:
+        return message[name]
+    where = f"operator {operator.name!r}, input {port!r}"
+    if isinstance(message, Mapping):
+        if name in message:
+            found = message[name]
+        elif not name and len(message) == 1:
+            found = next(iter(message.values()))
+        elif not message:
+            raise ValueError(f"{where}: the message has no tensor")
+        elif not name:
+            raise ValueError(
+                f"{where}: the message has {len(message)} tensors, {choices(message)}; "
+                "set in_tensor_name to one of them"
+            )
+        else:
+            raise ValueError(
+                f"{where}: the message has no tensor {name!r}; it has {choices(message, name)}. "
+                "Set in_tensor_name, or the name that the sender uses"
+            )
+    else:
+        found = message
+    try:
+        return as_tensor(found)
+    except Exception as error:
+        raise ValueError(
+            f"{where}: expected an array or a dict of arrays, received {type(found).__name__} ({error})"
+        ) from error
+
+
+def check_contiguous(tensor: Tensor, where: str) -> None:
+    """Raise if the elements of a tensor are not contiguous in row-major order."""
+    if not tensor.is_contiguous():
+        library = "cupy" if tensor.device.is_cuda else "numpy"
+        raise ValueError(
+            f"{where}: the tensor must be C-contiguous; it has shape {tensor.shape} and strides "
+            f"{tensor.strides} in bytes. Send {library}.ascontiguousarray(array)"
+        )
+
+
+def _kind_of_memory(pool: Any, is_host: bool) -> int | None:
+    """Return the kind of memory to ask a pool for, or None if it is not to be asked.
+
+    A pool for one kind of memory is asked for that kind, others for device or system memory. On the host, a
+    pool that has only memory of a device is left alone: the same program then runs with a GPU and without.
+    """
+    only = getattr(pool, "storage_type", None)
+    if only is not None:
+        return None if is_host and int(only) == _DEVICE else int(only)
+    if is_host and _SYSTEM not in map(int, getattr(pool, "served", (_SYSTEM,))):
+        return None
+    return _SYSTEM if is_host else _DEVICE

@@ -1,0 +1,271 @@
+"""CameraSimOp: a simulated camera whose frames have a known truth."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace import gpu
+from headrace.core.errors import ParameterError
+from headrace.operators.arrays import launch
+from headrace.operators.frame_memory import DEVICE, FrameMemory
+from headrace.operators.paced_source import PacedSource
+from headrace.tensor.copies import simulate, simulated_memory, upload
+from headrace.video import BayerSensor, Scene, Truth
+
+if TYPE_CHECKING:
+    from headrace.core.contexts import ExecutionContext, OutputContext
+    from headrace.core.spec import OperatorSpec
+    from headrace.tensor import Tensor
+
+__all__ = ["CameraSimOp"]
+
+_BLOCK = 256
+
+# The arithmetic of BayerSensor.bayer, pixel by pixel.
+_FRAME = gpu.kernel(
+    "camera_frame",
+    source=r"""
+extern "C" __global__ void camera_frame(
+    void* frame, const void* background, const int* sigma, const short* gauss, const int* objects, int count,
+    int colors, int width, int height, int down, int across, int margin, int full_scale
+) {
+    long long pixel = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (pixel >= (long long)width * height) return;
+    int row = pixel / width, column = pixel % width;
+    int color = colors >> (4 * (2 * (row & 1) + (column & 1))) & 15;
+    bool wide = full_scale > 255;
+    int level = wide ? ((const unsigned short*)background)[pixel] : ((const unsigned char*)background)[pixel];
+    for (int n = 0; n < count; n++) {
+        const int* one = objects + 6 * n;  // x, y and radius in sixteenths of a pixel; three levels
+        long long x = 16 * column - one[0], y = 16 * row - one[1], radius = one[2];
+        if (x * x + y * y <= radius * radius) level = one[3 + color];
+    }
+    if (margin) {
+        int g = gauss[(long long)(row + down) * (width + margin) + column + across];
+        level += (sigma[level] * g + 128) >> 8;
+        level = min(max(level, 0), full_scale);
+    }
+    if (wide) ((unsigned short*)frame)[pixel] = level;
+    else ((unsigned char*)frame)[pixel] = level;
+}
+""",
+    seconds=1e-6,
+)
+
+
+class CameraSimOp(PacedSource[Any]):
+    """Emits Bayer frames of a moving scene, at a set rate, until `count` frames were emitted.
+
+    Frame n shows the scene at n / `frame_rate` seconds, whatever the clock: two runs give the same frames.
+    `truth(n)` returns what frame n shows, so that detectors can be scored. On the host, frames are made ahead on a
+    thread of their own; on a device, by a kernel on the operator's stream. Both give the same pixels.
+
+    **Output** ``output``: a dict of one tensor, (height, width), which `BayerDemosaicOp` takes. The acquisition
+    timestamp is when the frame was due by the run's clock, and the metadata ``frame_number`` is n.
+
+    **Memory**: on the host, `read_ahead` frames. On a device, one block of the size of a frame for each that is in
+    use downstream; beside them the operator holds a background and, with noise, a field of 2 bytes per pixel.
+
+    Parameters
+    ----------
+    width, height
+        The size in pixels; both even.
+    frame_rate
+        Frames per second.
+    count
+        The number of frames; 0: no end.
+    realtime
+        Whether to keep to the rate; otherwise frames are emitted as fast as they are received.
+    dtype
+        ``"uint8"`` or ``"uint16"``; full scale is 255 or 65535.
+    bayer_grid_pos
+        The pattern: 0 BGGR, 1 RGGB, 2 GBRG, 3 GRBG.
+    objects
+        The number of discs that move, up to 64.
+    exposure
+        The factor on the light of the scene; what exceeds full scale is cut off.
+    noise
+        The standard deviation of the noise, as a part of full scale.
+    shot_noise
+        The variance of the noise that grows with the light, as a part of full scale at full scale.
+    seed
+        Chooses the scene and the noise.
+    out_tensor_name
+        The name of the tensor.
+    storage_type
+        Where the frames are: ``"system"`` (the default), ``"host"`` (pinned), ``"device"`` or ``"cuda_managed"``.
+    allocator
+        What serves memory that is not system memory; an UnboundedAllocator unless given.
+    read_ahead
+        The number of frames that are made ahead on the host.
+    """
+
+    width: int
+    height: int
+    frame_rate: float
+    count: int
+    realtime: bool
+    dtype: Any
+    bayer_grid_pos: int
+    objects: int
+    exposure: float
+    noise: float
+    shot_noise: float
+    seed: int
+    out_tensor_name: str
+    storage_type: Any
+    allocator: Any
+    read_ahead: int
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the output and the parameters."""
+        spec.output("output")
+        spec.param("width", 1920)
+        spec.param("height", 1080)
+        spec.param("frame_rate", 60.0)
+        spec.param("count", 0)
+        spec.param("realtime", True)
+        spec.param("dtype", None)
+        spec.param("bayer_grid_pos", 2)
+        spec.param("objects", 4)
+        spec.param("exposure", 1.0)
+        spec.param("noise", 0.01)
+        spec.param("shot_noise", 0.0)
+        spec.param("seed", 0)
+        spec.param("out_tensor_name", "")
+        spec.param("storage_type", None)
+        spec.param("allocator", None)
+        spec.param("read_ahead", 4)
+
+    @property
+    def sensor(self) -> BayerSensor:
+        """The sensor, which makes the frames."""
+        # Made anew where a parameter has changed: `truth` may be asked before, during and after a run.
+        settings = (
+            self.width, self.height, self.frame_rate, str(self.dtype or "uint8"), self.bayer_grid_pos, self.objects,
+            self.exposure, self.noise, self.shot_noise, self.seed,
+        )  # fmt: skip
+        made: tuple[Any, BayerSensor] | None = getattr(self, "_made", None)
+        if made is None or made[0] != settings:
+            try:
+                scene = Scene(self.width, self.height, objects=self.objects, seed=self.seed)
+                sensor = BayerSensor(
+                    scene,
+                    self.frame_rate,
+                    dtype=self.dtype or "uint8",
+                    grid_position=self.bayer_grid_pos,
+                    exposure=self.exposure,
+                    noise=self.noise,
+                    shot_noise=self.shot_noise,
+                    seed=self.seed,
+                )
+            except (TypeError, ValueError) as error:
+                raise ParameterError(f"operator {self.name!r}: {error}") from error
+            made = self._made = (settings, sensor)
+        return made[1]
+
+    def truth(self, number: int) -> Truth:
+        """Return what a frame shows: its objects, the picture without noise, and the label of each pixel."""
+        return self.sensor.truth(number)
+
+    def initialize(self) -> None:
+        """Check the parameters and make the scene."""
+        for name, least in (("count", 0), ("read_ahead", 1)):
+            if getattr(self, name) < least:
+                raise ParameterError(
+                    f"operator {self.name!r}: {name} must be {least} or more, not {getattr(self, name)}"
+                )
+        self._memory = FrameMemory(self, self.storage_type, self.allocator)
+        self._on_device: _DeviceSensor | None = None
+        _ = self.sensor
+
+    def start(self) -> None:
+        """Begin to make frames."""
+        self.depth = self.read_ahead
+        super().start()
+
+    def stop(self) -> None:
+        """End the thread and let go of the device's memory."""
+        super().stop()
+        self._on_device = None
+
+    def frames(self) -> Generator[Any, None, None]:
+        """Make the frames, or on a device their numbers."""
+        sensor, on_device = self.sensor, self._memory.storage_type == DEVICE
+        number = 0
+        while not self.count or number < self.count:
+            yield number, None if on_device else sensor.bayer(number)
+            number += 1
+
+    def time_of(self, number: int, frame: Any) -> int | None:
+        """Return when a frame is due."""
+        return round(number * 1_000_000_000 / Fraction(self.frame_rate)) if self.realtime else None
+
+    def emit_frame(self, frame: Any, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Emit a frame."""
+        number, array = frame
+        placed: dict[str, Any]
+        if array is None:
+            shape = (self.height, self.width)
+            tensor, stream = self._memory.allocate_on_device(
+                shape, self.sensor.dtype, op_output, context, "output"
+            )
+            if self._on_device is None:
+                self._on_device = _DeviceSensor(self.sensor, stream)
+            self._on_device.draw(number, tensor, stream)
+            placed = {self.out_tensor_name: tensor}
+        else:
+            placed = self._memory.place({self.out_tensor_name: array}, op_output, context, "output")
+        if self.is_metadata_enabled:
+            self.metadata["frame_number"] = number
+        due = self.due_of(number, frame)
+        op_output.emit(placed, "output", acq_timestamp=context.timestamp if due is None else due)
+
+
+class _DeviceSensor:
+    """A sensor that draws on a device, with what all frames share in the device's memory."""
+
+    def __init__(self, sensor: BayerSensor, stream: gpu.StreamHandle) -> None:
+        self._sensor = sensor
+        colors = 0
+        for place in range(4):
+            colors |= sensor.color_at(place // 2, place % 2) << (4 * place)
+        self._colors = colors
+        if not stream.is_simulated:
+            self._background = upload(sensor.background, stream)
+            self._sigma = upload(sensor.sigma.astype(np.int32), stream)
+            self._gauss = upload(sensor.gauss, stream)
+
+    def draw(self, number: int, tensor: Tensor, stream: gpu.StreamHandle) -> None:
+        """Draw a frame into a tensor, on a stream."""
+        sensor = self._sensor
+        size = sensor.scene.width * sensor.scene.height
+        if stream.is_simulated:
+            memory = simulated_memory(tensor)
+
+            def effect() -> None:
+                memory[...] = sensor.bayer(number)
+
+            simulate("camera_frame", size / 1e12 + 2e-6, stream, effect)
+            return
+        objects = sensor.truth(number).objects
+        rows = [
+            [*(round(value * 16) for value in (one.x, one.y, one.radius)), *sensor.object_levels(one)]
+            for one in objects
+        ]
+        table = upload(np.array(rows or [[0] * 6], np.int32), stream)
+        down, across = sensor.offset(number)
+        margin = sensor.gauss.shape[1] - sensor.scene.width if sensor.is_noisy else 0
+        numbers: list[Any] = [
+            np.int32(value)
+            for value in (
+                len(objects), self._colors, sensor.scene.width, sensor.scene.height, down, across, margin,
+                sensor.full_scale,
+            )
+        ]  # fmt: skip
+        arguments: list[Any] = [tensor, self._background, self._sigma, self._gauss, table, *numbers]
+        launch(stream, _FRAME.on(stream.stream.device), -(-size // _BLOCK), _BLOCK, arguments)

@@ -1,0 +1,155 @@
+"""The memory of frames that come from outside and go there: sources place them, sinks say where they were.
+
+A copy to a device runs on the operator's stream, and the host waits for nothing: a copy from plain memory has read
+it when the call returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace import gpu
+from headrace.operators.tensor_operator import check_allocator
+from headrace.tensor import DLDeviceType, Tensor, as_tensor
+from headrace.tensor.copies import copy
+
+if TYPE_CHECKING:
+    from headrace.core.contexts import ExecutionContext, OutputContext
+    from headrace.core.operator import Operator
+
+__all__ = ["DEVICE", "FrameMemory", "named_arrays", "storage_of"]
+
+HOST, DEVICE, SYSTEM, MANAGED = range(4)
+_STORAGE_TYPES = {"host": HOST, "device": DEVICE, "system": SYSTEM, "cuda_managed": MANAGED}
+_STORAGE_OF = {
+    DLDeviceType.CPU: SYSTEM,
+    DLDeviceType.CUDA: DEVICE,
+    DLDeviceType.CUDA_HOST: HOST,
+    DLDeviceType.CUDA_MANAGED: MANAGED,
+}
+
+
+class FrameMemory:
+    """Puts the arrays of a source where its output is to be.
+
+    Parameters
+    ----------
+    operator
+        The source.
+    storage_type
+        ``"system"`` or None, ``"host"`` (pinned), ``"device"`` or ``"cuda_managed"``, or the number of one
+        (0 host, 1 device, 2 system, 3 managed); with `recorded`, ``"recorded"`` for that of each array.
+    allocator
+        The allocator of all but system memory.
+    recorded
+        Whether ``"recorded"`` is allowed.
+    """
+
+    def __init__(self, operator: Operator, storage_type: Any, allocator: Any, recorded: bool = False) -> None:
+        check_allocator(operator)
+        self._operator = operator
+        self.storage_type = _storage_number(operator, storage_type, recorded)
+        self._allocator = allocator
+
+    def place(
+        self,
+        arrays: Mapping[str, np.ndarray[Any, Any]],
+        op_output: OutputContext,
+        context: ExecutionContext,
+        port: str,
+        storage_types: Mapping[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """Return the arrays in the memory that was asked for, and set the stream of an output that copies use."""
+        if self.storage_type == SYSTEM:
+            return dict(arrays)
+        placed: dict[str, Any] = {}
+        for name, array in arrays.items():
+            wanted = self.storage_type
+            if wanted is None:
+                wanted = (storage_types or {}).get(name, SYSTEM)
+            if wanted == SYSTEM:
+                placed[name] = array
+            elif wanted == DEVICE:
+                tensor, stream = self.allocate_on_device(array.shape, array.dtype, op_output, context, port)
+                copy(tensor, np.ascontiguousarray(array), stream)
+                placed[name] = tensor
+            else:
+                tensor = self._allocate(array.shape, array.dtype, wanted, None)
+                np.asarray(tensor)[...] = array
+                placed[name] = tensor
+        return placed
+
+    def allocate_on_device(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        op_output: OutputContext,
+        context: ExecutionContext,
+        port: str,
+    ) -> tuple[Tensor, gpu.StreamHandle]:
+        """Return device memory, and the operator's stream, which goes with what the output emits."""
+        name = self._operator.name
+        if not context.is_gpu_available:
+            raise RuntimeError(
+                f"operator {name!r}: storage_type is 'device', and there is no device; use "
+                "storage_type='system', or HEADRACE_DEVICE=sim for a simulated one"
+            )
+        stream = context.allocate_cuda_stream(f"{name}_stream")
+        if stream is None:
+            raise RuntimeError(
+                f"operator {name!r}: its stream pool has no stream left for its frames; give the pool a larger "
+                "max_size"
+            )
+        op_output.set_cuda_stream(stream, port)
+        return self._allocate(shape, dtype, DEVICE, stream), stream
+
+    def _allocate(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], storage_type: int, stream: gpu.StreamHandle | None
+    ) -> Tensor:
+        tensor: Tensor = self._allocator.allocate_tensor(
+            shape, dtype, storage_type, stream=stream, operator=self._operator.name
+        )
+        return tensor
+
+
+def _storage_number(operator: Operator, storage_type: Any, recorded: bool) -> int | None:
+    if storage_type is None:
+        return SYSTEM
+    if isinstance(storage_type, str):
+        if recorded and storage_type == "recorded":
+            return None
+        if storage_type in _STORAGE_TYPES:
+            return _STORAGE_TYPES[storage_type]
+    elif not isinstance(storage_type, bool):
+        number = getattr(storage_type, "value", storage_type)  # of MemoryStorageType, or the number itself
+        if isinstance(number, int) and number in _STORAGE_TYPES.values():
+            return number
+    names = [*_STORAGE_TYPES, *(["recorded"] if recorded else [])]
+    raise ValueError(
+        f"operator {operator.name!r}: storage_type must be one of {', '.join(map(repr, names))}, or a "
+        f"MemoryStorageType, not {storage_type!r}"
+    )
+
+
+def named_arrays(message: Any, operator: Operator, port: str) -> dict[str, Tensor]:
+    """Return the tensors of a message by name: of a TensorMap or a dict of arrays, or of one array, named ""."""
+    arrays = message if isinstance(message, Mapping) else {"": message}
+    tensors = {}
+    for name, array in arrays.items():
+        try:
+            tensors[str(name)] = as_tensor(array)
+        except TypeError as error:
+            what = f"entry {name!r} of the message" if isinstance(message, Mapping) else "the message"
+            raise TypeError(
+                f"operator {operator.name!r}, input {port!r}: {what} is a {type(array).__name__}; expected an "
+                f"array of any library, or a dict or TensorMap of arrays ({error})"
+            ) from error
+    return tensors
+
+
+def storage_of(tensor: Tensor) -> int:
+    """Return the storage type of a tensor: 0 pinned host, 1 device, 2 system, 3 managed."""
+    return _STORAGE_OF.get(DLDeviceType(tensor.device.device_type), DEVICE)

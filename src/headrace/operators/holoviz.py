@@ -1,0 +1,668 @@
+"""HolovizOp: shows what a pipeline makes, in a browser, in files, or as arrays."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from headrace import gpu
+from headrace.conditions import BooleanCondition
+from headrace.core.condition import ConditionType
+from headrace.core.construction import named_values, needs_fragment
+from headrace.core.operator import Operator
+from headrace.core.ports import IOSpec
+from headrace.core.resource import Resource
+from headrace.core.spec import OperatorSpec
+from headrace.operators.tensor_operator import check_allocator, set_default_allocator
+from headrace.tensor import Tensor, as_tensor
+from headrace.tensor.copies import HostMemory, copy_from_pinned
+from headrace.viewer import camera as cameras
+from headrace.viewer import formats, keys
+from headrace.viewer.callbacks import CALLBACKS, Callbacks
+from headrace.viewer.camera import Camera, vector
+from headrace.viewer.camera_control import CameraControl
+from headrace.viewer.canvas import Canvas
+from headrace.viewer.choice import chosen_outlets
+from headrace.viewer.display import Display, Outlet, Scene
+from headrace.viewer.events import CloseEvent, Event
+from headrace.viewer.input_spec import InputSpec, input_specs
+from headrace.viewer.layers import THREE_D, LayerError, Shape, guess, match
+from headrace.viewer.renderer import Renderer, layers_of
+
+__all__ = ["HolovizOp"]
+
+_log = logging.getLogger("headrace.viewer")
+
+# The ports that exist only if a parameter enables them.
+_OPTIONAL_INPUTS = ("render_buffer_input", "depth_buffer_input")
+_OPTIONAL_OUTPUTS = ("render_buffer_output", "depth_buffer_output", "camera_pose_output")
+_CAMERA_INPUTS = ("camera_eye_input", "camera_look_at_input", "camera_up_input")
+_DEVICE, _SYSTEM = 1, 2  # storage types
+# The number of frames whose copy to the host has not finished; a further one is dropped.
+_MOST_COPIES = 2
+
+
+class HolovizOp(Operator):
+    """Shows images, shapes, text and depth maps: each tensor is a layer of the picture.
+
+    The picture is drawn on the host, on a thread of the viewer's own. `compute` hands over the newest tensors and
+    returns; frames that come faster than they can be shown are dropped and counted. Tensors on a device are copied
+    to the host on the operator's stream, without waiting, and only as often as a picture is wanted.
+
+    It is shown by a page in the browser, whose address is printed, where there is a display or ``--view`` is on the
+    program's command line; ``HEADRACE_VIEW`` names this and other outlets, such as ``out.mp4``
+    (see the page about the viewer in the documentation).
+
+    Inputs: `receivers` takes any number of connections; a message is an array, or a dict of arrays by name.
+    `input_specs` takes a list of :class:`InputSpec`, which stay in effect until the next. `camera_eye_input`,
+    `camera_look_at_input` and `camera_up_input` take 3 numbers each.
+
+    Memory: for `render_buffer_output`, one block of ``width * height * 4`` bytes for each frame, and as much for
+    `depth_buffer_output`, from `allocator`: on the device if a drawn tensor is, else on the host. None if the
+    buffer comes in. Beside that, pinned host memory of the size of the tensors on the device, reused.
+
+    Parameters
+    ----------
+    fragment
+        The fragment (or application) that the operator belongs to.
+    *args
+        Conditions and resources.
+    allocator
+        Allocates the emitted buffers.
+    receivers
+        Accepted for compatibility: connect operators with ``add_flow``.
+    tensors
+        How tensors are drawn: dicts or :class:`InputSpec`. Each must be in some message of every compute; others
+        are ignored. Without any, the first messages make the list: images are drawn as such, and ``(N, 2)`` floats
+        as crosses.
+    color_lut
+        The colours of ``color_lut`` layers: rows of 4 floats from 0 to 1.
+    window_title
+        The title of the page.
+    display_name
+        Accepted for compatibility: a page is on no particular display.
+    width, height
+        The size of the picture in pixels.
+    framerate
+        The most pictures a second that are drawn for the page.
+    use_exclusive_display
+        Refused: a page does not own a display.
+    fullscreen
+        Whether the picture fills the page, with the controls over it.
+    headless
+        Whether nothing is shown, unless ``--view`` or ``HEADRACE_VIEW`` says so.
+    framebuffer_srgb
+        Whether the picture is stored with the sRGB curve.
+    vsync
+        Accepted for compatibility: a browser always waits for its display.
+    display_color_space
+        ``auto``, ``srgb_nonlinear`` or ``pass_through``; the spaces of HDR displays are refused.
+    enable_render_buffer_input, enable_render_buffer_output, enable_depth_buffer_input, enable_depth_buffer_output
+        Whether there are these ports. The render buffer is ``(height, width, 4)`` of uint8, the depth buffer
+        ``(height, width)`` of float32.
+    enable_camera_pose_output
+        Whether the camera's pose is emitted at `camera_pose_output`.
+    camera_pose_output_type
+        ``"projection_matrix"``: 16 floats, row by row; or ``"extrinsics_model"``: a
+        :class:`headrace.viewer.Pose3D`.
+    camera_eye, camera_look_at, camera_up
+        The camera of layers in 3D.
+    key_callback, unicode_char_callback, mouse_button_callback, scroll_callback, cursor_pos_callback
+        Called for the page's keys and mouse: ``(key, action, modifiers)``, ``(code_point)``,
+        ``(button, action, modifiers)``, ``(x_offset, y_offset)`` and ``(x, y)`` in pixels of the picture. Callbacks
+        run on a thread of the viewer's own; an exception is raised in the next compute.
+    framebuffer_size_callback, window_size_callback
+        Called with width and height when the page has another size.
+    window_close_callback
+        Called when the viewer is closed by the page's Close button.
+    interrupt_app_on_window_close
+        Whether closing ends the run; otherwise it only ends this operator.
+    font_path
+        A TrueType or OpenType font for text.
+    cuda_stream_pool
+        The pool of the operator's stream.
+    window_close_condition
+        The condition that closing turns off; one that several viewers share closes all of them.
+    name
+        The name of the operator.
+    """
+
+    InputSpec: ClassVar[TypeAlias] = InputSpec
+    InputType: ClassVar[TypeAlias] = formats.InputType
+    ImageFormat: ClassVar[TypeAlias] = formats.ImageFormat
+    YuvModelConversion: ClassVar[TypeAlias] = formats.YuvModelConversion
+    YuvRange: ClassVar[TypeAlias] = formats.YuvRange
+    ChromaLocation: ClassVar[TypeAlias] = formats.ChromaLocation
+    DepthMapRenderMode: ClassVar[TypeAlias] = formats.DepthMapRenderMode
+    ColorSpace: ClassVar[TypeAlias] = formats.ColorSpace
+    Key: ClassVar[TypeAlias] = keys.Key
+    KeyAndButtonAction: ClassVar[TypeAlias] = keys.KeyAndButtonAction
+    KeyModifiers: ClassVar[TypeAlias] = keys.KeyModifiers
+    MouseButton: ClassVar[TypeAlias] = keys.MouseButton
+    Pose3D: ClassVar[TypeAlias] = cameras.Pose3D
+
+    allocator: Any
+    receivers: Sequence[Any]
+    tensors: Sequence[Any]
+    color_lut: Sequence[Any]
+    window_title: str
+    display_name: str
+    width: int
+    height: int
+    framerate: float
+    use_exclusive_display: bool
+    fullscreen: bool
+    headless: bool
+    framebuffer_srgb: bool
+    vsync: bool
+    display_color_space: Any
+    enable_render_buffer_input: bool
+    enable_render_buffer_output: bool
+    enable_depth_buffer_input: bool
+    enable_depth_buffer_output: bool
+    enable_camera_pose_output: bool
+    camera_pose_output_type: str
+    camera_eye: Sequence[float]
+    camera_look_at: Sequence[float]
+    camera_up: Sequence[float]
+    interrupt_app_on_window_close: bool
+    font_path: str
+
+    @needs_fragment
+    def __init__(self, fragment: Any, *args: Any, name: str = "", **kwargs: Any) -> None:
+        # `setup` declares the ports, before the parameters are set: which of them exist is looked up here.
+        given = {named.name: named.value for named in named_values(args)} | kwargs
+        self._enabled = {
+            port
+            for port in (*_OPTIONAL_INPUTS, *_OPTIONAL_OUTPUTS)
+            if isinstance(given.get(f"enable_{port}"), (bool, np.bool_, int)) and given[f"enable_{port}"]
+        }
+        parts = list(args)
+        condition = kwargs.pop("window_close_condition", None)
+        if condition is None:
+            condition = BooleanCondition(fragment, name="window_close_condition")
+        elif not isinstance(condition, BooleanCondition):
+            raise TypeError(f"window_close_condition must be a BooleanCondition, not {condition!r}")
+        self._close_condition = condition
+        parts.append(condition)
+        pool = kwargs.pop("cuda_stream_pool", None)
+        if isinstance(pool, Resource):
+            parts.append(pool)
+        elif pool is not None:
+            raise TypeError(f"cuda_stream_pool must be a CudaStreamPool, not {pool!r}")
+        super().__init__(fragment, *parts, name=name or fragment._unused_name("holoviz_op"), **kwargs)
+        set_default_allocator(self)
+        self.url = ""
+        """The address of the page, with its token, while the viewer runs; empty if there is none."""
+        self._display: Display | None = None
+        self._callbacks: Callbacks | None = None
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare ports and parameters."""
+        spec.input("receivers", size=IOSpec.ANY_SIZE)
+        for port in ("input_specs", *_CAMERA_INPUTS):
+            spec.input(port).condition(ConditionType.NONE)
+        for port in _OPTIONAL_INPUTS:
+            if port in self._enabled:
+                spec.input(port)
+        for port in _OPTIONAL_OUTPUTS:
+            if port in self._enabled:
+                spec.output(port)
+        for name, default in _DEFAULTS.items():
+            spec.param(name, default)
+
+    @property
+    def frames_received(self) -> int:
+        """The number of frames that the viewer was given in this run."""
+        return 0 if self._display is None else self._display.received
+
+    @property
+    def frames_shown(self) -> int:
+        """The number of frames that were drawn to be shown."""
+        return 0 if self._display is None else self._display.shown
+
+    @property
+    def frames_dropped(self) -> int:
+        """The number of frames that were not shown, because a newer one came or nobody looked."""
+        return 0 if self._display is None else self._display.dropped
+
+    # The run.
+
+    def start(self) -> None:
+        """Check the parameters, and open what shows the pictures."""
+        check_allocator(self)
+        self._check()
+        where = f"operator {self.name!r}"
+        self._renderer = Renderer(
+            self.width,
+            self.height,
+            self._initial_specs(),
+            color_lut=self.color_lut,
+            font_path=self.font_path,
+            framebuffer_srgb=self.framebuffer_srgb,
+        )
+        self._specs = list(self._renderer.specs)
+        self._changed_specs: list[InputSpec] = []
+        self._matched: tuple[dict[str, Shape], list[InputSpec]] = {}, []
+        camera = Camera(
+            vector(self.camera_eye, f"camera_eye of {where}"),
+            vector(self.camera_look_at, f"camera_look_at of {where}"),
+            vector(self.camera_up, f"camera_up of {where}"),
+        )
+        self._control = CameraControl(camera, self.width, self.height)
+        self._has_3d = False
+        self._copies = 0
+        # Scenes whose copy to the host may not have finished, with the event that it has.
+        self._in_flight: dict[int, tuple[Scene, Any]] = {}
+        self._memory = HostMemory()
+        self._failure: Exception | None = None
+        self._display = None
+        self._open_outlets()
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Check what was received and hand it over; draw it here only for an output."""
+        self._raise_failure()
+        tensors = self._receive_tensors(op_input)
+        self._receive_camera(op_input)
+        shapes = {name: Shape(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+        try:
+            specs = self._match(op_input.receive("input_specs"), shapes)
+        except LayerError as error:
+            raise LayerError(f"operator {self.name!r}, input 'receivers': {error}") from None
+        self._has_3d = any(spec.type in THREE_D for spec in specs)
+        camera = self._control.camera
+        drawn = {spec.tensor_name: tensors[spec.tensor_name] for spec in specs}
+        is_on_device = any(tensor.device.is_cuda for tensor in drawn.values())
+        stream = op_input.receive_cuda_stream("receivers") if is_on_device else None
+        if {"render_buffer_output", "depth_buffer_output"} & self._enabled or self._buffers_in:
+            self._draw_buffers(op_input, op_output, specs, drawn, camera, stream)
+        elif self._display is not None:
+            if stream is None:
+                arrays = {name: np.asarray(tensor) for name, tensor in drawn.items()}
+                self._display.hand_over(Scene(specs, arrays, camera))
+            else:
+                self._hand_over_copy(self._display, specs, drawn, camera, stream)
+        if "camera_pose_output" in self._enabled:
+            op_output.emit(self._pose(camera), "camera_pose_output")
+
+    def stop(self) -> None:
+        """Close what shows the pictures, and end the viewer's threads."""
+        display, callbacks = self._display, self._callbacks
+        try:
+            if display is not None:
+                # The device is done; the calls that would have said so may not have come yet.
+                for number in sorted(self._in_flight):
+                    left = self._in_flight.pop(number, None)
+                    if left is not None and left[1].is_done:
+                        display.hand_over(left[0])
+                display.close()
+        finally:
+            self.url = ""
+            if callbacks is not None:
+                callbacks.close()
+                self._callbacks = None
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        """Raise what went wrong on another thread, once."""
+        found = self._failure if hasattr(self, "_failure") else None
+        if found is None and self._callbacks is not None:
+            found, self._callbacks.error = self._callbacks.error, None
+        if found is None and self._display is not None:
+            found, self._display.error = self._display.error, None
+        self._failure = None
+        if found is not None:
+            raise found
+
+    # Parameters.
+
+    def _check(self) -> None:
+        where = f"operator {self.name!r}"
+        for name in ("width", "height"):
+            if not 1 <= getattr(self, name) <= 16384:
+                raise ValueError(f"{where}: {name} must be from 1 to 16384, not {getattr(self, name)!r}")
+        if not 0 < self.framerate <= 1000:
+            raise ValueError(
+                f"{where}: framerate must be more than 0 and at most 1000, not {self.framerate!r}"
+            )
+        if self.use_exclusive_display:
+            raise ValueError(
+                f"{where}: use_exclusive_display needs a display of its own, and a page in the browser has none; "
+                "use fullscreen=True"
+            )
+        if self.fullscreen and self.headless:
+            raise ValueError(f"{where}: fullscreen and headless exclude each other; set one of them")
+        space = formats.member(formats.ColorSpace, self.display_color_space, f"{where}: display_color_space")
+        allowed = (
+            formats.ColorSpace.AUTO,
+            formats.ColorSpace.SRGB_NONLINEAR,
+            formats.ColorSpace.PASS_THROUGH,
+        )
+        if space not in allowed:
+            raise ValueError(
+                f"{where}: display_color_space {space} is one of HDR displays, and a page shows sRGB; use "
+                f"{', '.join(map(str, allowed))}"
+            )
+        if self.camera_pose_output_type not in ("projection_matrix", "extrinsics_model"):
+            raise ValueError(
+                f"{where}: camera_pose_output_type must be projection_matrix or extrinsics_model, "
+                f"not {self.camera_pose_output_type!r}"
+            )
+        for receiver in self.receivers:
+            is_input = isinstance(receiver, IOSpec) and receiver.io_type is IOSpec.IOType.INPUT
+            if not (isinstance(receiver, str) or is_input):
+                raise ValueError(f"{where}: receivers must be names or inputs, not {receiver!r}")
+        for name in CALLBACKS:
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise TypeError(f"{where}: {name} must be a function, not {getattr(self, name)!r}")
+        if self.font_path and not os.path.isfile(self.font_path):
+            raise ValueError(f"{where}: font_path {self.font_path!r} is no file")
+
+    def _initial_specs(self) -> list[InputSpec]:
+        try:
+            return input_specs(self.tensors, "tensors")
+        except ValueError as error:
+            raise ValueError(f"operator {self.name!r}: {error}") from None
+
+    def _open_outlets(self) -> None:
+        argv: Sequence[str] = getattr(self.fragment, "argv", ())
+        names, are_named = chosen_outlets(argv, os.environ, self.headless)
+        self._buffers_in = bool(set(_OPTIONAL_INPUTS) & self._enabled)
+        outlets: list[Outlet] = []
+        try:
+            for name in names:
+                outlet = self._open_outlet(name, are_named)
+                if outlet is not None:
+                    outlets.append(outlet)
+        except BaseException:
+            for outlet in outlets:
+                outlet.close()
+            raise
+        if outlets:
+            self._display = Display(self._renderer, outlets, self.framerate, self.name)
+
+    def _open_outlet(self, name: str, is_named: bool) -> Outlet | None:
+        if name == "page":
+            try:
+                return self._open_page()
+            except ImportError as error:
+                if is_named:
+                    raise
+                _log.warning("viewer %r shows nothing: %s", self.name, error)
+                return None
+        if name in ("rerun", "rerun-web") or name.lower().endswith(".rrd"):
+            from headrace.viewer.rerun_outlet import RerunOutlet
+
+            target = {"rerun": "window", "rerun-web": "web"}.get(name, name)
+            return RerunOutlet(self.window_title, target)
+        from headrace.viewer.outlets import PngOutlet, VideoOutlet
+
+        return PngOutlet(name) if name.lower().endswith(".png") else VideoOutlet(name, self.framerate)
+
+    def _open_page(self) -> Outlet:
+        from headrace.viewer.page_server import PageServer
+
+        functions: dict[str, Callable[..., object] | None] = {name: getattr(self, name) for name in CALLBACKS}
+        self._callbacks = Callbacks(functions, self._on_close, self.name)
+        port = os.environ.get("HEADRACE_VIEW_PORT", "0")
+        if not port.isdecimal() or int(port) > 65535:
+            raise ValueError(f"HEADRACE_VIEW_PORT={port!r} must be a number from 0 to 65535")
+        page = PageServer(
+            self.window_title,
+            (self.width, self.height),
+            host=os.environ.get("HEADRACE_VIEW_HOST", "127.0.0.1"),
+            port=int(port),
+            token=os.environ.get("HEADRACE_VIEW_TOKEN", ""),
+            is_fullscreen=self.fullscreen,
+            on_event=self._on_event,
+            on_watch=lambda: None if self._display is None else self._display.wake(),
+            statistics=lambda: {
+                "received": self.frames_received,
+                "shown": self.frames_shown,
+                "dropped": self.frames_dropped,
+            },
+        )
+        self.url = page.url
+        print(f"{self.window_title}: {page.url}", flush=True)
+        return page
+
+    # What the page reports; called on its threads.
+
+    def _on_event(self, event: Event) -> None:
+        if self._has_3d and not isinstance(event, CloseEvent):
+            self._control.handle(event)
+        if self._callbacks is not None:
+            self._callbacks.add(event)
+
+    def _on_close(self, call: Callable[[], None]) -> None:
+        self._close_condition.disable_tick()
+        call()
+        if self.interrupt_app_on_window_close:
+            self.fragment.stop_execution()
+
+    # What is received.
+
+    def _receive_tensors(self, op_input: Any) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+        for message in op_input.receive("receivers") or ():
+            named = message.items() if isinstance(message, Mapping) else [("", message)]
+            for name, array in named:
+                if name in tensors:
+                    continue  # the first of a name counts
+                try:
+                    tensors[name] = as_tensor(array)
+                except Exception as error:
+                    raise TypeError(
+                        f"operator {self.name!r}, input 'receivers': a message must be an array, or a dict of "
+                        f"arrays by name; {name!r} is a {type(array).__name__} ({error})"
+                    ) from None
+        return tensors
+
+    def _receive_camera(self, op_input: Any) -> None:
+        camera = self._control.camera
+        values = {"eye": camera.eye, "look_at": camera.look_at, "up": camera.up}
+        has_changed = False
+        for port in _CAMERA_INPUTS:
+            message = op_input.receive(port)
+            if message is not None:
+                key = port.removeprefix("camera_").removesuffix("_input")
+                values[key] = vector(message, f"operator {self.name!r}, input {port!r}: the message")
+                has_changed = True
+        if has_changed:
+            self._control.set(Camera(**values))
+
+    def _match(self, message: Any, shapes: dict[str, Shape]) -> list[InputSpec]:
+        """Return the specifications of this compute, resolved."""
+        if message is None and shapes == self._matched[0]:
+            return self._matched[1]  # as most of the time: the same tensors as before
+        if message is not None:
+            try:
+                self._changed_specs = input_specs(message, "the message")
+            except ValueError as error:
+                raise ValueError(f"operator {self.name!r}, input 'input_specs': {error}") from None
+        if not self._specs and not self._changed_specs:
+            self._specs = guess(shapes, self._renderer.has_lut)
+        changed = {spec.tensor_name: spec for spec in self._changed_specs}
+        specs = [changed.pop(spec.tensor_name, spec) for spec in self._specs]
+        # A layer that an earlier message added is left out while its tensor does not come.
+        specs += [spec for spec in changed.values() if message is not None or spec.tensor_name in shapes]
+        self._matched = shapes, match(specs, shapes, self._renderer.has_lut)
+        return self._matched[1]
+
+    # What is handed over.
+
+    def _hand_over_copy(
+        self,
+        display: Display,
+        specs: list[InputSpec],
+        tensors: dict[str, Tensor],
+        camera: Camera,
+        stream: gpu.StreamHandle,
+    ) -> None:
+        """Copy tensors to the host, and hand them over when the copies are complete."""
+        if len(self._in_flight) >= _MOST_COPIES or not display.wants_frame():
+            display.skip()
+            return
+        scene = Scene(specs, self._on_host(tensors, stream), camera)
+        event = stream.stream.record()
+        number = self._copies = self._copies + 1
+        self._in_flight[number] = scene, event
+
+        def done(error: Exception | None) -> None:
+            # Taken out first: `stop` may hand it over meanwhile.
+            if self._in_flight.pop(number, None) is not None and error is None:
+                display.hand_over(scene)
+
+        gpu.when_done(stream, done, event=event)
+
+    def _on_host(self, tensors: dict[str, Tensor], stream: gpu.StreamHandle) -> dict[str, np.ndarray]:
+        """Return arrays that hold the tensors when the stream has passed this point."""
+        arrays = {}
+        for name, tensor in tensors.items():
+            if tensor.device.is_cuda:
+                arrays[name] = self._memory.copy(as_tensor(tensor, stream=stream), stream)
+            else:
+                arrays[name] = np.asarray(tensor)
+        return arrays
+
+    def _draw_buffers(
+        self,
+        op_input: Any,
+        op_output: Any,
+        specs: list[InputSpec],
+        tensors: dict[str, Tensor],
+        camera: Camera,
+        stream: gpu.StreamHandle | None,
+    ) -> None:
+        """Draw the picture in the order of the pipeline, and emit it."""
+        size = (self.height, self.width)
+        buffers: dict[str, tuple[Tensor, bool]] = {}
+        for kind, shape, dtype in (("render", (*size, 4), np.dtype("u1")), ("depth", size, np.dtype("f4"))):
+            if f"{kind}_buffer_input" in self._enabled:
+                port = f"{kind}_buffer_input"
+                tensor = self._received_buffer(op_input.receive(port), port, shape, dtype)
+                if tensor.device.is_cuda:
+                    stream = op_input.receive_cuda_stream(port)
+                buffers[kind] = tensor, f"{kind}_buffer_output" in self._enabled
+            elif f"{kind}_buffer_output" in self._enabled:
+                buffers[kind] = self._allocate(shape, dtype, stream), True
+        canvas = Canvas(self.width, self.height)
+        if stream is None:
+            scene = Scene(specs, {name: np.asarray(tensor) for name, tensor in tensors.items()}, camera)
+            self._renderer.draw(layers_of(scene.specs, scene.arrays), camera, canvas)
+            for kind, (tensor, _) in buffers.items():
+                np.asarray(tensor).reshape(size if kind == "depth" else (*size, 4))[...] = _result(
+                    kind, canvas
+                )
+            if self._display is not None:
+                scene.canvas = canvas
+                self._display.hand_over(scene)
+        else:
+            self._draw_on_stream(canvas, specs, tensors, camera, stream, buffers)
+        for kind, (tensor, is_emitted) in buffers.items():
+            if is_emitted:
+                op_output.emit({f"{kind}_buffer_output": tensor}, f"{kind}_buffer_output")
+
+    def _draw_on_stream(
+        self,
+        canvas: Canvas,
+        specs: list[InputSpec],
+        tensors: dict[str, Tensor],
+        camera: Camera,
+        stream: gpu.StreamHandle,
+        buffers: dict[str, tuple[Tensor, bool]],
+    ) -> None:
+        """Draw between two pieces of the stream's work: after the copies to the host, before those back."""
+        scene = Scene(specs, self._on_host(tensors, stream), camera, canvas)
+        results = {
+            kind: self._memory.array(tensor.shape, tensor.dtype) for kind, (tensor, _) in buffers.items()
+        }
+
+        def draw() -> None:
+            try:
+                self._renderer.draw(layers_of(scene.specs, scene.arrays), camera, canvas)
+                for kind, result in results.items():
+                    result[...] = _result(kind, canvas).reshape(result.shape)
+                if self._display is not None:
+                    self._display.hand_over(scene)
+            except Exception as error:
+                self._failure = error
+
+        gpu.launch_host(stream, draw)
+        for kind, (tensor, _) in buffers.items():
+            copy_from_pinned(tensor, results[kind], stream)
+
+    def _received_buffer(
+        self, message: Any, port: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> Tensor:
+        where = f"operator {self.name!r}, input {port!r}"
+        found = list(message.values()) if isinstance(message, Mapping) else [message]
+        if len(found) != 1:
+            raise ValueError(f"{where}: a message must be one tensor to draw to, and this has {len(found)}")
+        try:
+            tensor = as_tensor(found[0])
+        except Exception as error:
+            raise TypeError(f"{where}: a message must be a tensor to draw to ({error})") from None
+        shapes = (shape, (*shape, 1)) if len(shape) == 2 else (shape,)
+        if tensor.shape not in shapes or tensor.dtype != dtype or not tensor.is_contiguous():
+            raise ValueError(
+                f"{where}: the buffer must be {shape} of {dtype}, contiguous; it has the shape {tensor.shape} "
+                f"and the dtype {tensor.dtype}"
+            )
+        if tensor.is_readonly:
+            raise ValueError(f"{where}: the buffer is read-only; send one that can be drawn to")
+        return tensor
+
+    def _allocate(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], stream: gpu.StreamHandle | None
+    ) -> Tensor:
+        """Allocate a buffer to emit, on the device if the drawing is in the order of a stream."""
+        storage = _SYSTEM if stream is None else _DEVICE
+        tensor: Tensor = self.allocator.allocate_tensor(
+            shape, dtype, storage, stream=stream, operator=self.name
+        )
+        return tensor
+
+    def _pose(self, camera: Camera) -> Any:
+        if self.camera_pose_output_type == "extrinsics_model":
+            return camera.pose()
+        return tuple(camera.projection(self.width / self.height).ravel().tolist())
+
+
+def _result(kind: str, canvas: Canvas) -> np.ndarray:
+    return canvas.pixels if kind == "render" else canvas.depth
+
+
+_DEFAULTS: dict[str, Any] = {
+    "allocator": None,
+    "receivers": (),
+    "tensors": (),
+    "color_lut": (),
+    "window_title": "Holoviz",
+    "display_name": "DP-0",
+    "width": 1920,
+    "height": 1080,
+    "framerate": 60.0,
+    "use_exclusive_display": False,
+    "fullscreen": False,
+    "headless": False,
+    "framebuffer_srgb": False,
+    "vsync": False,
+    "display_color_space": formats.ColorSpace.AUTO,
+    "enable_render_buffer_input": False,
+    "enable_render_buffer_output": False,
+    "enable_depth_buffer_input": False,
+    "enable_depth_buffer_output": False,
+    "enable_camera_pose_output": False,
+    "camera_pose_output_type": "projection_matrix",
+    "camera_eye": (0.0, 0.0, 1.0),
+    "camera_look_at": (0.0, 0.0, 0.0),
+    "camera_up": (0.0, 1.0, 0.0),
+    **dict.fromkeys(CALLBACKS),
+    "interrupt_app_on_window_close": False,
+    "font_path": "",
+}

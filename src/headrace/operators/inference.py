@@ -1,0 +1,498 @@
+"""InferenceOp: runs models on the tensors of its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace import gpu
+from headrace._runtime import source_of
+from headrace.core.condition import ConditionType
+from headrace.core.construction import needs_fragment
+from headrace.core.errors import ParameterError, choices
+from headrace.core.operator import Operator, Part
+from headrace.core.ports import IOSpec
+from headrace.inference.errors import InferenceError
+from headrace.inference.model import ModelOptions
+from headrace.inference.placement import is_on_device, to_device
+from headrace.inference.running_model import RunningModel
+from headrace.inference.settings import ModelSetting, read_names, read_settings
+from headrace.operators.tensor_operator import check_allocator, set_default_allocator
+from headrace.tensor import Tensor, as_tensor
+from headrace.tensor.copies import HostMemory, read_on_host
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+    from headrace.core.fragment import Fragment
+    from headrace.core.spec import OperatorSpec
+    from headrace.gpu import StreamHandle
+
+__all__ = ["InferenceOp"]
+
+_RECEIVERS, _SPECS, _TRANSMITTER = "receivers", "model_activation_specs", "transmitter"
+
+
+@dataclass(slots=True)
+class _ActivationSpec:
+    """Whether a model runs from now on.
+
+    Attributes
+    ----------
+    model_name
+        The model, by its name in the maps.
+    active
+        Whether it runs.
+    """
+
+    model_name: str
+    active: bool = True
+
+
+class InferenceOp(Operator):
+    """Runs one or more models on the tensors that it receives, and emits their outputs in one message.
+
+    Ports:
+
+    - in ``receivers``, for any number of connections: the tensors are found by name in all their messages. A single
+      unnamed tensor is taken for the only one that the models need.
+    - in ``model_activation_specs``, which may stay unconnected: a list of
+      ``InferenceOp.ActivationSpec(model_name, active)``, which hold from then on.
+    - out ``transmitter``: a TensorMap of all outputs.
+
+    A tensor must have the type of the model's input, and its shape. Axes of extent 1 may be missing or too many, so
+    that a frame (H, W, C) fits a model that takes (1, H, W, C).
+
+    **Memory.** Each frame's outputs are in memory of their own. On the host, models read what was received in
+    place, and the outputs are the runtime's. On a GPU, an ONNX model writes to memory of `allocator`: one block for
+    each output, and one for each input that arrives in host memory. Outputs whose shape is not known before the
+    run, and all of PyTorch, are memory of the runtime.
+
+    **Where the outputs are.** With a GPU, where `transmit_on_cuda` says. Without one, where the inputs were: in
+    host memory, or in memory of the simulated device. Only what ends in host memory waits for the GPU.
+
+    Parameters
+    ----------
+    backend
+        ``"trt"``, ``"onnxrt"`` or ``"torch"``; not needed if `backend_map` has every model. ``"trt"`` is ONNX
+        Runtime with TensorRT, or else with CUDA, or else on the CPU; the log (``headrace.inference``) says so once.
+    allocator
+        The allocator of device memory; an UnboundedAllocator unless given.
+    model_path_map
+        The file of each model: ONNX, or with ``torch`` a program of ``torch.export.save`` or TorchScript.
+    pre_processor_map
+        The tensors that each model reads, in the order of its inputs.
+    inference_map
+        The names of each model's outputs, in their order.
+    backend_map
+        The backend of single models.
+    device_map
+        The GPU of single models, which must be that of the operator's streams.
+    temporal_map
+        A model with k runs on frames 1, k+1, 2k+1 and so on. In between, its last outputs are sent again.
+    activation_map
+        A model with 0 does not run; its last outputs are sent, if it has any.
+    in_tensor_names, out_tensor_names
+        Tensors to look for and to send; by default those of the maps.
+    infer_on_cpu
+        Run all models on the host.
+    parallel_inference
+        Run several models at the same time: on threads of the operator, and on a stream for each.
+    input_on_cuda, output_on_cuda
+        Accepted: tensors are brought to where the model runs, from wherever they are.
+    transmit_on_cuda
+        Whether the outputs are sent in device memory.
+    dynamic_input_dims
+        Whether the shapes of the inputs may change from frame to frame.
+    trt_opt_profile
+        For models with dynamic shapes, a list with a text for each input: ``"min,opt,max"`` for each of its dynamic
+        extents. Shapes outside of it are refused, with every backend.
+    enable_fp16
+        Let TensorRT compute in 16 bits; only for ``trt``.
+    enable_cuda_graphs
+        Accepted; no graph is captured, since the memory of the outputs differs from frame to frame.
+    dla_core, dla_core_map, dla_gpu_fallback
+        The core of the deep learning accelerator for TensorRT, for all models or single ones; -1 for none.
+    is_engine_path
+        Must be False: an engine of TensorRT cannot be loaded; give the ONNX file.
+    cuda_stream_pool
+        The pool of the operator's streams.
+    """
+
+    ActivationSpec: ClassVar[type[_ActivationSpec]] = _ActivationSpec
+
+    backend: Any
+    allocator: Any
+    cuda_stream_pool: Any
+    inference_map: dict[str, Any]
+    model_path_map: dict[str, Any]
+    pre_processor_map: dict[str, Any]
+    device_map: dict[str, Any]
+    dla_core_map: dict[str, Any]
+    temporal_map: dict[str, Any]
+    activation_map: dict[str, Any]
+    backend_map: dict[str, Any]
+    in_tensor_names: Any
+    out_tensor_names: Any
+    trt_opt_profile: Any
+    infer_on_cpu: bool
+    parallel_inference: bool
+    input_on_cuda: bool
+    output_on_cuda: bool
+    transmit_on_cuda: bool
+    dynamic_input_dims: bool
+    enable_fp16: bool
+    enable_cuda_graphs: bool
+    dla_core: int
+    dla_gpu_fallback: bool
+    is_engine_path: bool
+
+    @needs_fragment
+    def __init__(self, fragment: Fragment, *args: Part, name: str = "", **kwargs: Any) -> None:
+        self._models: list[RunningModel] = []
+        self._threads: Executor | None = None
+        self._frame = 0
+        self.runtimes: dict[str, str] = {}
+        """What runs each model in this run, or in the last one: ``"ONNX Runtime (CPUExecutionProvider)"``."""
+        super().__init__(fragment, *args, name=name, **kwargs)
+        self.in_tensor_names = self.in_tensor_names or []
+        self.out_tensor_names = self.out_tensor_names or []
+        self.trt_opt_profile = self.trt_opt_profile or {}
+        set_default_allocator(self)
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the ports and parameters."""
+        spec.input(_RECEIVERS, size=IOSpec.ANY_SIZE)
+        spec.input(_SPECS).condition(ConditionType.NONE)
+        spec.output(_TRANSMITTER)
+        spec.param("backend", None)
+        spec.param("allocator", None)
+        spec.param("cuda_stream_pool", None)
+        for required in ("inference_map", "model_path_map", "pre_processor_map"):
+            spec.param(required)
+        for maps in ("device_map", "dla_core_map", "temporal_map", "activation_map", "backend_map"):
+            spec.param(maps, {})
+        # None stands for an empty one: a default of that type would refuse what older files give.
+        for flexible in ("in_tensor_names", "out_tensor_names", "trt_opt_profile"):
+            spec.param(flexible, None)
+        for flag in ("infer_on_cpu", "dynamic_input_dims", "enable_fp16", "is_engine_path"):
+            spec.param(flag, False)
+        for flag in ("parallel_inference", "input_on_cuda", "output_on_cuda", "transmit_on_cuda"):
+            spec.param(flag, True)
+        spec.param("enable_cuda_graphs", True)
+        spec.param("dla_core", -1)
+        spec.param("dla_gpu_fallback", True)
+
+    # The life of the models.
+
+    def initialize(self) -> None:
+        """Check the parameters."""
+        check_allocator(self)
+        owner = f"operator {self.name!r}"
+        settings = read_settings(owner, {name: getattr(self, name) for name in self.spec.params})
+        self._check_flags(owner, settings)
+        self._models = [RunningModel(setting, self.name, self.dynamic_input_dims) for setting in settings]
+        self._sent = read_names(owner, "out_tensor_names", self.out_tensor_names) or None
+        inputs = {name for setting in settings for name in setting.inputs}
+        self._only_input = inputs.pop() if len(inputs) == 1 else None
+
+    def _check_flags(self, owner: str, settings: list[ModelSetting]) -> None:
+        """Raise for parameters that cannot be honoured."""
+        if self.is_engine_path:
+            raise ParameterError(
+                f"{owner}: is_engine_path=True is not supported: no runtime here loads an engine of TensorRT. Give "
+                "the ONNX file in model_path_map and leave is_engine_path False; with TensorRT an engine is built "
+                "from it and kept beside it"
+            )
+        backends = {setting.backend for setting in settings}
+        if self.enable_fp16 and ("trt" not in backends or self.infer_on_cpu):
+            raise ParameterError(
+                f"{owner}: enable_fp16=True needs backend 'trt' and infer_on_cpu=False: only TensorRT converts a "
+                "model. For other backends convert the model itself to float16"
+            )
+        if self.dla_core < -1:
+            raise ParameterError(
+                f"{owner}: dla_core must be the number of a core, or -1 for none, not {self.dla_core}"
+            )
+        for setting in settings:
+            if setting.dla_core >= 0 and (
+                setting.backend != "trt" or self.infer_on_cpu or not self.dla_gpu_fallback
+            ):
+                raise ParameterError(
+                    f"{owner}: model {setting.name!r} is to run on DLA core {setting.dla_core}. That needs backend "
+                    "'trt', infer_on_cpu=False, and dla_gpu_fallback=True: ONNX Runtime always allows the fallback"
+                )
+
+    def start(self) -> None:
+        """Load the models."""
+        self._frame = 0
+        self._host_memory = HostMemory()
+        self._has_gpu = gpu.backend() == "cuda"
+        source = source_of(self)
+        self._device_id = 0 if source is None else source.dev_id
+        self._is_parallel = self.parallel_inference and len(self._models) > 1
+        try:
+            for running in self._models:
+                running.load(self._options(running.setting))
+        except BaseException:
+            self.stop()
+            raise
+        self.runtimes = {running.setting.name: running.model.runtime for running in self._models}
+        if self._is_parallel:
+            from concurrent.futures import ThreadPoolExecutor
+
+            # The thread that computes runs a model, too.
+            self._threads = ThreadPoolExecutor(
+                len(self._models) - 1, f"{self.name} model", self._make_device_current
+            )
+
+    def _options(self, setting: ModelSetting) -> ModelOptions:
+        device_id = self._device_id
+        if self._has_gpu and setting.device_id not in (None, device_id):
+            raise InferenceError(
+                f"operator {self.name!r}: device_map puts model {setting.name!r} on GPU {setting.device_id}, and "
+                f"the operator's streams are on GPU {device_id}: give this model an InferenceOp of its own, with "
+                f"CudaStreamPool(self, dev_id={setting.device_id})"
+            )
+        on_gpu = self._has_gpu and not self.infer_on_cpu
+        stream = None
+        if on_gpu and setting.backend != "torch":
+            # ONNX Runtime is told the stream of a session when the session is made.
+            assert self._node is not None
+            stream = self._node.context.allocate_cuda_stream(f"model {setting.name}")
+            if stream is None:
+                raise InferenceError(
+                    f"operator {self.name!r}: its stream pool has no stream left for model {setting.name!r}: raise "
+                    "max_size by the number of models"
+                )
+        return ModelOptions(on_gpu, device_id, stream, self.enable_fp16, setting.dla_core)
+
+    def _make_device_current(self) -> None:
+        """Make the operator's device current on a thread of its own."""
+        if self._has_gpu:
+            gpu.Device(self._device_id).set_current()
+
+    def stop(self) -> None:
+        """Release the models and the threads."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown()
+        for running in self._models:
+            running.close()
+        self._host_memory = HostMemory()  # without the memory of the last one
+
+    # One frame.
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Run the models that are due, and emit the outputs of all."""
+        specs = op_input.receive(_SPECS)
+        if specs is not None:
+            self._activate(specs)
+        messages = op_input.receive(_RECEIVERS)
+        frame, self._frame = self._frame, self._frame + 1
+        due = [running for running in self._models if running.is_due(frame)]
+        if due:
+            tensors = self._find(due, messages)
+            for running in due:
+                running.fit(tensors)
+            self._run(due, tensors, op_input, context)
+        message: dict[str, Any] = {}
+        for running in self._models:
+            message.update(zip(running.setting.outputs, running.results, strict=False))
+        if self._sent is not None:
+            message = {name: message[name] for name in self._sent if name in message}
+        if message:  # a model that never ran has nothing to send
+            op_output.emit(message, _TRANSMITTER)
+
+    def _activate(self, specs: Any) -> None:
+        """Apply activation specs."""
+        where = f"operator {self.name!r}, input {_SPECS!r}"
+        models = {running.setting.name: running for running in self._models}
+        for spec in specs if isinstance(specs, (list, tuple)) else [specs]:
+            name, active = getattr(spec, "model_name", None), getattr(spec, "active", None)
+            if name is None or active is None:
+                raise InferenceError(
+                    f"{where}: expected a list of InferenceOp.ActivationSpec, received {spec!r}"
+                )
+            if name not in models:
+                raise InferenceError(f"{where}: there is no model {name!r}; there is {choices(models, name)}")
+            models[name].is_active = bool(active)
+
+    def _find(self, due: list[RunningModel], messages: Sequence[Any]) -> dict[str, Tensor]:
+        """Return the tensors that the models need, found by name in all messages."""
+        arrays: dict[str, Any] = {}
+        twice: set[str] = set()
+        for message in messages:
+            if message is None:
+                continue
+            named = message if isinstance(message, Mapping) else {"": message}
+            twice |= arrays.keys() & named.keys()
+            arrays.update(named)
+        if self._only_input is not None and len(arrays) == 1 and "" in arrays and not twice:
+            arrays = {self._only_input: arrays[""]}
+        tensors: dict[str, Tensor] = {}
+        for running in due:
+            for name in running.setting.inputs:
+                array = arrays.get(name)
+                if type(array) is not Tensor or name in twice:
+                    array = self._tensor(running.setting.name, name, arrays, twice)
+                tensors[name] = array
+        return tensors
+
+    def _tensor(self, model: str, name: str, arrays: dict[str, Any], twice: set[str]) -> Tensor:
+        """Return an array as a tensor; raise if it is none, or is not there, or is there twice."""
+        where = f"operator {self.name!r}, input {_RECEIVERS!r}: model {model!r} needs the tensor {name!r}"
+        if name not in arrays:
+            raise InferenceError(
+                f"{where}; the messages have {choices(arrays, name)}. Name it so in the sender, or change "
+                "pre_processor_map"
+            )
+        if name in twice:
+            raise InferenceError(f"{where}, and two messages brought one: give them different names")
+        try:
+            return as_tensor(arrays[name])
+        except TypeError as error:
+            raise InferenceError(f"{where}: {error}") from error
+
+    def _run(
+        self,
+        due: list[RunningModel],
+        tensors: dict[str, Tensor],
+        op_input: InputContext,
+        context: ExecutionContext,
+    ) -> None:
+        """Run models, where the data is or where they were loaded."""
+        if not self._may_use_device(due, tensors) or not context.is_gpu_available:
+            self._run_all(due, [partial(running.run_on_host, tensors) for running in due])
+            return
+        own = op_input.receive_cuda_stream(_RECEIVERS)
+        if own.is_simulated:
+            self._simulate(due, tensors, own, context)
+        else:
+            self._run_on_gpu(due, tensors, own, context)
+
+    def _may_use_device(self, due: list[RunningModel], tensors: dict[str, Tensor]) -> bool:
+        """Return whether a tensor or a model is on a device, or is to be sent there."""
+        for tensor in tensors.values():
+            if tensor.device.is_cuda:
+                return True
+        if not self._has_gpu:
+            return False
+        return self.transmit_on_cuda or any(running.model.device_id is not None for running in due)
+
+    def _run_all(self, due: list[RunningModel], calls: list[Callable[[], list[Any]]]) -> None:
+        """Call a function for each model, at the same time if that is wanted; all have ended when this returns."""
+        if self._threads is None or len(calls) == 1:
+            results = [call() for call in calls]
+        else:
+            results = _call_together(self._threads, calls)
+        for running, result in zip(due, results, strict=True):
+            running.results = result
+
+    def _simulate(
+        self,
+        due: list[RunningModel],
+        tensors: dict[str, Tensor],
+        own: StreamHandle,
+        context: ExecutionContext,
+    ) -> None:
+        """Run models on the memory of a simulated device, as kernels that take effect when they end."""
+        here = {name: self._on_device(tensor, own) for name, tensor in tensors.items()}
+        targets = [running.allocate_on_simulated_device(self.allocator, own) for running in due]
+        with self._streams(due, own, context) as streams:
+            for running, outputs, stream in zip(due, targets, streams, strict=True):
+                running.simulate(here, outputs, stream)
+        for running, outputs in zip(due, targets, strict=True):
+            running.results = list(outputs) if self.transmit_on_cuda else list(read_on_host(outputs, own))
+
+    def _run_on_gpu(
+        self,
+        due: list[RunningModel],
+        tensors: dict[str, Tensor],
+        own: StreamHandle,
+        context: ExecutionContext,
+    ) -> None:
+        """Run models with a GPU: on it, or on the host with copies from it."""
+        on_gpu = [running for running in due if running.model.device_id is not None]
+        on_host = [running for running in due if running.model.device_id is None]
+        needed = {name for running in on_gpu for name in running.setting.inputs}
+        here = {name: self._on_device(tensors[name], own) for name in needed}
+        local = self._on_host(on_host, tensors, own)
+        calls = {id(running): partial(running.run_on_host, local) for running in on_host}
+        targets = [running.allocate_on_gpu(self.allocator, own) for running in on_gpu]
+        with self._streams(on_gpu, own, context) as streams:
+            for running, outputs, stream in zip(on_gpu, targets, streams, strict=True):
+                calls[id(running)] = partial(running.run_on_gpu, here, outputs, stream)
+            self._run_all(due, [calls[id(running)] for running in due])
+        for running in due:
+            if not self.transmit_on_cuda and running.model.device_id is not None:
+                running.results = list(read_on_host([as_tensor(result) for result in running.results], own))
+            elif self.transmit_on_cuda and running.model.device_id is None:
+                running.results = [self._on_device(as_tensor(result), own) for result in running.results]
+
+    def _on_device(self, tensor: Tensor, own: StreamHandle) -> Tensor:
+        """Return a C-contiguous tensor in device memory: the given one, or a copy."""
+        if is_on_device(tensor) and tensor.is_contiguous():
+            return tensor
+        return to_device(tensor, own, self.allocator, self.name)
+
+    def _on_host(
+        self, models: list[RunningModel], tensors: dict[str, Tensor], own: StreamHandle
+    ) -> dict[str, Tensor]:
+        """Return the inputs of models on the host; wait for those that the GPU has."""
+        local = {name: tensors[name] for running in models for name in running.setting.inputs}
+        away = [name for name, tensor in local.items() if tensor.device.is_cuda]
+        if away:
+            copies = read_on_host([local[name] for name in away], own, self._host_memory)
+            local.update((name, as_tensor(copy)) for name, copy in zip(away, copies, strict=True))
+        return local
+
+    @contextmanager
+    def _streams(
+        self, models: list[RunningModel], own: StreamHandle, context: ExecutionContext
+    ) -> Iterator[list[StreamHandle]]:
+        """Yield the stream of each model: one of its own if several run at the same time, or the operator's.
+
+        A model's own stream begins after the operator's, which goes on after all of them.
+        """
+        for running in models:
+            if running.stream is None and self._is_parallel:
+                running.stream = context.allocate_cuda_stream(f"model {running.setting.name}")
+        streams = [running.stream or own for running in models]
+        others = [stream for stream in streams if stream is not own]
+        for stream in others:
+            context.synchronize_streams([own], stream)
+        try:
+            yield streams
+        finally:
+            context.synchronize_streams(others, own)
+
+
+def _call_together(threads: Executor, calls: list[Callable[[], list[Any]]]) -> list[list[Any]]:
+    """Call functions at the same time, the first on this thread; raise the first error when all have ended."""
+    from concurrent.futures import wait
+
+    futures = [threads.submit(call) for call in calls[1:]]
+    results: list[list[Any]] = []
+    errors: list[BaseException] = []
+    try:
+        results.append(calls[0]())
+    except Exception as error:
+        errors.append(error)
+    finally:
+        wait(futures)  # an interrupt leaves nothing running either
+    for future in futures:
+        failure = future.exception()
+        if failure is None:
+            results.append(future.result())
+        else:
+            errors.append(failure)
+    for other in errors[1:]:
+        errors[0].add_note(f"and at the same time: {other}")
+    if errors:
+        raise errors[0]
+    return results

@@ -1,0 +1,355 @@
+"""InferenceProcessorOp: operations on the results of networks, chosen by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.core.construction import named_values, needs_fragment
+from headrace.core.errors import choices
+from headrace.core.ports import IOSpec
+from headrace.operators._routines.heat_maps import FIND_MAXIMA, THREADS_PER_CHANNEL
+from headrace.operators._routines.host_results import (
+    BinaryResults,
+    Boxes,
+    equalized,
+    print_values,
+    read_boxes,
+)
+from headrace.operators.arrays import Workplace, check_contiguous, find_tensor, workplace
+from headrace.operators.custom_kernels import CustomKernel, read_kernels
+from headrace.operators.tensor_operator import TensorOperator
+from headrace.tensor import as_tensor
+from headrace.tensor.copies import read_on_host
+
+if TYPE_CHECKING:
+    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+    from headrace.core.spec import OperatorSpec
+    from headrace.gpu import StreamHandle
+    from headrace.tensor import Tensor
+
+__all__ = ["InferenceProcessorOp"]
+
+_CUSTOM = "custom_cuda_kernel"
+# Each operation with the number of texts that follow it, separated by commas.
+_OPERATIONS = {
+    "max_per_channel_scaled": 0,
+    "scale_intensity_cpu": 0,
+    "generate_boxes": 0,
+    "print": 0,
+    "print_int32": 0,
+    "print_custom_binary_classification": 2,
+    "export_binary_classification_to_csv": 4,
+}
+_WITH_OUTPUT = ("max_per_channel_scaled", "scale_intensity_cpu", _CUSTOM)
+
+
+@dataclass(slots=True)
+class _Operation:
+    """One operation of `process_operations`."""
+
+    name: str
+    texts: list[str] = field(default_factory=list)
+    kernels: list[CustomKernel] = field(default_factory=list)
+    boxes: Boxes | None = None
+    results: BinaryResults | None = None
+
+
+class InferenceProcessorOp(TensorOperator):
+    """Processes the results of networks: finds maxima, draws boxes, prints, or runs CUDA kernels of the program.
+
+    It takes tensors by name from all messages at ``receivers``, and emits a TensorMap of the results at
+    ``transmitter``. These are the operations:
+
+    - ``max_per_channel_scaled``: of float32 (1, rows, columns, channels), the row and the column of each channel's
+      maximum, in [0, 1): float32 (1, 2 * channels). On the host or the device.
+    - ``scale_intensity_cpu``: of float32 (1, rows, columns), the picture with its histogram equalized: uint8
+      (rows, columns, 3). On the host.
+    - ``generate_boxes``: of the tensors ``"boxes:scores:labels"``, the boxes of the objects that were found and the
+      places of their texts, for a viewer; of ``"masks:scores:labels"``, a mask. On the host; see `config_path`.
+    - ``print``, ``print_int32``: prints the values, float32 or int32.
+    - ``print_custom_binary_classification,<one>,<other>``: prints the likelier of two texts.
+    - ``export_binary_classification_to_csv,<app>,<a>,<b>,<c>``: appends the likelier of two classes to the file
+      ``$HOLOSCAN_ANALYTICS_DATA_DIRECTORY/<app>/<time>/$HOLOSCAN_ANALYTICS_DATA_FILE_NAME``, by default in the
+      current directory and named ``data.csv``. The last three texts are the titles of its columns.
+    - ``custom_cuda_kernel-<id>``: what a kernel of `custom_kernels` computes. Several are chained by colons,
+      ``custom_cuda_kernel-1:custom_cuda_kernel-2``. On the device.
+
+    Operations on the host wait for tensors that are on a device. A result needs one block of its size; so does each
+    kernel but the last of a chain, and each tensor that is copied to a GPU.
+
+    Parameters
+    ----------
+    allocator
+        The allocator of the results; an UnboundedAllocator unless given.
+    process_operations
+        For each tensor a list of operations.
+    processed_map
+        For each tensor the names of its results, one for each operation that has a result.
+    in_tensor_names
+        The tensors that every tick must bring; those of `process_operations` unless given.
+    out_tensor_names
+        The results to emit; all unless given.
+    custom_kernels
+        For each kernel ``cuda_kernel-<id>``: CUDA C++, or the path of a ``.cu`` file, with a function
+        ``customKernel<id>``; and as options ``out_dtype-<id>`` (``kFloat32``, the default, ``kFloat16``,
+        ``kInt8``, ``kUInt8``, ``kInt32``, ``kInt64``, ``kBool``), ``output_dimensions-<id>`` (``"480,640,3"``;
+        the input's unless given) and ``thread_per_block-<id>`` (``"256"``, ``"16,16"`` or ``"8,8,8"``). The
+        function takes the input, the output, and the number of elements; with two or three numbers of threads,
+        the input's first two or three dimensions instead.
+    input_on_cuda
+        Whether to work on the device. Where there is no GPU, tensors in host memory stay there.
+    output_on_cuda, transmit_on_cuda
+        Whether the results, and what is emitted, is in device memory; where there is no GPU, results of the
+        host stay there. Custom kernels need `input_on_cuda` and `output_on_cuda`.
+    disable_transmitter
+        Whether there is no output, for operations without results.
+    config_path
+        The YAML file of ``generate_boxes``.
+    """
+
+    allocator: Any
+    process_operations: dict[str, Any]
+    processed_map: dict[str, Any]
+    in_tensor_names: list[str]
+    out_tensor_names: list[str]
+    custom_kernels: dict[str, str]
+    input_on_cuda: bool
+    output_on_cuda: bool
+    transmit_on_cuda: bool
+    disable_transmitter: bool
+    config_path: str
+
+    @needs_fragment
+    def __init__(self, fragment: Any, *args: Any, name: str = "", **params: Any) -> None:
+        # Known before `setup`, which declares the output or does not.
+        settings = {arg.name: arg.value for arg in named_values(args)} | params
+        self._has_output = not settings.get("disable_transmitter", False)
+        super().__init__(fragment, *args, name=name or fragment._unused_name("postprocessor"), **params)
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare ports and parameters."""
+        spec.input("receivers", size=IOSpec.ANY_SIZE)
+        if self._has_output:
+            spec.output("transmitter")
+        spec.param("allocator", None)
+        spec.param("process_operations", {})
+        spec.param("processed_map", {})
+        spec.param("in_tensor_names", [])
+        spec.param("out_tensor_names", [])
+        spec.param("custom_kernels", {})
+        spec.param("input_on_cuda", False)
+        spec.param("output_on_cuda", False)
+        spec.param("transmit_on_cuda", False)
+        spec.param("disable_transmitter", False)
+        spec.param("config_path", "")
+
+    def initialize(self) -> None:
+        """Check the parameters, and read the files that they name."""
+        super().initialize()
+        if self.disable_transmitter == self._has_output:
+            raise ValueError(
+                f"operator {self.name!r}: disable_transmitter decides whether there is an output, so it is given "
+                "when the operator is made, not later"
+            )
+        if self.config_path and not Path(self.config_path).is_file():
+            raise ValueError(f"operator {self.name!r}: config_path: there is no file {self.config_path!r}")
+        kernels = read_kernels(self.custom_kernels, f"operator {self.name!r}")
+        self._plan = [
+            (key, [self._parse(key, text, kernels) for text in _as_list(texts)])
+            for key, texts in self.process_operations.items()
+        ]
+        for key, operations in self._plan:
+            self._check_results(key, operations)
+
+    def stop(self) -> None:
+        """Close the files."""
+        for _, operations in getattr(self, "_plan", ()):
+            for operation in operations:
+                if operation.results is not None:
+                    operation.results.close()
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Process one message of each connection."""
+        tensors = self._collect(op_input.receive("receivers"))
+        stream = workplace(
+            self,
+            op_input,
+            "receivers",
+            *tensors.values(),
+            pool=self.allocator,
+            may_move=self.input_on_cuda or self.transmit_on_cuda,
+        ).stream
+        results: dict[str, Tensor] = {}
+        for key, operations in self._plan:
+            names = iter(_as_list(self.processed_map.get(key, [])))
+            for operation in operations:
+                results.update(self._process(key, operation, tensors, names, stream))
+        if self._has_output:
+            op_output.emit(self._emitted(results, stream), "transmitter")
+
+    # What is to be done.
+
+    def _parse(self, key: str, text: str, kernels: dict[str, CustomKernel]) -> _Operation:
+        """Return the operation that a text names."""
+        where = f"operator {self.name!r}, process_operations[{key!r}]"
+        if not isinstance(text, str):
+            raise ValueError(f"{where}: an operation is named by a str, not {text!r}")
+        if text.startswith(_CUSTOM):
+            operation = _Operation(_CUSTOM)
+            for part in text.split(":"):
+                name, _, kernel = part.partition("-")
+                if name != _CUSTOM or kernel not in kernels:
+                    raise ValueError(
+                        f"{where}: {part!r} names no kernel of custom_kernels; there is "
+                        f"{choices(f'{_CUSTOM}-{one}' for one in kernels)}"
+                    )
+                operation.kernels.append(kernels[kernel])
+            if not (self.input_on_cuda and self.output_on_cuda):
+                raise ValueError(
+                    f"{where}: {text!r} runs on a device: set input_on_cuda=True and output_on_cuda=True"
+                )
+            return operation
+        name, *texts = text.split(",")
+        if name not in _OPERATIONS:
+            raise ValueError(
+                f"{where}: the operation {name!r} is not known; it is one of "
+                f"{choices([*_OPERATIONS, f'{_CUSTOM}-<id>'], name)}"
+            )
+        if len(texts) != _OPERATIONS[name]:
+            raise ValueError(
+                f"{where}: {name} takes {_OPERATIONS[name]} texts, separated by commas, after its name, not "
+                f"{len(texts)}"
+            )
+        operation = _Operation(name, texts)
+        if name == "generate_boxes":
+            operation.boxes = read_boxes(self.config_path, key.split(":"), where)
+        elif name == "export_binary_classification_to_csv":
+            operation.results = BinaryResults(texts[0], texts[1:])
+        return operation
+
+    def _check_results(self, key: str, operations: list[_Operation]) -> None:
+        where = f"operator {self.name!r}, process_operations[{key!r}]"
+        if not operations:
+            raise ValueError(f"{where}: the list of operations is empty")
+        with_results = [operation.name for operation in operations if operation.name in _WITH_OUTPUT]
+        names = _as_list(self.processed_map.get(key, []))
+        if len(names) < len(with_results):
+            raise ValueError(
+                f"{where}: {', '.join(with_results)} need {len(with_results)} names in processed_map[{key!r}] for "
+                f"their results, not {len(names)}"
+            )
+        if ":" in key and any(operation.boxes is None for operation in operations):
+            raise ValueError(f"{where}: only generate_boxes takes several tensors")
+
+    # The tensors of a tick.
+
+    def _collect(self, messages: Any) -> dict[str, Tensor]:
+        """Return the tensors that are needed, from all messages of a tick."""
+        needed = [name for key, _ in self._plan for name in key.split(":")]
+        needed = list(dict.fromkeys([*needed, *self.in_tensor_names]))
+        messages = [message for message in messages if message is not None]
+        found: dict[str, Any] = {}
+        for message in messages:
+            if not isinstance(message, Mapping):
+                message = {"": message}
+            found.update(message)
+        if len(needed) == len(found) == 1 and "" in found:
+            found = {needed[0]: found[""]}  # the only tensor needs no name
+        for name in needed:
+            if name not in found:
+                raise ValueError(
+                    f"operator {self.name!r}, input 'receivers': no message has the tensor {name!r}; they have "
+                    f"{choices(found, name)}"
+                )
+        return {name: find_tensor(found, name, self, "receivers") for name in needed}
+
+    def _process(
+        self,
+        key: str,
+        operation: _Operation,
+        tensors: dict[str, Tensor],
+        names: Any,
+        stream: StreamHandle | None,
+    ) -> dict[str, Any]:
+        """Carry out an operation; return its results by name."""
+        where = f"operator {self.name!r}, {operation.name} of {key!r}"
+        if operation.boxes is not None:
+            keys = key.split(":")
+            arrays = read_on_host([tensors[name] for name in keys], stream)
+            return operation.boxes.draw(dict(zip(keys, arrays, strict=True)), where)
+        tensor = tensors[key]
+        if operation.name == _CUSTOM:
+            return {next(names): self._run_kernels(operation, tensor, stream, where)}
+        if operation.name == "max_per_channel_scaled":
+            return {next(names): self._find_maxima(tensor, stream, where)}
+        (values,) = read_on_host([tensor], stream)
+        if operation.name == "scale_intensity_cpu":
+            return {next(names): equalized(values, where)}
+        if operation.results is not None:
+            operation.results.write(values, where)
+        else:
+            print_values(operation.name, values, operation.texts, where)
+        return {}
+
+    def _find_maxima(self, tensor: Tensor, stream: StreamHandle | None, where: str) -> Tensor:
+        if tensor.ndim != 4 or tensor.shape[0] != 1 or not tensor.size or tensor.dl_dtype.name != "float32":
+            raise ValueError(
+                f"{where}: the tensor must be float32 of the shape (1, rows, columns, channels), not "
+                f"{tensor.dl_dtype.name} of the shape {tensor.shape}"
+            )
+        check_contiguous(tensor, where)
+        _, rows, columns, channels = tensor.shape
+        place = Workplace(self.name, self.allocator, stream if self.input_on_cuda else None)
+        maps = place.bring(tensor) if place.stream else as_tensor(read_on_host([tensor], stream)[0])
+        found = place.empty((1, 2 * channels), np.float32)
+        place.run(
+            FIND_MAXIMA,
+            channels * THREADS_PER_CHANNEL,
+            found,
+            maps,
+            *map(np.int32, (rows, columns, channels)),
+        )
+        return found
+
+    def _run_kernels(
+        self, operation: _Operation, tensor: Tensor, stream: StreamHandle | None, where: str
+    ) -> Tensor:
+        if stream is None:
+            raise ValueError(
+                f"{where}: a CUDA kernel runs on a GPU, and this tensor is in host memory on a machine without "
+                "one; there is no other implementation of it"
+            )
+        check_contiguous(tensor, where)
+        place = Workplace(self.name, self.allocator, stream)
+        for kernel in operation.kernels:
+            tensor = kernel.run(place, place.bring(tensor), where)
+        return tensor
+
+    def _emitted(self, results: dict[str, Any], stream: StreamHandle | None) -> dict[str, Any]:
+        """Return the results to emit, in the memory that was asked for."""
+        for name in self.out_tensor_names:
+            if name not in results:
+                raise ValueError(
+                    f"operator {self.name!r}: out_tensor_names has {name!r}, and no operation has that result; "
+                    f"there is {choices(results, name)}"
+                )
+        emitted = {}
+        place = Workplace(self.name, self.allocator, stream)
+        for name in self.out_tensor_names or results:
+            tensor = as_tensor(results[name])
+            if not self.transmit_on_cuda and tensor.device.is_cuda:
+                tensor = as_tensor(read_on_host([tensor], stream)[0])
+            elif self.transmit_on_cuda and stream is not None and not stream.is_simulated:
+                tensor = place.bring(tensor)
+            emitted[name] = tensor
+        return emitted
+
+
+def _as_list(value: Any) -> list[Any]:
+    """Return a list; old configurations have a plain str in place of a list of one."""
+    return [value] if isinstance(value, str) else list(value)

@@ -1,0 +1,25 @@
+"""PingRxOp: prints what it receives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.core.operator import Operator
+
+if TYPE_CHECKING:
+    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+    from headrace.core.spec import OperatorSpec
+
+__all__ = ["PingRxOp"]
+
+
+class PingRxOp(Operator):
+    """Prints what it receives at its input ``in``, of any type: ``Rx message value: 1``."""
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the input."""
+        spec.input("in")
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Print one message."""
+        print(f"Rx message value: {op_input.receive('in')}")

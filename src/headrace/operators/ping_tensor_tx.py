@@ -1,0 +1,125 @@
+"""PingTensorTxOp: sends tensors of a given shape, type and kind of memory."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.core.errors import choices
+from headrace.core.parameter import ParameterFlag
+from headrace.operators.tensor_operator import TensorOperator
+
+if TYPE_CHECKING:
+    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+    from headrace.core.spec import OperatorSpec
+
+__all__ = ["PingTensorTxOp"]
+
+_log = logging.getLogger(__name__)
+
+_STORAGE = {"host": 0, "device": 1, "system": 2, "cuda_managed": 3}
+_C_NAMES = {
+    **{f"{kind}{bits}_t": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    "float": "float32",
+    "double": "float64",
+    "complex<float>": "complex64",
+    "complex<double>": "complex128",
+}
+
+
+class PingTensorTxOp(TensorOperator):
+    """Emits a TensorMap with one tensor at its output ``out``; the tensor's contents are undefined.
+
+    Each message needs one block of ``batch_size * rows * columns * channels`` elements.
+
+    Parameters
+    ----------
+    allocator
+        The allocator of the tensors; an UnboundedAllocator unless given.
+    storage_type
+        The kind of memory: ``"system"``, ``"host"`` (pinned), ``"device"`` or ``"cuda_managed"``.
+    batch_size, rows, columns, channels
+        The shape. A dimension that is None or 0 is left out; there are always rows.
+    dtype
+        The element type: a C++ name such as ``"uint8_t"``, ``"float"`` or ``"complex<double>"``, or a NumPy dtype;
+        ``"uint8_t"`` unless given.
+    tensor_name
+        The tensor's name in the message.
+    async_device_allocation
+        Whether device memory is allocated in the order of a stream of the operator's own, which the message
+        carries.
+    """
+
+    allocator: Any
+    storage_type: str
+    batch_size: int
+    rows: int
+    columns: int
+    channels: int
+    dtype: Any
+    tensor_name: str
+    async_device_allocation: bool
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the output and the parameters."""
+        spec.output("out")
+        spec.param("allocator", None)
+        spec.param("storage_type", "system")
+        spec.param("batch_size", None)
+        spec.param("rows", 32)
+        spec.param("columns", 64, ParameterFlag.OPTIONAL)
+        spec.param("channels", None)
+        spec.param("dtype", None)
+        spec.param("tensor_name", "tensor")
+        spec.param("async_device_allocation", False)
+
+    def initialize(self) -> None:
+        """Check the parameters."""
+        super().initialize()
+        self.check_choice("storage_type", _STORAGE)
+        if self.rows < 1:
+            raise ValueError(f"operator {self.name!r}: rows must be at least 1, not {self.rows}")
+        sizes = (self.batch_size, self.rows, self.columns, self.channels)
+        for parameter, size in zip(("batch_size", "rows", "columns", "channels"), sizes, strict=True):
+            if size is not None and size < 0:
+                raise ValueError(f"operator {self.name!r}: {parameter} must not be negative, got {size}")
+        self._shape = tuple(int(size) for size in sizes if size)
+        self._dtype = self._element_type()
+        if self.async_device_allocation and self.storage_type != "device":
+            raise ValueError(
+                f"operator {self.name!r}: async_device_allocation needs storage_type='device', not "
+                f"{self.storage_type!r}"
+            )
+
+    def _element_type(self) -> np.dtype[Any]:
+        given = "uint8_t" if self.dtype is None else self.dtype
+        try:
+            dtype = np.dtype(_C_NAMES.get(given, given) if isinstance(given, str) else given)
+        except TypeError:
+            dtype = np.dtype(object)
+        if dtype.kind not in "iufc":
+            raise ValueError(
+                f"operator {self.name!r}: dtype={given!r} is not known; it is one of {choices(_C_NAMES)}, or a "
+                "numpy.dtype of numbers"
+            )
+        return dtype
+
+    def start(self) -> None:
+        """Begin to count."""
+        self.count = 0
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Emit one tensor."""
+        stream = None
+        if self.async_device_allocation:
+            stream = context.allocate_cuda_stream(f"{self.name}_stream")
+            if stream is not None:
+                op_output.set_cuda_stream(stream, "out")
+        tensor = self.allocator.allocate_tensor(
+            self._shape, self._dtype, _STORAGE[self.storage_type], stream=stream, operator=self.name
+        )
+        op_output.emit({self.tensor_name: tensor}, "out")
+        self.count += 1
+        _log.info("Sent message %d", self.count)

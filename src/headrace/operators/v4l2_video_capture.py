@@ -1,0 +1,241 @@
+"""V4L2VideoCaptureOp: frames of a camera."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headrace.core.construction import needs_fragment
+from headrace.core.errors import ParameterError
+from headrace.core.fragment import Fragment
+from headrace.operators.frame_memory import FrameMemory
+from headrace.operators.paced_source import PacedSource
+from headrace.operators.tensor_operator import set_default_allocator
+from headrace.video import CameraFormat, CapturedFrame, JpegDecoder, V4L2Camera, VideoDevice
+from headrace.video.pixels import rgb_to_rgba, yuyv_to_rgba
+from headrace.video.v4l2_ioctl import COLORSPACE_REC709, QUANTIZATIONS, YCBCR_ENCODINGS
+
+if TYPE_CHECKING:
+    from headrace.core.contexts import ExecutionContext, OutputContext
+    from headrace.core.spec import OperatorSpec
+
+__all__ = ["V4L2VideoCaptureOp"]
+
+_logger = logging.getLogger("headrace.video")
+
+
+class _Frame(NamedTuple):
+    array: np.ndarray[Any, Any]
+    captured_at: int | None
+
+
+class V4L2VideoCaptureOp(PacedSource[_Frame]):
+    """Captures from a camera of Linux (Video4Linux), until the run is stopped.
+
+    A thread waits for the camera and converts its frames, so that no worker does. If the pipeline is slower than
+    the camera, the driver drops frames, which `frames_dropped` counts.
+
+    **Output** ``signal``: a dict of one tensor, named ``""``. Frames in YUYV, RGB24 and Motion JPEG are converted
+    to RGBA, uint8, (height, width, 4). Those in any other format, and all with `pass_through`, are the bytes of the
+    driver's buffer, without a copy: (height, width, 2) for YUYV, (height, width, 3) for RGB24, else one dimension.
+    The acquisition timestamp is when the camera took the frame, by the run's clock. The metadata have
+    ``V4L2_pixel_format``, ``V4L2_ycbcr_encoding`` and ``V4L2_quantization``.
+
+    **Memory**: `num_buffers` buffers of the driver. A converted frame takes width * height * 4 bytes. A frame that
+    is passed through occupies its buffer until the last operator lets go of it: let `num_buffers` be the number of
+    frames in use, and two more.
+
+    Parameters
+    ----------
+    device
+        The device file.
+    width, height
+        The size; 0 for both: the device's own.
+    frame_rate
+        Frames per second; 0: the device's own.
+    num_buffers
+        The number of the driver's buffers, at least 2.
+    pixel_format
+        Four characters, as ``"YUYV"``, ``"RGB3"`` or ``"MJPG"``; ``"auto"`` takes the first of RGB3, YUYV and MJPG
+        that offers the size and the rate, or else what the device offers.
+    pass_through
+        Whether to emit frames as they are.
+    exposure_time
+        In units of 100 µs; None: the camera chooses.
+    gain
+        In the camera's own units; None: the camera chooses.
+    storage_type
+        Where the frames are: ``"system"`` (the default), ``"host"`` (pinned), ``"device"`` or ``"cuda_managed"``.
+    allocator
+        What serves memory that is not system memory; an UnboundedAllocator unless given.
+    """
+
+    is_live = True
+    open_device: Callable[[str], Any] = VideoDevice
+    """Opens the device file."""
+
+    allocator: Any
+    device: str
+    width: int
+    height: int
+    frame_rate: float
+    num_buffers: int
+    pixel_format: str
+    pass_through: bool
+    exposure_time: int | None
+    gain: int | None
+    storage_type: Any
+
+    _camera: V4L2Camera | None = None
+    frames_dropped = 0
+    """The number of frames that the driver dropped, or that were damaged, in this run or the last one."""
+
+    @needs_fragment
+    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
+        if not name and isinstance(fragment, Fragment):
+            name = fragment._unused_name("v4l2_video_capture")  # the class's name has no such parts
+        super().__init__(fragment, *args, name=name, **kwargs)
+        set_default_allocator(self)
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the output and the parameters."""
+        spec.output("signal")
+        spec.param("allocator", None)
+        spec.param("device", "/dev/video0")
+        spec.param("width", 0)
+        spec.param("height", 0)
+        spec.param("frame_rate", 0.0)
+        spec.param("num_buffers", 4)
+        spec.param("pixel_format", "auto")
+        spec.param("pass_through", False)
+        spec.param("exposure_time", None)
+        spec.param("gain", None)
+        spec.param("storage_type", None)
+
+    def initialize(self) -> None:
+        """Check the parameters."""
+        if self.num_buffers < 2:
+            raise ParameterError(
+                f"operator {self.name!r}: num_buffers must be 2 or more, not {self.num_buffers}"
+            )
+        if not self.frame_rate >= 0:
+            raise ParameterError(
+                f"operator {self.name!r}: frame_rate must be 0 or more, not {self.frame_rate}"
+            )
+        for name in ("exposure_time", "gain"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise ParameterError(f"operator {self.name!r}: {name} must be an int or None, not {value!r}")
+        self._memory = FrameMemory(self, self.storage_type, self.allocator)
+
+    def start(self) -> None:
+        """Open the camera and begin to capture."""
+        self.frames_dropped = 0
+        self._camera = camera = V4L2Camera(self.device, type(self).open_device)
+        chosen = camera.configure(self.width, self.height, self.frame_rate, self.pixel_format)
+        camera.set_exposure(self.exposure_time)
+        camera.set_gain(self.gain)
+        self._facts = {
+            "V4L2_pixel_format": chosen.pixel_format,
+            "V4L2_ycbcr_encoding": YCBCR_ENCODINGS.get(chosen.ycbcr_encoding, str(chosen.ycbcr_encoding)),
+            "V4L2_quantization": QUANTIZATIONS.get(chosen.quantization, str(chosen.quantization)),
+        }
+        self._convert = _raw(chosen) if self.pass_through else _converter(chosen)
+        self.depth = 1  # the driver's buffers wait behind it
+        camera.start(self.num_buffers)
+        super().start()
+
+    def stop(self) -> None:
+        """Stop capturing and close the camera."""
+        camera, self._camera = self._camera, None
+        if camera is None:
+            return
+        try:
+            camera.wake()
+            super().stop()
+        finally:
+            camera.close()
+        if self.frames_dropped:
+            _logger.warning("operator %r: %d frames were dropped", self.name, self.frames_dropped)
+
+    def frames(self) -> Generator[_Frame, None, None]:
+        """Wait for frames and convert them, on a thread of their own."""
+        camera, convert = self._camera, self._convert
+        assert camera is not None
+        last = None
+        while True:
+            captured = camera.wait()
+            if captured is None:
+                return
+            if last is not None and captured.sequence > last + 1:
+                self.frames_dropped += captured.sequence - last - 1
+            last = captured.sequence
+            array = convert(captured)
+            if array is None:
+                self.frames_dropped += 1
+                continue
+            frame = _Frame(array, captured.timestamp)
+            del captured, array  # a buffer whose frame was converted goes back now
+            yield frame
+            del frame
+
+    def time_of(self, number: int, frame: _Frame) -> int | None:
+        """Return None: a frame is due when it comes."""
+        return None
+
+    def emit_frame(self, frame: _Frame, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Emit a frame."""
+        if self.is_metadata_enabled:
+            self.metadata.update(self._facts)
+        age = 0 if frame.captured_at is None else max(time.monotonic_ns() - frame.captured_at, 0)
+        placed = self._memory.place({"": frame.array}, op_output, context, "signal")
+        op_output.emit(placed, "signal", acq_timestamp=context.timestamp - age)
+
+
+_Convert = Callable[[CapturedFrame], "np.ndarray[Any, Any] | None"]
+
+
+def _rows(captured: CapturedFrame, chosen: CameraFormat, channels: int) -> np.ndarray[Any, Any] | None:
+    """Return (height, width, channels) over a buffer, or None if it is too short."""
+    data = captured.data()
+    line = max(chosen.bytes_per_line, chosen.width * channels)
+    if data.size < line * (chosen.height - 1) + chosen.width * channels:
+        return None
+    strides = (line, channels, 1)
+    return np.lib.stride_tricks.as_strided(data, (chosen.height, chosen.width, channels), strides)
+
+
+def _raw(chosen: CameraFormat) -> _Convert:
+    channels = {"YUYV": 2, "RGB3": 3}.get(chosen.pixel_format)
+    if channels is None:
+        return lambda captured: captured.data()
+    return lambda captured: _rows(captured, chosen, channels)
+
+
+def _converter(chosen: CameraFormat) -> _Convert:
+    """Return what converts the frames of a format to RGBA, or passes those of another on."""
+    if chosen.pixel_format == "MJPG":
+        decode = JpegDecoder()
+        return lambda captured: decode(captured.data())
+    if chosen.pixel_format == "RGB3":
+        return lambda captured: _if_whole(rgb_to_rgba, _rows(captured, chosen, 3))
+    if chosen.pixel_format == "YUYV":
+        is_709 = chosen.ycbcr_encoding == 2 or (
+            chosen.ycbcr_encoding == 0 and chosen.colorspace == COLORSPACE_REC709
+        )
+        standard, full_range = "709" if is_709 else "601", chosen.quantization == 1
+        return lambda captured: _if_whole(
+            lambda rows: yuyv_to_rgba(rows, standard=standard, full_range=full_range),
+            _rows(captured, chosen, 2),
+        )
+    return _raw(chosen)
+
+
+def _if_whole(
+    convert: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]], rows: np.ndarray[Any, Any] | None
+) -> np.ndarray[Any, Any] | None:
+    return None if rows is None else convert(rows)

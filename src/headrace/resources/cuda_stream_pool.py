@@ -1,0 +1,138 @@
+"""CudaStreamPool: streams for operators."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace import gpu
+from headrace._runtime import ManagedStream, StreamSource, create_event
+from headrace.core.errors import GraphError
+from headrace.resources.cuda_green_context import CudaGreenContext
+from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+    from headrace.core.protocols import GreenContextPool
+
+__all__ = ["CudaStreamPool"]
+
+_NON_BLOCKING = 1
+
+
+class CudaStreamPool(StreamSource):
+    """Streams on one device, created when needed and destroyed at the end of the last run that uses them.
+
+    Parameters
+    ----------
+    fragment
+        The fragment it belongs to.
+    dev_id
+        The device.
+    stream_flags
+        0, or 1 for streams that are not ordered with the default stream; streams of a green context never are.
+    stream_priority
+        0, or a negative number for a higher priority.
+    reserved_size
+        The number of streams to create at the start of the run.
+    max_size
+        The maximum number of streams; 0 means no limit.
+    cuda_green_context
+        The partition that the streams belong to; a pool stands for its default partition. Without it, streams may
+        use all SMs.
+    """
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        dev_id: int = 0,
+        stream_flags: int = 0,
+        stream_priority: int = 0,
+        reserved_size: int = 1,
+        max_size: int = 0,
+        cuda_green_context: CudaGreenContext | GreenContextPool | None = None,
+        *,
+        name: str = "cuda_stream_pool",
+    ) -> None:
+        super().__init__(fragment, name=name)
+        if dev_id < 0:
+            raise ValueError(f"{name!r}: dev_id must be the number of a device, 0 or more, not {dev_id}")
+        if stream_flags not in (0, _NON_BLOCKING):
+            raise ValueError(f"{name!r}: stream_flags must be 0 or 1 (non-blocking), not {stream_flags}")
+        if stream_priority > 0:
+            raise ValueError(
+                f"{name!r}: stream_priority must be 0, or negative for a higher priority, not {stream_priority}"
+            )
+        if reserved_size < 0 or max_size < 0:
+            raise ValueError(f"{name!r}: reserved_size and max_size must not be negative")
+        if max_size and reserved_size > max_size:
+            raise ValueError(f"{name!r}: reserved_size={reserved_size} is more than max_size={max_size}")
+        if cuda_green_context is not None:
+            if not isinstance(cuda_green_context, CudaGreenContext | CudaGreenContextPool):
+                raise TypeError(
+                    f"{name!r}: cuda_green_context must be a CudaGreenContext or a CudaGreenContextPool, not "
+                    f"{cuda_green_context!r}"
+                )
+            if cuda_green_context.dev_id != dev_id:
+                raise ValueError(
+                    f"{name!r} is on device {dev_id}, but its green context is on "
+                    f"device {cuda_green_context.dev_id}"
+                )
+        self.dev_id = dev_id
+        self.stream_flags = stream_flags
+        self.stream_priority = stream_priority
+        self.reserved_size = reserved_size
+        self.max_size = max_size
+        self.cuda_green_context = cuda_green_context
+        self._made: list[ManagedStream] = []
+        self._free: deque[ManagedStream] = deque()
+
+    @property
+    def stands_on(self) -> StreamSource | None:
+        """The slice of the device that its streams belong to."""
+        return self.cuda_green_context
+
+    def check(self) -> None:
+        """Raise if there is no such device."""
+        if self.dev_id and gpu.backend() != "none":  # device 0 exists if any device does
+            count = len(gpu.Device.get_all_devices())
+            if self.dev_id >= count:
+                raise GraphError(
+                    f"{self.name!r} is on device {self.dev_id}, but there are {count} devices, numbered from 0"
+                )
+
+    def _open(self) -> None:
+        for _ in range(self.reserved_size):
+            self._free.append(self._make())
+
+    def _take(self) -> ManagedStream | None:
+        if self._free:
+            return self._free.popleft()
+        if self.max_size and len(self._made) >= self.max_size:
+            return None
+        return self._make()
+
+    def _give_back(self, managed: ManagedStream) -> None:
+        self._free.append(managed)
+
+    def _close(self) -> None:
+        made, self._made = self._made, []
+        self._free.clear()
+        for managed in made:
+            managed.stream.close()
+
+    def _make(self) -> ManagedStream:
+        context = self.cuda_green_context
+        if context is not None:
+            managed = context.create_stream(self.stream_priority)
+        else:
+            with gpu.on_device(self.dev_id):  # creating a stream needs a current context
+                stream: Any = gpu.Device(self.dev_id).create_stream(
+                    options=gpu.StreamOptions(
+                        nonblocking=bool(self.stream_flags & _NON_BLOCKING), priority=self.stream_priority
+                    )
+                )
+            managed = ManagedStream(stream, self.dev_id, partial(create_event, self.dev_id))
+        self._made.append(managed)
+        return managed

@@ -1,0 +1,114 @@
+"""MachineClock: the time of a simulated machine, so that a pipeline and its device share a clock."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.core.clock import Clock
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+    from headrace.core.protocols import Parker
+    from headrace.gpu.sim import Machine
+
+__all__ = ["MachineClock", "machine_clock"]
+
+
+class MachineClock(Clock):
+    """The clock of a simulated machine.
+
+    When every worker waits, the clock moves to the next event of the device or the next time that a worker waits
+    for. In virtual time it jumps there: a pipeline takes no real time, and every run is the same. In paced time the
+    move takes as long by the wall clock.
+
+    Parameters
+    ----------
+    machine
+        The machine; the current one unless given.
+    """
+
+    passes: ClassVar[bool] = True
+
+    def __init__(
+        self, fragment: Fragment | None = None, machine: Machine | None = None, *, name: str = "machine_clock"
+    ) -> None:
+        super().__init__(fragment, name=name)
+        from headrace.gpu import sim
+
+        self.machine = sim.current_machine() if machine is None else machine
+
+    def timestamp(self) -> int:
+        """Return the time in nanoseconds."""
+        timeline = self.machine.timeline
+        with timeline.lock:
+            return timeline.read()
+
+    def sleep_until(self, target_time_ns: int) -> None:
+        """Sleep until the machine's clock shows `target_time_ns`."""
+        remaining = target_time_ns - self.timestamp()
+        if remaining > 0:
+            self.machine.timeline.sleep(remaining)
+
+    def seconds_until(self, target_time_ns: int) -> float:
+        """Return the seconds of the machine's time until it shows a time."""
+        return (target_time_ns - self.timestamp()) / 1e9
+
+    def park(self, parker: Parker, seconds: float | None) -> bool:
+        """Wait, as a worker, in the machine's time."""
+        woken = False
+
+        def is_woken() -> bool:
+            nonlocal woken  # called repeatedly, also by other threads, but a permit can be taken only once
+            woken = woken or parker.take()
+            return woken
+
+        return self.machine.wait(is_woken, seconds)
+
+    def unpark(self, parker: Parker) -> None:
+        """End the wait of a worker that is parked in the machine's time."""
+        parker.unpark()
+        self.machine.notify()
+
+    def attach(self) -> AbstractContextManager[None]:
+        """Count this thread as working: virtual time stands still while it runs."""
+        return self.machine.attach()
+
+
+def machine_clock(fragment: Fragment | None) -> MachineClock | None:
+    """Return a clock of the simulated machine that a run will use, or None if the run uses the wall clock.
+
+    A run uses the wall clock if there is no simulated machine, or if the machine is in real time. The machine that
+    the environment describes is created here if the run is certain to use it; a run that needs no device creates
+    none.
+    """
+    machine = _machine_of(fragment)
+    if machine is None or machine.timeline.is_wall:
+        return None
+    return MachineClock(fragment, machine)
+
+
+def _machine_of(fragment: Fragment | None) -> Machine | None:
+    import sys
+
+    from headrace.gpu import backends
+
+    module = sys.modules.get("headrace.gpu.sim.machine")
+    if module is not None and module._current is not None:
+        current: Machine = module._current
+        return current
+    try:
+        if backends.chosen() != "sim" and not (_has_streams(fragment) and backends.backend() == "sim"):
+            return None
+        from headrace.gpu import sim
+
+        return sim.current_machine()
+    except (ValueError, backends.DeviceUnavailable):
+        return None  # raised again where the run opens its device
+
+
+def _has_streams(fragment: Fragment | None) -> bool:
+    """Return whether an operator was given a source of streams; a run opens every source."""
+    from headrace._runtime import source_of
+
+    return fragment is not None and any(source_of(operator) is not None for operator in fragment.graph)

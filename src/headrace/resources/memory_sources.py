@@ -1,0 +1,199 @@
+"""Where the blocks of an allocator come from: memory of each kind, on a real, a simulated or no device.
+
+Device memory comes from cuda.core's stream-ordered pools. It is allocated and freed on a stream of the allocator's
+own, so that neither waits on the host: what uses a new block is ordered after its allocation, and what frees an old
+one is ordered after its last use (`block_store`). Pinned, managed and system memory is allocated at once.
+
+Where there is no device, pinned memory is ordinary memory: there is nothing to pin it for.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace import gpu
+from headrace.resources.memory_storage_type import MemoryStorageType
+from headrace.tensor import DLDevice, DLDeviceType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["DeviceMemory", "MemorySource", "PlainMemory", "memory_left", "memory_source"]
+
+_ALIGNMENT = 64  # bytes; what vector instructions of CPUs like
+
+
+class MemorySource(Protocol):
+    """A source of memory of one kind."""
+
+    is_stream_ordered: bool
+    device: DLDevice
+
+    def allocate(self, size: int, stream: Any) -> Any:
+        """Return a buffer; `stream` is the allocator's own, where the source is stream-ordered."""
+
+    def free(self, buffer: Any, stream: Any) -> None:
+        """Free a buffer, in the order of a stream where the source is stream-ordered."""
+
+
+class DeviceMemory:
+    """Memory of a device, from cuda.core's pool.
+
+    Parameters
+    ----------
+    device_id
+        The device.
+    keep
+        The bytes that a pool of its own keeps when they are freed, instead of giving them back to the device; None
+        for the pool of the device, which all share. The driver's pool has no limit: the store counts, and memory
+        that is about to be freed may stand beside what replaces it for a moment.
+    """
+
+    is_stream_ordered = True
+
+    def __init__(self, device_id: int, keep: int | None = None) -> None:
+        self.device = DLDevice(DLDeviceType.CUDA, device_id)
+        resource: Any = gpu.DeviceMemoryResource
+        if keep is not None and gpu.backend() == "cuda":
+            from cuda.core import DeviceMemoryResourceOptions
+
+            self._resource = resource(device_id, DeviceMemoryResourceOptions())
+            _keep_freed(self._resource, keep)
+        else:
+            self._resource = resource(device_id)
+
+    @property
+    def pool_handle(self) -> int:
+        """The handle of the driver's pool, on a real device."""
+        return int(self._resource.handle)
+
+    def allocate(self, size: int, stream: Any) -> Any:
+        """Return a buffer, to be used after the stream's work so far."""
+        return self._resource.allocate(size, stream=stream)
+
+    def free(self, buffer: Any, stream: Any) -> None:
+        """Free a buffer after the stream's work so far."""
+        buffer.close(stream)
+
+
+class _ResourceMemory:
+    """Memory that a memory resource allocates and frees at once, whatever the stream."""
+
+    is_stream_ordered = False
+
+    def __init__(self, resource: Any, device: DLDevice) -> None:
+        self._resource = resource
+        self.device = device
+
+    def allocate(self, size: int, stream: Any) -> Any:
+        """Return a buffer."""
+        with gpu.on_device(self.device.device_id):
+            buffer = self._resource.allocate(size, stream=gpu.LEGACY_DEFAULT_STREAM)
+            if self.device.device_type == DLDeviceType.CUDA_MANAGED:
+                gpu.LEGACY_DEFAULT_STREAM.sync()  # it is allocated in stream order, and the host may use it now
+            return buffer
+
+    def free(self, buffer: Any, stream: Any) -> None:
+        """Free a buffer that nobody uses any more."""
+        with gpu.on_device(self.device.device_id):
+            buffer.close()
+
+
+class PlainMemory:
+    """Ordinary memory of the host."""
+
+    is_stream_ordered = False
+    device = DLDevice(DLDeviceType.CPU, 0)
+
+    def allocate(self, size: int, stream: Any) -> PlainBuffer:
+        """Return a buffer."""
+        return PlainBuffer(size)
+
+    def free(self, buffer: PlainBuffer, stream: Any) -> None:
+        """Let go of a buffer."""
+
+
+class PlainBuffer:
+    """Ordinary memory, aligned."""
+
+    __slots__ = ("memory",)
+
+    def __init__(self, size: int) -> None:
+        import numpy as np
+
+        raw = np.empty(size + _ALIGNMENT, np.uint8)
+        start = -int(raw.ctypes.data) % _ALIGNMENT
+        self.memory: np.ndarray[Any, Any] = raw[start : start + size]
+
+    @property
+    def handle(self) -> int:
+        """The address."""
+        return int(self.memory.ctypes.data)
+
+    def __simulated_memory__(self) -> Any:
+        return self.memory
+
+
+def memory_source(storage: MemoryStorageType, device_id: int, who: str) -> MemorySource:
+    """Return the source of memory of a kind; `who` begins the error where this machine has none."""
+    if storage is MemoryStorageType.SYSTEM:
+        return PlainMemory()
+    if gpu.backend() == "none":
+        if storage is MemoryStorageType.HOST:
+            return PlainMemory()
+        raise gpu.DeviceUnavailable(
+            f"{who}: there is no {storage.name} memory without a device; use SYSTEM (or HOST) memory, or "
+            "HEADRACE_DEVICE=sim for a simulated device"
+        )
+    count = len(gpu.Device.get_all_devices())
+    if device_id >= count:
+        raise ValueError(f"{who} is on device {device_id}, and there are {count}, numbered from 0")
+    if storage is MemoryStorageType.DEVICE:
+        return DeviceMemory(device_id)
+    if storage is MemoryStorageType.HOST:
+        return _ResourceMemory(gpu.LegacyPinnedMemoryResource(), DLDevice(DLDeviceType.CUDA_HOST, device_id))
+    return _ResourceMemory(_managed_resource(who), DLDevice(DLDeviceType.CUDA_MANAGED, device_id))
+
+
+def memory_left(storage: MemoryStorageType, device_id: int) -> int:
+    """Return the bytes of a kind of memory that this machine has left."""
+    if storage in (MemoryStorageType.SYSTEM, MemoryStorageType.HOST):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if gpu.backend() == "sim":
+        from headrace.gpu.sim import Device
+
+        pool = Device(device_id)._state.memory
+        return pool.capacity - pool.in_use
+    from cuda.bindings import driver
+
+    with gpu.on_device(device_id):
+        _, left, _ = driver.cuMemGetInfo()
+    return int(left)
+
+
+def _managed_resource(who: str) -> Any:
+    if gpu.backend() == "sim":
+        from headrace.gpu.sim.memory import ManagedMemoryResource
+
+        return ManagedMemoryResource()
+    import cuda.core
+
+    resource = getattr(cuda.core, "ManagedMemoryResource", None)
+    if resource is None:
+        raise RuntimeError(f"{who}: this cuda.core has no managed memory; it needs cuda-core 1.0 or later")
+    try:
+        return resource()
+    except Exception as error:
+        raise RuntimeError(
+            f"{who}: the driver has no managed memory ({error}); it needs CUDA 13. Use DEVICE or HOST memory"
+        ) from error
+
+
+def _keep_freed(resource: Any, keep: int) -> None:
+    """Set how much freed memory a pool keeps, for which cuda.core has no setter."""
+    from cuda.bindings import driver
+
+    attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    # A driver that refuses allocates again what it would have kept, which is slower and nothing else.
+    driver.cuMemPoolSetAttribute(resource.handle, attribute, driver.cuuint64_t(keep))

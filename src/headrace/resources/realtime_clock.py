@@ -1,0 +1,96 @@
+"""RealtimeClock: real time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from headrace.core.booleans import boolean
+from headrace.core.clock import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.core.fragment import Fragment
+
+__all__ = ["RealtimeClock"]
+
+
+class RealtimeClock(Clock):
+    """Real time, optionally shifted and scaled.
+
+    Parameters
+    ----------
+    initial_time_offset
+        The seconds that the clock shows when a run begins.
+    initial_time_scale
+        The number of clock seconds per real second.
+    use_time_since_epoch
+        Whether to show the time since the epoch, plus the offset, instead of the time since the run began.
+    """
+
+    passes = True
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        initial_time_offset: float = 0.0,
+        initial_time_scale: float = 1.0,
+        use_time_since_epoch: bool = False,
+        *,
+        name: str = "realtime_clock",
+    ) -> None:
+        super().__init__(fragment, name=name)
+        if initial_time_scale <= 0:
+            raise ValueError(f"clock {name!r}: the time scale must be positive, not {initial_time_scale}")
+        self._offset = initial_time_offset
+        self._initial_scale = initial_time_scale
+        self._since_epoch = boolean(use_time_since_epoch, f"clock {name!r}: use_time_since_epoch")
+        self._announce: Callable[[], None] | None = None
+        self._changed = threading.Condition()
+        self.initialize()
+
+    def initialize(self) -> None:
+        """Start from the offset."""
+        start = self._offset + (time.time() if self._since_epoch else 0.0)
+        # The time shown at a reference moment, that moment, and the scale since then. They form one object, so that
+        # a thread that reads it while another changes the scale sees either all old or all new values.
+        self._reading = (round(start * 1e9), time.monotonic_ns(), self._initial_scale)
+
+    def timestamp(self) -> int:
+        """Return the time in nanoseconds."""
+        while True:
+            reading = self._reading
+            shown, reference, scale = reading
+            passed = time.monotonic_ns() - reference
+            if reading is self._reading:  # otherwise the scale changed around the moment that was read
+                return shown + (passed if scale == 1.0 else round(passed * scale))
+
+    def sleep_until(self, target_time_ns: int) -> None:
+        """Sleep until this clock shows `target_time_ns`, even if its scale changes meanwhile."""
+        with self._changed:
+            while (seconds := self.seconds_until(target_time_ns)) > 0:
+                self._changed.wait(seconds)
+
+    def seconds_until(self, target_time_ns: int) -> float:
+        """Return the real seconds until this clock shows a time."""
+        shown, reference, scale = self._reading
+        return (target_time_ns - shown) / scale / 1e9 - (time.monotonic_ns() - reference) / 1e9
+
+    def set_time_scale(self, time_scale: float) -> None:
+        """Set the number of clock seconds per real second, from now on."""
+        if time_scale <= 0:
+            raise ValueError(f"clock {self.name!r}: the time scale must be positive, not {time_scale}")
+        with self._changed:
+            shown, reference, scale = self._reading
+            now = time.monotonic_ns()
+            self._reading = (shown + round((now - reference) * scale), now, time_scale)
+            self._changed.notify_all()
+        announce = self._announce
+        if announce is not None:
+            announce()
+
+    def watch(self, announce: Callable[[], None] | None) -> None:
+        """Set the function to call after a change of the scale."""
+        self._announce = announce

@@ -1,0 +1,161 @@
+"""RMMAllocator: pools of device and pinned memory, on RMM where it is installed.
+
+RMM (the RAPIDS Memory Manager) is used for device memory if it can be imported and the device is real. Elsewhere
+the memory comes from cuda.core's pool, with the same limits and the same behaviour. Pinned memory has a pool of
+headrace's own either way, because RMM's Python package has none.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from headrace import gpu
+from headrace.core.byte_sizes import Size, byte_size
+from headrace.resources.block_store import BlockStore
+from headrace.resources.cuda_allocator import CudaAllocator, check_limits
+from headrace.resources.memory_sources import DeviceMemory, memory_source
+from headrace.resources.memory_storage_type import MemoryStorageType
+from headrace.tensor import DLDevice, DLDeviceType
+
+if TYPE_CHECKING:
+    from headrace.core.fragment import Fragment
+
+__all__ = ["RMMAllocator"]
+
+_STEP = 256  # RMM's sizes are multiples of it
+
+
+class RMMAllocator(CudaAllocator):
+    """Device and pinned memory of any size, each from a pool with a limit.
+
+    Parameters
+    ----------
+    fragment
+        The fragment it belongs to.
+    device_memory_initial_size, host_memory_initial_size
+        The memory that each pool has from the start of a run, as ``"8MB"`` or a number of bytes.
+    device_memory_max_size, host_memory_max_size
+        The most that may be in use at once.
+    dev_id
+        The device.
+    """
+
+    served = (MemoryStorageType.DEVICE, MemoryStorageType.HOST)
+
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        device_memory_initial_size: Size = "8MB",
+        device_memory_max_size: Size = "16MB",
+        host_memory_initial_size: Size = "8MB",
+        host_memory_max_size: Size = "16MB",
+        dev_id: int = 0,
+        *,
+        name: str = "rmm_pool",
+    ) -> None:
+        super().__init__(fragment, dev_id=dev_id, name=name)
+        self.device_memory_initial_size = byte_size(
+            device_memory_initial_size, f"{name!r}: device_memory_initial_size"
+        )
+        self.device_memory_max_size = byte_size(
+            device_memory_max_size, f"{name!r}: device_memory_max_size", 1
+        )
+        self.host_memory_initial_size = byte_size(
+            host_memory_initial_size, f"{name!r}: host_memory_initial_size"
+        )
+        self.host_memory_max_size = byte_size(host_memory_max_size, f"{name!r}: host_memory_max_size", 1)
+        check_limits(name, "device", self.device_memory_initial_size, self.device_memory_max_size)
+        check_limits(name, "host", self.host_memory_initial_size, self.host_memory_max_size)
+
+    @property
+    def is_on_rmm(self) -> bool:
+        """Whether its device memory comes from RMM."""
+        return gpu.backend() == "cuda" and find_spec("rmm") is not None
+
+    def for_torch(self) -> AbstractContextManager[Any]:
+        """Return a context in which PyTorch allocates its tensors from this pool; RMM must be installed.
+
+        The pool becomes RMM's resource of the device for the rest of the process, because PyTorch returns memory
+        through it. What PyTorch allocates does not count against the limit that this allocator checks; RMM has the
+        same limit for both.
+        """
+        if not self.is_on_rmm:
+            return super().for_torch()
+        import rmm
+        import torch
+        from rmm.allocators.torch import rmm_torch_allocator
+
+        memory = self._store(MemoryStorageType.DEVICE).open()
+        assert isinstance(memory, RMMMemory)
+        rmm.mr.set_per_device_resource(self.dev_id, memory.resource)
+        pool = torch.cuda.MemPool(rmm_torch_allocator.allocator())
+        context: AbstractContextManager[Any] = torch.cuda.use_mem_pool(pool)
+        return context
+
+    def _make_store(self, storage: MemoryStorageType) -> BlockStore:
+        def source() -> Any:
+            checked = memory_source(storage, self.dev_id, repr(self.name))
+            if storage is not MemoryStorageType.DEVICE:
+                return checked
+            most = self.device_memory_max_size
+            if self.is_on_rmm:
+                return RMMMemory(self.dev_id, self.device_memory_initial_size, most)
+            return DeviceMemory(self.dev_id, keep=most)
+
+        is_device = storage is MemoryStorageType.DEVICE
+        limit = self.device_memory_max_size if is_device else self.host_memory_max_size
+        return BlockStore(source, self.dev_id, self.announce, limit=limit)
+
+    def _prepare(self) -> None:
+        if gpu.backend() != "none":
+            self._warm(MemoryStorageType.DEVICE, self.device_memory_initial_size)
+        self._warm(MemoryStorageType.HOST, self.host_memory_initial_size)
+
+
+class RMMMemory:
+    """Device memory from a pool of RMM.
+
+    Attributes
+    ----------
+    resource
+        RMM's pool.
+    """
+
+    is_stream_ordered = True
+
+    def __init__(self, device_id: int, initial: int, most: int) -> None:
+        import rmm
+
+        self.device = DLDevice(DLDeviceType.CUDA, device_id)
+        with gpu.on_device(device_id):
+            self.resource = rmm.mr.PoolMemoryResource(
+                rmm.mr.CudaMemoryResource(),
+                initial_pool_size=-(-initial // _STEP) * _STEP,
+                maximum_pool_size=-(-most // _STEP) * _STEP,
+            )
+
+    def allocate(self, size: int, stream: Any) -> RMMBuffer:
+        """Return a buffer, to be used after the stream's work so far."""
+        from rmm.pylibrmm.stream import Stream
+
+        with gpu.on_device(self.device.device_id):
+            return RMMBuffer(self.resource.allocate(size, stream=Stream(obj=stream)), size)
+
+    def free(self, buffer: RMMBuffer, stream: Any) -> None:
+        """Free a buffer after the stream's work so far."""
+        from rmm.pylibrmm.stream import Stream
+
+        with gpu.on_device(self.device.device_id):
+            self.resource.deallocate(buffer.handle, buffer.size, stream=Stream(obj=stream))
+
+
+class RMMBuffer:
+    """Memory of RMM."""
+
+    __slots__ = ("handle", "size")
+
+    def __init__(self, handle: int, size: int) -> None:
+        self.handle = handle
+        self.size = size

@@ -1,0 +1,75 @@
+"""SyntheticClock: time that the program sets, for example from a recording or a simulation."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from headrace.core.clock import Clock, Duration, nanoseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.core.fragment import Fragment
+
+__all__ = ["SyntheticClock"]
+
+
+class SyntheticClock(Clock):
+    """Time that moves only when an operator or any thread calls `advance_to` or `advance_by`."""
+
+    def __init__(
+        self, fragment: Fragment | None = None, initial_timestamp: int = 0, *, name: str = "synthetic_clock"
+    ) -> None:
+        super().__init__(fragment, name=name)
+        self._initial = initial_timestamp
+        self._now = initial_timestamp
+        self._moved = threading.Condition()
+        self._announce: Callable[[], None] | None = None
+
+    def initialize(self) -> None:
+        """Go back to the initial time."""
+        self._now = self._initial
+
+    def timestamp(self) -> int:
+        """Return the time in nanoseconds."""
+        return self._now
+
+    def advance_to(self, new_time_ns: int) -> None:
+        """Move the time forward to `new_time_ns`."""
+        with self._moved:
+            if new_time_ns < self._now:
+                raise ValueError(
+                    f"clock {self.name!r} shows {self._now} ns and cannot go back to {new_time_ns} ns"
+                )
+            self._now = new_time_ns
+            self._moved.notify_all()
+        self._announce_move()
+
+    def advance_by(self, time_delta_ns: Duration) -> None:
+        """Move the time forward by nanoseconds (int), seconds (float), ``"33ms"`` or a timedelta."""
+        delta = nanoseconds(time_delta_ns)
+        if delta < 0:
+            raise ValueError(f"clock {self.name!r} cannot go back by {-delta} ns")
+        with self._moved:
+            self._now += delta
+            self._moved.notify_all()
+        self._announce_move()
+
+    def _announce_move(self) -> None:
+        announce = self._announce
+        if announce is not None:
+            announce()
+
+    def sleep_until(self, target_time_ns: int) -> None:
+        """Sleep until another thread has moved the time to `target_time_ns`."""
+        with self._moved:
+            self._moved.wait_for(lambda: self._now >= target_time_ns)
+
+    def seconds_until(self, target_time_ns: int) -> float | None:
+        """Return 0 for a time that has passed, or None for a later one, which will be announced (`watch`)."""
+        return 0.0 if target_time_ns <= self._now else None
+
+    def watch(self, announce: Callable[[], None] | None) -> None:
+        """Set the function to call after the time was moved."""
+        self._announce = announce

@@ -1,0 +1,22 @@
+"""GreedyScheduler: all operators on the thread that called `run`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace._runtime import run_single_threaded
+from headrace.core.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from headrace._runtime import Engine
+
+__all__ = ["GreedyScheduler"]
+
+
+class GreedyScheduler(Scheduler):
+    """Runs one operator at a time, on the thread that called `run`, without locks or other threads."""
+
+    def execute(self, engine: Engine) -> None:
+        """Run until the engine is finished."""
+        with engine.clock.attach():
+            run_single_threaded(engine)

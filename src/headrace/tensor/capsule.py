@@ -1,0 +1,164 @@
+"""Reading DLPack capsules.
+
+A capsule is a Python object around a C structure. No library reads one for every element type on a machine without
+CUDA, so it is read here, with ctypes. Its contents are checked before they are used.
+
+Capsules are not created here but by libraries, so that a capsule's destructor is always compiled code. A destructor
+written with ctypes would run Python code while an exception propagates, which is when consumers drop a capsule
+that they reject. `relabel` changes a capsule that NumPy has just created, where NumPy cannot express the
+element type or device.
+
+Reading a capsule takes about half the time of `as_tensor` (benchmarks/tensor.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from functools import cache
+from typing import Any
+
+from headrace.tensor.description import (
+    END_OF_MEMORY,
+    MAX_DIMENSIONS,
+    Description,
+    compute_layout,
+    invalid_address,
+)
+from headrace.tensor.errors import TensorError
+from headrace.tensor.types import DLDataType, DLDevice
+
+# The newest supported version; capsules of later minor versions have the same layout.
+VERSION = (1, 1)
+
+_VERSIONED, _LEGACY = b"dltensor_versioned", b"dltensor"
+_USED = {_VERSIONED: b"used_dltensor_versioned", _LEGACY: b"used_dltensor"}
+_READ_ONLY, _PADDED = 1, 4  # bits of the flags
+
+# DLTensor: address, device, ndim, element type, addresses of shape and strides, byte offset. The device (type and
+# number) and the element type (code, bits and lanes) are each read as one word, the key under which they are
+# cached.
+_DLTENSOR = "QQiIQQQ"
+# Versioned: version (major, minor), the manager's context, its deleter, flags, then a DLTensor.
+_versioned = struct.Struct("=I20xQ" + _DLTENSOR)
+# Legacy: a DLTensor, then the manager's context and its deleter.
+_legacy = struct.Struct("=" + _DLTENSOR)
+_deleter_at = {_VERSIONED: 16, _LEGACY: 56}
+_device_at = {_VERSIONED: 40, _LEGACY: 8}
+_element_at = {_VERSIONED: 52, _LEGACY: 20}
+_bytes_at = (ctypes.c_char * _versioned.size).from_address
+_integers_at = tuple((ctypes.c_int64 * ndim).from_address for ndim in range(17))
+
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_SetName", ctypes.pythonapi)
+)
+# A capsule refers to its name and may outlive this module when the interpreter exits, so the names are never freed.
+for _name in _USED.values():
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_name))
+_consuming = threading.Lock()  # held while a capsule is checked and then renamed as used
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def read(capsule: Any) -> Description:
+    """Return the description in a capsule, which must be kept alive for as long as the memory is used."""
+    try:
+        address = _pointer(capsule, _VERSIONED)
+    except ValueError:  # it has another name
+        flags = 0
+        address, _ = _open(capsule)
+        data, device, ndim, element, shape_at, strides_at, offset = _legacy.unpack_from(_bytes_at(address))
+    else:
+        major, flags, data, device, ndim, element, shape_at, strides_at, offset = _versioned.unpack_from(
+            _bytes_at(address)
+        )
+        if major != VERSION[0]:
+            raise TensorError(f"the capsule is of DLPack {major}; only version {VERSION[0]} is supported")
+    dl_dtype = _read_element(element, flags & _PADDED)
+    itemsize = dl_dtype.itemsize
+    if not 0 <= ndim <= MAX_DIMENSIONS:
+        raise TensorError(f"the capsule has {ndim} dimensions; a tensor has 0 to {MAX_DIMENSIONS}")
+    if not shape_at and ndim:
+        raise TensorError(f"the capsule has {ndim} dimensions but no shape: its pointer to the shape is NULL")
+    steps: tuple[int, ...] | None
+    if strides_at == shape_at + 8 * ndim:  # as in NumPy and CuPy: read both at once
+        extents = _integers(shape_at, 2 * ndim)
+        shape, steps = extents[:ndim], extents[ndim:]
+    else:
+        shape = _integers(shape_at, ndim)
+        steps = _integers(strides_at, ndim) if strides_at else None
+    strides, first, end = compute_layout(shape, steps, itemsize, itemsize)
+    data += offset
+    if end and not (data + first > 0 and data + end < END_OF_MEMORY):
+        raise invalid_address(data, first, end)
+    return (data, shape, strides, dl_dtype, _read_device(device), bool(flags & _READ_ONLY))
+
+
+def relabel(capsule: Any, element: DLDataType, device: DLDevice) -> None:
+    """Change the element type and the device in a capsule that was just created and is not shared yet."""
+    address, name = _open(capsule)
+    struct.pack_into("=BBH", (ctypes.c_char * 4).from_address(address + _element_at[name]), 0, *element)
+    struct.pack_into("=ii", (ctypes.c_char * 8).from_address(address + _device_at[name]), 0, *device)
+
+
+class ConsumedCapsule:
+    """The memory of a capsule that the program passed itself: consumed now, and freed with this object."""
+
+    __slots__ = ("_address", "_deleter", "description")
+
+    def __init__(self, capsule: Any) -> None:
+        with _consuming:
+            self.description = read(capsule)
+            self._address, name = _open(capsule)
+            deleter = ctypes.c_void_p.from_address(self._address + _deleter_at[name]).value
+            # From now on the capsule frees nothing and cannot be consumed again.
+            _set_name(capsule, _USED[name])
+            self._deleter = _Deleter(deleter) if deleter else None
+
+    def __del__(self) -> None:
+        deleter = getattr(self, "_deleter", None)
+        if deleter is not None:
+            deleter(self._address)
+
+
+def _open(capsule: Any) -> tuple[int, bytes]:
+    try:
+        return _pointer(capsule, _VERSIONED), _VERSIONED
+    except ValueError:  # it has another name
+        pass
+    try:
+        return _pointer(capsule, _LEGACY), _LEGACY
+    except ValueError:
+        raise TensorError(
+            f"{capsule!r} cannot be read: a DLPack capsule can be consumed once, and is called "
+            '"dltensor" or "dltensor_versioned" until then'
+        ) from None
+
+
+def _integers(address: int, count: int) -> tuple[int, ...]:
+    if not count:
+        return ()
+    at = _integers_at[count] if count < len(_integers_at) else (ctypes.c_int64 * count).from_address
+    return tuple(at(address)[:])
+
+
+@cache
+def _read_device(word: int) -> DLDevice:
+    return DLDevice(*struct.unpack("=ii", struct.pack("=Q", word)))
+
+
+@cache
+def _read_element(word: int, padded: int) -> DLDataType:
+    element = DLDataType(*struct.unpack("=BBH", struct.pack("=I", word)))
+    if not (element.bits and element.lanes):
+        raise TensorError(
+            f"unsupported dtype: the capsule has elements of {element.bits} bits and {element.lanes} lanes"
+        )
+    if element.bits * element.lanes % 8 and not (padded and element.lanes == 1):
+        raise TensorError(
+            f"unsupported dtype {element.name}: its elements share bytes, and those of a tensor must not"
+        )
+    return element

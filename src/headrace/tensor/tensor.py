@@ -1,0 +1,317 @@
+"""Tensor: memory that one library owns, described so that every other library accepts it."""
+
+from __future__ import annotations
+
+import sys
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from headrace import gpu
+from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
+from headrace.tensor import interface as interfaces
+from headrace.tensor.description import Description
+from headrace.tensor.errors import type_name
+from headrace.tensor.export import make_read_only_capsule, request_capsule, request_copy
+from headrace.tensor.pending_work import PendingWork, stream_of
+from headrace.tensor.types import DLDataType, DLDevice
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+_new = object.__new__
+
+
+class Tensor:
+    """An array of any library: where its memory is, how it is laid out, and when it may be read.
+
+    A tensor owns and copies nothing. It keeps the original array alive, and with it the memory. It supports DLPack,
+    ``__cuda_array_interface__`` and ``__array_interface__``, whichever of them the array itself supports.
+    Create one with :func:`headrace.as_tensor`.
+
+    Attributes
+    ----------
+    data
+        The address of the first element.
+    shape, strides
+        As in NumPy; strides are in bytes.
+    device
+        The device that the memory is on.
+    dl_dtype
+        The element type as DLPack describes it; `dtype` is NumPy's.
+    is_readonly
+        Whether the memory must not be written to, because its owner is read-only or immutable like JAX's arrays.
+    owner
+        The original array.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_exporter",
+        "_held",
+        "_pending_work",
+        "_sent_as",
+        "data",
+        "device",
+        "dl_dtype",
+        "is_readonly",
+        "owner",
+        "shape",
+        "strides",
+    )
+
+    data: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: DLDevice
+    dl_dtype: DLDataType
+    is_readonly: bool
+    owner: Any
+    _exporter: Any
+    _held: Any
+    _pending_work: PendingWork | None
+    # The operator, the output and the entry of the message that it was sent in, for its errors.
+    _sent_as: tuple[str, str, str] | None
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise TypeError("create a Tensor with headrace.as_tensor")
+
+    @classmethod
+    def _create(
+        cls,
+        description: Description,
+        owner: Any,
+        exporter: Any,
+        pending_work: PendingWork | None,
+        held: Any = None,
+    ) -> Tensor:
+        """Create a tensor; `exporter` creates its capsules, `held` is another object to keep alive."""
+        self = _new(cls)
+        self.data, self.shape, self.strides, self.dl_dtype, self.device, self.is_readonly = description
+        self.owner = owner
+        self._exporter = exporter
+        self._pending_work = pending_work
+        self._held = held
+        self._sent_as = None
+        return self
+
+    def _with_pending_work(self, pending_work: PendingWork | None) -> Tensor:
+        """Return a copy of this tensor whose data is produced by other work."""
+        # Each field by itself: every emitted tensor is such a copy.
+        other: Tensor = _new(Tensor)
+        other.data = self.data
+        other.shape = self.shape
+        other.strides = self.strides
+        other.dl_dtype = self.dl_dtype
+        other.device = self.device
+        other.is_readonly = self.is_readonly
+        other.owner = self.owner
+        other._exporter = self._exporter
+        other._pending_work = pending_work
+        other._held = self._held
+        other._sent_as = self._sent_as
+        return other
+
+    def __copy__(self) -> Tensor:
+        return self._with_pending_work(self._pending_work)
+
+    def __reduce__(self) -> Any:
+        # The copy would have a new owner elsewhere, but the old address.
+        raise TypeError("a Tensor owns no memory, so it cannot be pickled or deep-copied; its owner may be")
+
+    # Properties of the array.
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of the elements; types that only ml_dtypes defines need that package."""
+        return self.dl_dtype.numpy()
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """The size of an element in bytes."""
+        return self.dl_dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all elements in bytes."""
+        return self.size * self.itemsize
+
+    @property
+    def stream(self) -> int | None:
+        """The stream that the data is being computed on, or None if there is nothing to wait for."""
+        return None if self._pending_work is None else self._pending_work.stream
+
+    def is_contiguous(self) -> bool:
+        """Return whether the elements are contiguous in row-major order."""
+        expected = self.dl_dtype.itemsize
+        for extent, stride in zip(self.shape[::-1], self.strides[::-1], strict=True):
+            if stride != expected and extent != 1:
+                return 0 in self.shape
+            expected *= extent
+        return True
+
+    def __repr__(self) -> str:
+        text = f"Tensor(shape={self.shape}, dtype={self.dl_dtype.name}, device={self.device}"
+        if not self.is_contiguous():
+            text += f", strides={self.strides}"
+        if self.is_readonly:
+            text += ", read-only"
+        if self.stream is not None:
+            text += f", stream={int(self.stream):#x}"
+        return f"{text}, of {type_name(self.owner)})"
+
+    def __simulated_memory__(self) -> Any:
+        """Return the bytes of a contiguous tensor in simulated memory, for a simulated kernel that is given it."""
+        if not self.is_contiguous():
+            raise ValueError(
+                f"{self._error_prefix()}a simulated kernel takes contiguous tensors, not {self!r}"
+            )
+        from headrace.gpu.sim.memory import host_view  # imported only where something is simulated
+
+        memory = host_view(self.owner)
+        offset = self.data - int(memory.ctypes.data)
+        return memory[offset : offset + self.nbytes]
+
+    # The protocols that other libraries use.
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (self.device.device_type, self.device.device_id)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return a capsule, after ordering the consumer's stream after the work on the tensor.
+
+        Parameters
+        ----------
+        stream
+            The consumer's stream: a handle, 1 or None for the legacy default stream, 2 for the per-thread default
+            stream; -1 to order nothing.
+        max_version
+            The newest version that the consumer supports; by default the capsule has the old form.
+        dl_device, copy
+            Passed to the owner, which copies if it supports that.
+        """
+        exporter = self._exporter
+        if exporter is None:
+            raise self._export_error(self._why_no_exporter())
+        is_asked = False
+        if dl_device is not None or copy is not None:
+            is_asked = True
+            if copy or not (dl_device is None or tuple(dl_device) == self.__dlpack_device__()):
+                return self._export_copy(stream, max_version, dl_device, copy)
+        strides = self.strides
+        if strides and min(strides) < 0 and self._has_negative_stride():
+            library = "cupy" if self.device.is_cuda else "numpy"
+            raise self._export_error(
+                "it has a negative stride, and some libraries abort the process on one. Send "
+                f"{library}.ascontiguousarray(array) or array.copy() instead; {library}.asarray accepts it as it is"
+            )
+        if self.device.is_cuda:
+            self._order(stream)
+            stream = -1
+        if self.is_readonly:
+            stream = None if self.device.is_cuda else stream
+            return make_read_only_capsule(self, stream, max_version, sys._getframe(1))
+        try:
+            if is_asked:
+                return request_copy(exporter, stream, max_version, dl_device, copy)
+            return request_capsule(exporter, stream, max_version)
+        except Exception as error:  # an error of its owner, which does not name the message
+            if self._sent_as is not None:
+                error.add_note(f"raised while exporting {self._error_prefix()}{self!r}")
+            raise
+
+    def _has_negative_stride(self) -> bool:
+        """Return whether elements lie before the first one; PyTorch aborts the process on such a tensor (2.13)."""
+        pairs = zip(self.shape, self.strides, strict=True)
+        return self.size > 0 and any(extent > 1 and stride < 0 for extent, stride in pairs)
+
+    def _export_error(self, why: str) -> BufferError:
+        """Return the error for an export that is not possible."""
+        return BufferError(f"{self._error_prefix()}{self!r} cannot be exported through DLPack: {why}")
+
+    def _error_prefix(self) -> str:
+        """Return the beginning of an error: the message entry that the tensor was sent as, if any."""
+        if self._sent_as is None:
+            return ""
+        operator, port, entry = self._sent_as
+        return f"operator {operator!r}, output {port!r}: {entry!r}: "
+
+    def _order(self, stream: int | None) -> None:
+        """Order a consumer's stream, as DLPack names it, after the work on the tensor."""
+        if stream == 0:
+            raise BufferError(
+                "stream 0 is not valid in DLPack; 1 is the legacy default stream, 2 the per-thread default stream"
+            )
+        if self._pending_work is not None and stream != -1:
+            self._pending_work.order(LEGACY_DEFAULT_HANDLE if stream is None else stream)
+
+    def _export_copy(
+        self,
+        stream: int | None,
+        max_version: tuple[int, int] | None,
+        dl_device: tuple[int, int] | None,
+        copy: bool | None,
+    ) -> Any:
+        """Return a capsule of a copy, made by the owner on the stream that the data is computed on."""
+        if self.device.is_cuda:
+            self._order(stream)
+            if self.stream is not None:
+                with gpu.use_stream(stream_of(self.stream)):
+                    return request_copy(self._exporter, stream, max_version, dl_device, copy)
+        return request_copy(self._exporter, stream, max_version, dl_device, copy)
+
+    def _why_no_exporter(self) -> str:
+        if self.dl_dtype.typestr is None:
+            return (
+                f"it was taken from a capsule, and the array interfaces have no name for {self.dl_dtype.name}"
+            )
+        if self.device.is_cuda:
+            return "its owner does not support DLPack, and cuda-core, which would export it, finds no GPU"
+        return f"it was taken from a capsule, and no library exports memory on {self.device}"
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if not self.device.is_cuda:
+            raise AttributeError(f"a tensor on {self.device} has no __cuda_array_interface__")
+        interface = interfaces.write(self)
+        interface["stream"] = self.stream
+        strides = self.strides
+        if strides and min(strides) < 0 and self._has_negative_stride():
+            # PyTorch would abort the process, but it rejects read-only memory. CuPy and Numba ignore the flag.
+            interface["data"] = (self.data, True)
+        return interface
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        if not self.device.is_host:
+            raise AttributeError(
+                f"a tensor on {self.device} has no __array_interface__: the host cannot read it"
+            )
+        return interfaces.write(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return a NumPy array, or raise an error instead of letting NumPy create an array of one object."""
+        import numpy as np
+
+        try:
+            _ = self.__array_interface__
+        except AttributeError as error:
+            raise TypeError(f"{self._error_prefix()}NumPy cannot take it: {error}") from None
+        return np.array(self, dtype=dtype) if copy else np.asarray(self, dtype=dtype)

@@ -1,0 +1,229 @@
+"""check_recording: a recording as a test of one operator."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.core.application import Application
+from headrace.core.errors import GraphError, choices
+from headrace.core.operator import Operator
+from headrace.core.ports import IOSpec
+from headrace.observe import PortRecorder, RecordedMessage, Recording, TensorCopy, TensorMapCopy, watch
+from headrace.observe.payloads import encode, prepare
+from headrace.observe.player import Playback, Player, Step
+from headrace.resources.machine_clock import machine_clock
+from headrace.resources.manual_clock import ManualClock
+from headrace.schedulers.greedy import GreedyScheduler
+from headrace.testing.run_operator import device_in_virtual_time
+
+__all__ = ["check_recording"]
+
+
+def check_recording(
+    operator: Callable[..., Any],
+    /,
+    path: str | os.PathLike[str],
+    *,
+    name: str,
+    rtol: float | None = None,
+    atol: float | None = None,
+    pickle: bool = False,
+    **parameters: Any,
+) -> int:
+    """Run an operator on the recorded messages of its inputs, and compare what it emits with the recorded messages.
+
+    The operator runs in virtual time, and each message reaches it at its recorded time. The messages of an input
+    are those that were recorded there or, if the input was not recorded, at the outputs that are connected to it.
+
+    Parameters
+    ----------
+    operator
+        An operator class, a function with ``@op``, or any function that takes an application and creates an
+        operator.
+    path
+        The recording, which must have the messages of its inputs and of at least one output.
+    name
+        The name that the operator has in the recording.
+    rtol, atol
+        The relative and absolute tolerance for elements of arrays and for floats, as in ``numpy.allclose``. Without
+        either, everything must be the same bit for bit.
+    pickle
+        Whether pickled objects in the file are loaded; the file must be trusted.
+    **parameters
+        The operator's parameters.
+
+    Returns
+    -------
+    int
+        The number of messages that were compared.
+
+    Raises
+    ------
+    AssertionError
+        At the first message that differs, with the output and its number.
+    """
+    is_exact = rtol is None and atol is None
+    with Recording(path, pickle=pickle) as recording, tempfile.TemporaryDirectory() as folder:
+        outputs = [port for port in recording.ports if port.operator == name and port.is_output]
+        if not outputs:
+            known = choices(sorted({port.operator for port in recording.ports if port.is_output}), name)
+            raise GraphError(f"recording {str(path)!r} has no outputs of {name!r}; it has those of {known}")
+        app = _Single(operator, recording, name, parameters)
+        emitted = Path(folder) / "emitted"
+        watch(app, PortRecorder(emitted, [port.name for port in outputs], pickle=pickle))
+        with device_in_virtual_time():
+            app.run()
+        count = 0
+        with Recording(emitted, pickle=pickle) as again:
+            for port in outputs:
+                expected = recording.messages(port.name, is_output=True)
+                found = again.messages(port.name, is_output=True)
+                for number, (one, other) in enumerate(zip_longest(expected, found)):
+                    _compare(f"message {number} of {port.name!r}", one, other, is_exact, rtol or 0, atol or 0)
+                    count += 1
+        return count
+
+
+class _Single(Application):
+    """An application of one operator and players of its inputs."""
+
+    def __init__(
+        self, make: Callable[..., Any], recording: Recording, name: str, parameters: dict[str, Any]
+    ) -> None:
+        super().__init__([], name="check_recording")
+        self._make = make
+        self._recording = recording
+        self._name = name
+        self._parameters = parameters
+
+    def compose(self) -> None:
+        """Create the operator, and connect a player to each connection of its inputs."""
+        self.scheduler(GreedyScheduler(self, clock=machine_clock(self) or ManualClock(self)))
+        operator = self._make(self, **self._parameters)
+        if not isinstance(operator, Operator):
+            raise TypeError(f"check_recording takes an operator class or a function, not {self._make!r}")
+        operator.name = self._name
+        self.add_operator(operator)
+        playback = Playback(self._recording, is_paced=True, closes=False)
+        for name in operator.spec.inputs:
+            for index, steps in self._connections(name):
+                outputs = {"out": IOSpec("out", IOSpec.IOType.OUTPUT)}
+                player = Player(self, outputs, playback, steps, name=f"player of {name}:{index}")
+                self.add_flow(player, operator, {("out", name)})
+
+    def _connections(self, name: str) -> list[tuple[int, list[Step]]]:
+        """Return what each connection of an input received."""
+        recording = self._recording
+        received = [
+            port
+            for port in recording.ports
+            if not port.is_output and (port.operator, port.port) == (self._name, name)
+        ]
+        sources: list[set[Any]] = [{port} for port in sorted(received, key=lambda one: one.index or 0)]
+        if not sources:
+            flows = [flow for flow in recording.flows if flow[2:4] == (self._name, name)]
+            by_index: dict[int, set[Any]] = {}
+            for source, output, _, _, index in flows:
+                found = {
+                    port
+                    for port in recording.ports
+                    if port.is_output and (port.operator, port.port) == (source, output)
+                }
+                by_index.setdefault(index or 0, set()).update(found)
+            sources = [by_index[index] for index in sorted(by_index)]
+        if not sources:
+            raise GraphError(
+                f"recording {str(recording.path)!r} has no messages of input {name!r} of {self._name!r}; record "
+                f"'{self._name}.{name}', or the outputs that are connected to it"
+            )
+        return [
+            (
+                index,
+                [
+                    Step(time, [("out", number)])
+                    for number, (port, _, time) in enumerate(recording.outline())
+                    if port in ports
+                ],
+            )
+            for index, ports in enumerate(sources)
+        ]
+
+
+def _compare(
+    where: str,
+    one: RecordedMessage | None,
+    other: RecordedMessage | None,
+    is_exact: bool,
+    rtol: float,
+    atol: float,
+) -> None:
+    if one is None or other is None:
+        what = "was emitted and not recorded" if one is None else "was recorded and not emitted"
+        raise AssertionError(f"{where} {what}")
+    for what in ("acq_timestamp", "metadata", "data"):
+        expected, found = getattr(one, what), getattr(other, what)
+        same = _is_same(expected, found) if is_exact else _is_close(expected, found, rtol, atol)
+        if not same:
+            raise AssertionError(f"{where}: {what} was {_text(expected)}, and is now {_text(found)}")
+
+
+def _is_same(expected: Any, found: Any) -> bool:
+    """Return whether two values are the same bit for bit, wherever their tensors are."""
+    return _bytes(expected) == _bytes(found)
+
+
+def _bytes(data: Any) -> bytes:
+    return b"".join(encode(prepare(_on_host(data), allow_pickle=True)))
+
+
+def _on_host(data: Any) -> Any:
+    """Return data without what depends on the machine: the device and the library of each tensor."""
+    kind = type(data)
+    if kind is TensorCopy:
+        return ("tensor", tuple(data.dl_dtype), data.shape, data.elements().tobytes())
+    if kind is TensorMapCopy or kind is dict:
+        return (kind.__name__, [(_on_host(key), _on_host(value)) for key, value in data.items()])
+    if kind is list or kind is tuple:
+        return (kind.__name__, [_on_host(value) for value in data])
+    return data
+
+
+def _is_close(expected: Any, found: Any, rtol: float, atol: float) -> bool:
+    kind = type(expected)
+    if kind is not type(found):
+        return False
+    if kind is TensorCopy or kind is np.ndarray:
+        one, other = np.asarray(expected), np.asarray(found)
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return False
+        if one.dtype.kind in "fciu":
+            return bool(np.allclose(other, one, rtol, atol, equal_nan=True))
+        return _is_same(one, other)
+    if isinstance(expected, (float, complex, np.inexact)):
+        return bool(np.isclose(found, expected, rtol, atol, equal_nan=True))
+    if isinstance(expected, dict):
+        return list(expected) == list(found) and all(
+            _is_close(expected[key], found[key], rtol, atol) for key in expected
+        )
+    if kind is list or kind is tuple:
+        return len(expected) == len(found) and all(
+            _is_close(*pair, rtol, atol) for pair in zip(expected, found, strict=True)
+        )
+    return _is_same(expected, found)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, TensorCopy):
+        try:
+            return f"{value!r} {np.array2string(np.asarray(value), threshold=20)}"
+        except TypeError:  # NumPy has no such element type
+            return repr(value)
+    text = repr(value)
+    return text if len(text) < 500 else text[:500] + "..."

@@ -1,0 +1,280 @@
+"""Video files of any kind, through PyAV: reading and writing.
+
+PyAV is imported when a file is opened. The extra ``headrace[video]`` installs it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from headrace.video.entities import UNKNOWN_INTERVAL
+from headrace.video.errors import VideoFileError
+
+__all__ = ["VideoFrame", "VideoReader", "VideoWriter", "write_video"]
+
+_logger = logging.getLogger("headrace.video")
+
+
+@dataclass(slots=True)
+class VideoFrame:
+    """A frame of a video file.
+
+    Attributes
+    ----------
+    pixels
+        RGB, uint8, of shape (height, width, 3).
+    time
+        When it is shown, in nanoseconds after the first frame.
+    """
+
+    pixels: np.ndarray[Any, Any]
+    time: int
+
+
+class VideoReader:
+    """The frames of a video file, decoded while it is iterated over, each time from the beginning.
+
+    Parameters
+    ----------
+    path
+        The file, of any kind that FFmpeg reads; a picture is a video of one frame.
+    ignore_corrupted
+        Whether to skip what cannot be decoded, with a warning; otherwise it raises :class:`VideoFileError`.
+
+    Attributes
+    ----------
+    width, height
+        The size of the frames.
+    rate
+        The mean number of frames per second, or None where the file does not say.
+    codec
+        The name of the codec.
+    """
+
+    def __init__(self, path: str | Path, *, ignore_corrupted: bool = True) -> None:
+        self.path = Path(path).expanduser()
+        self.ignore_corrupted = ignore_corrupted
+        with self._open() as container:
+            stream = container.streams.video[0]
+            self.width, self.height = int(stream.width), int(stream.height)
+            self.codec = str(stream.codec_context.name)
+            rate = stream.average_rate or stream.guessed_rate
+            self.rate: float | None = float(rate) if rate else None
+
+    def __iter__(self) -> Iterator[VideoFrame]:
+        return self.frames()
+
+    def frames(self) -> Generator[VideoFrame, None, None]:
+        """Decode the frames, from the beginning."""
+        first: Fraction | None = None
+        last = -1
+        skipped = 0
+        with self._open() as container:
+            stream = container.streams.video[0]
+            stream.thread_type = "AUTO"
+            step = round(1e9 / self.rate) if self.rate else UNKNOWN_INTERVAL
+            for item in self._decoded(container, stream):
+                if isinstance(item, Exception):
+                    if not self.ignore_corrupted:
+                        raise VideoFileError(
+                            f"{self.path}: what follows the frame at {max(last, 0) / 1e9:.3f} s cannot be decoded: "
+                            f"{item}"
+                        ) from item
+                    skipped += 1
+                    continue
+                if item.pts is None:
+                    time = 0 if last < 0 else last + step
+                else:
+                    shown = item.pts * Fraction(item.time_base)
+                    first = shown if first is None else first
+                    time = max(round((shown - first) * 1_000_000_000), last + 1)
+                last = time
+                yield VideoFrame(item.to_ndarray(format="rgb24"), time)
+        if skipped:
+            _logger.warning("%s: skipped %d packets that could not be decoded", self.path, skipped)
+        if last < 0:
+            raise VideoFileError(f"{self.path}: no frame of its video could be decoded")
+
+    def _decoded(self, container: Any, stream: Any) -> Iterator[Any]:
+        """Return the frames and, in their places, the errors of what could not be decoded."""
+        from av.error import FFmpegError
+
+        packets = container.demux(stream)
+        while True:
+            try:
+                packet = next(packets, None)
+            except FFmpegError as error:  # nothing behind it can be found
+                yield error
+                return
+            if packet is None:
+                return
+            try:
+                yield from packet.decode()
+            except FFmpegError as error:
+                yield error
+
+    def _open(self) -> Any:
+        av = _av()
+        if not self.path.is_file():
+            raise VideoFileError(f"there is no file {self.path}")
+        try:
+            container = av.open(str(self.path))
+        except (av.error.FFmpegError, UnicodeDecodeError) as error:
+            raise VideoFileError(f"{self.path} is not a video that can be read: {error}") from error
+        if not container.streams.video:
+            kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "none"
+            container.close()
+            raise VideoFileError(f"{self.path} has no video stream; its streams are of kind: {kinds}")
+        return container
+
+
+class VideoWriter:
+    """Writes a video file; its extension chooses the container. Close it, or use it in a ``with``.
+
+    Parameters
+    ----------
+    path
+        The file, as in ``"run.mp4"``. A file of this name is replaced; its folder is created.
+    rate
+        Frames per second.
+    codec
+        A codec of FFmpeg; H.264 unless given, or MPEG-4 where this build of FFmpeg has no encoder for H.264.
+        ``"ffv1"`` in an ``.mkv`` is lossless.
+    quality
+        The constant rate factor of H.264: 0 is best, 51 smallest. Other codecs ignore it.
+    """
+
+    def __init__(
+        self, path: str | Path, rate: float = 30.0, *, codec: str | None = None, quality: int = 18
+    ) -> None:
+        if not rate > 0:
+            raise ValueError(f"the rate of a video must be more than 0, not {rate}")
+        self.path = Path(path).expanduser()
+        self.rate = Fraction(rate).limit_denominator(100_000)
+        self._codec = codec
+        self._quality = quality
+        self._container: Any = None
+        self._stream: Any = None
+        self._shape: tuple[int, ...] = ()
+        self._count = 0
+        self._is_closed = False
+        _av()  # missing is missing now, not at the first frame
+
+    def __len__(self) -> int:
+        return self._count
+
+    def write(self, pixels: Any) -> None:
+        """Add a frame.
+
+        Parameters
+        ----------
+        pixels
+            An array in host memory, uint8: (height, width) or (height, width, 1) is grey, (height, width, 3) RGB,
+            (height, width, 4) RGBA, whose alpha is ignored. All frames have the shape of the first.
+        """
+        if self._is_closed:
+            raise ValueError(f"the video {self.path} has been closed")
+        array = np.asarray(pixels)
+        if (
+            array.dtype != np.uint8
+            or array.ndim not in (2, 3)
+            or array.shape[2:] not in ((), (1,), (3,), (4,))
+        ):
+            raise ValueError(
+                f"frame {self._count} of {self.path} is {array.dtype} of shape {array.shape}; expected uint8 of "
+                "shape (height, width) or (height, width, 1, 3 or 4)"
+            )
+        if not array.size:
+            raise ValueError(f"frame {self._count} of {self.path} is empty: its shape is {array.shape}")
+        if self._shape and array.shape != self._shape:
+            raise ValueError(
+                f"frame {self._count} of {self.path} has the shape {array.shape}; those before it have "
+                f"{self._shape}, and a video has one size"
+            )
+        if self._container is None:
+            self._open(array.shape)
+        av = _av()
+        kind = {(): "gray", (1,): "gray", (3,): "rgb24", (4,): "rgba"}[array.shape[2:]]
+        array = array[:, :, 0] if array.shape[2:] == (1,) else array
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(array), format=kind)
+        frame.pts = self._count
+        frame.time_base = 1 / self.rate
+        self._container.mux(self._stream.encode(frame))
+        self._count += 1
+
+    def _open(self, shape: tuple[int, ...]) -> None:
+        av = _av()
+        codec = self._codec or ("libx264" if "libx264" in av.codecs_available else "mpeg4")
+        height, width = shape[:2]
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            container = av.open(str(self.path), "w")
+        except (OSError, ValueError, av.error.FFmpegError) as error:
+            raise VideoFileError(f"a video cannot be written to {self.path}: {error}") from error
+        try:
+            stream = container.add_stream(codec, rate=self.rate)
+            stream.width, stream.height = width, height
+            stream.pix_fmt = _pixel_format(av, codec, width, height)
+            if codec.startswith("libx264"):
+                stream.options = {"crf": str(self._quality)}
+        except (ValueError, av.error.FFmpegError) as error:
+            container.close()
+            raise VideoFileError(f"{self.path} cannot be encoded with {codec!r}: {error}") from error
+        self._container, self._stream, self._shape = container, stream, shape
+
+    def close(self) -> None:
+        """Finish the file; may be called more than once. A video without frames leaves no file."""
+        self._is_closed = True
+        container, self._container = self._container, None
+        if container is not None:
+            try:
+                container.mux(self._stream.encode())
+            finally:
+                container.close()
+
+    def __enter__(self) -> VideoWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def write_video(path: str | Path, frames: Iterable[Any], rate: float = 30.0, **options: Any) -> int:
+    """Write frames to a video file and return their number; see :class:`VideoWriter` for the options."""
+    with VideoWriter(path, rate, **options) as writer:
+        for pixels in frames:
+            writer.write(pixels)
+    return len(writer)
+
+
+def _pixel_format(av: Any, codec: str, width: int, height: int) -> str:
+    """Return the pixel format to encode in: what every player shows, where the codec and the size allow it."""
+    offered = [one.name for one in av.Codec(codec, "w").video_formats or ()]
+    # Half as many colours as pixels each way need an even size; H.264 shows other sizes at full colour.
+    wanted = ["yuv420p"] if width % 2 == 0 and height % 2 == 0 else ["yuv444p"]
+    if codec == "ffv1":
+        wanted = ["bgr0", "gbrp"]  # lossless for RGB, too
+    return next(
+        (one for one in [*wanted, "yuv420p", "yuvj420p"] if not offered or one in offered), offered[0]
+    )
+
+
+def _av() -> Any:
+    try:
+        import av
+        import av.error
+    except ImportError as error:
+        raise ImportError(
+            "reading and writing video files needs PyAV, which is not installed: pip install 'headrace[video]'"
+        ) from error
+    return av

@@ -1,0 +1,220 @@
+"""Layers: tensors checked against the specifications that say how they are drawn.
+
+A check needs the shape and the dtype of a tensor and not its data, so that it is made when the tensor arrives, also
+for one whose data is still on its way from a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.viewer.formats import ImageFormat, InputType
+from headrace.viewer.input_spec import InputSpec
+from headrace.viewer.pixels import PIXEL_FORMATS, detect_format, image_size
+
+__all__ = ["GEOMETRY", "IMAGES", "THREE_D", "Layer", "LayerError", "Shape", "complete", "guess", "match"]
+
+
+class LayerError(ValueError):
+    """A tensor cannot be drawn as its specification says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The shape and the dtype of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"has the shape {self.shape} and the dtype {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One tensor and how it is drawn.
+
+    Attributes
+    ----------
+    spec
+        The specification, with type and image format resolved.
+    data
+        The tensor.
+    colors
+        For a depth map, its colours, if there are any.
+    """
+
+    spec: InputSpec
+    data: Any
+    colors: Any = None
+
+
+IMAGES = (InputType.COLOR, InputType.COLOR_LUT)
+THREE_D = (
+    InputType.POINTS_3D,
+    InputType.LINES_3D,
+    InputType.LINE_STRIP_3D,
+    InputType.TRIANGLES_3D,
+    InputType.DEPTH_MAP,
+)
+# The components that a coordinate may have, and the number of coordinates of one primitive.
+GEOMETRY: dict[InputType, tuple[tuple[int, ...], int]] = {
+    InputType.POINTS: ((2,), 1),
+    InputType.LINES: ((2,), 2),
+    InputType.LINE_STRIP: ((2,), 1),
+    InputType.TRIANGLES: ((2,), 3),
+    InputType.CROSSES: ((2, 3), 1),
+    InputType.RECTANGLES: ((2,), 2),
+    InputType.OVALS: ((2, 3, 4), 1),
+    InputType.TEXT: ((2, 3), 1),
+    InputType.POINTS_3D: ((3,), 1),
+    InputType.LINES_3D: ((3,), 2),
+    InputType.LINE_STRIP_3D: ((3,), 1),
+    InputType.TRIANGLES_3D: ((3,), 3),
+}
+
+
+def match(specs: list[InputSpec], tensors: Mapping[str, Shape], has_lut: bool) -> list[InputSpec]:
+    """Return the specifications with type and image format resolved; raise if a tensor is missing or does not fit.
+
+    Tensors without a specification are ignored.
+    """
+    resolved = []
+    for spec in specs:
+        if spec.tensor_name not in tensors:
+            there = ", ".join(map(repr, tensors)) or "none"
+            raise LayerError(
+                f"layer {spec.tensor_name!r} ({spec.type}): no message has a tensor of that name; "
+                f"the tensors are {there}"
+            )
+        resolved.append(complete(spec, tensors[spec.tensor_name], has_lut))
+    sizes = {spec.type: (spec, tensors[spec.tensor_name]) for spec in resolved}
+    if InputType.DEPTH_MAP_COLOR in sizes:
+        spec, colors = sizes[InputType.DEPTH_MAP_COLOR]
+        if InputType.DEPTH_MAP not in sizes:
+            raise _error(spec, colors, "it needs a layer of type depth_map beside it")
+        depth = sizes[InputType.DEPTH_MAP][1]
+        if colors.shape[:2] != depth.shape[:2]:
+            raise _error(
+                spec, colors, f"its rows and columns must be those of the depth map, {depth.shape[:2]}"
+            )
+    return resolved
+
+
+def guess(tensors: Mapping[str, Shape], has_lut: bool) -> list[InputSpec]:
+    """Return specifications for tensors that have none."""
+    return [complete(InputSpec(name), shape, has_lut) for name, shape in tensors.items()]
+
+
+def complete(spec: InputSpec, tensor: Shape, has_lut: bool) -> InputSpec:
+    """Return a specification with type and image format resolved, or raise LayerError."""
+    spec = spec.copy()
+    if spec.type is InputType.UNKNOWN:
+        spec.type = _guess_type(spec, tensor, has_lut)
+    if spec.type in GEOMETRY:
+        _check_geometry(spec, tensor)
+    elif spec.type is InputType.DEPTH_MAP:
+        _check_depth_map(spec, tensor)
+    elif spec.type is InputType.DEPTH_MAP_COLOR:
+        if len(tensor.shape) != 3 or tensor.shape[2] != 4 or tensor.dtype != np.uint8:
+            raise _error(spec, tensor, "the colours of a depth map must be (rows, columns, 4) of uint8")
+    else:
+        _check_image(spec, tensor, has_lut)
+    return spec
+
+
+def _error(spec: InputSpec, tensor: Shape, why: str) -> LayerError:
+    return LayerError(f"layer {spec.tensor_name!r} ({spec.type}): the tensor {tensor}; {why}")
+
+
+def _guess_type(spec: InputSpec, tensor: Shape, has_lut: bool) -> InputType:
+    shape = tensor.shape
+    channels = shape[2] if len(shape) == 3 else 1
+    if has_lut and len(shape) in (2, 3) and channels == 1 and tensor.dtype.kind in "iu":
+        return InputType.COLOR_LUT
+    if len(shape) >= 2 and shape[-1] == 2 and tensor.dtype in (np.float32, np.float64):
+        return InputType.CROSSES
+    if len(shape) in (2, 3) and detect_format(shape, tensor.dtype) is not None:
+        return InputType.COLOR
+    raise _error(
+        spec,
+        tensor,
+        "its type cannot be guessed: describe it in tensors, with a type. An image is (rows, columns) or "
+        "(rows, columns, 1, 3 or 4) of integers or float32; coordinates are (N, 2) of float32",
+    )
+
+
+def _check_geometry(spec: InputSpec, tensor: Shape) -> None:
+    components, group = GEOMETRY[spec.type]
+    wanted = " or ".join(f"(N, {count})" for count in components)
+    if tensor.dtype not in (np.float32, np.float64):
+        raise _error(spec, tensor, f"coordinates must be {wanted} of float32 or float64")
+    shape = tensor.shape
+    if len(shape) < 2 or shape[-1] not in components or any(extent != 1 for extent in shape[:-2]):
+        raise _error(spec, tensor, f"coordinates must be {wanted}")
+    count = shape[-2]
+    if count % group:
+        raise _error(
+            spec,
+            tensor,
+            f"one of the {spec.type} takes {group} coordinates, so N must be a multiple of {group}",
+        )
+    if count == 1 and spec.type in (InputType.LINE_STRIP, InputType.LINE_STRIP_3D):
+        raise _error(spec, tensor, "a strip needs at least 2 coordinates, or none")
+    if spec.type is InputType.TEXT and not spec.text:
+        raise _error(spec, tensor, "its specification has no text: set text to a list of strings")
+
+
+def _check_depth_map(spec: InputSpec, tensor: Shape) -> None:
+    shape = tensor.shape
+    allowed = {
+        ImageFormat.AUTO_DETECT: (np.uint8, np.float32),
+        ImageFormat.R8_UNORM: (np.uint8,),
+        ImageFormat.D32_SFLOAT: (np.float32,),
+        ImageFormat.R32_SFLOAT: (np.float32,),
+    }.get(spec.image_format)
+    if allowed is None:
+        raise _error(
+            spec,
+            tensor,
+            f"image_format {spec.image_format} is none of a depth map; "
+            "it must be r8_unorm, d32_sfloat or auto_detect",
+        )
+    is_grid = len(shape) == 2 or (len(shape) == 3 and shape[2] == 1)
+    if not is_grid or 0 in shape or tensor.dtype not in allowed:
+        kinds = " or ".join(np.dtype(kind).name for kind in allowed)
+        raise _error(spec, tensor, f"a depth map must be (rows, columns) or (rows, columns, 1) of {kinds}")
+
+
+def _check_image(spec: InputSpec, tensor: Shape, has_lut: bool) -> None:
+    is_lut = spec.type is InputType.COLOR_LUT
+    if is_lut and not has_lut:
+        raise _error(spec, tensor, "there is no color_lut to look colours up in: set the parameter color_lut")
+    if len(tensor.shape) not in (2, 3) or 0 in tensor.shape:
+        raise _error(
+            spec, tensor, "an image must be (rows, columns) or (rows, columns, channels), none of them 0"
+        )
+    if spec.image_format is ImageFormat.AUTO_DETECT:
+        found = detect_format(tensor.shape, tensor.dtype)
+        if found is None or (is_lut and PIXEL_FORMATS[found].kind == "float"):
+            raise _error(
+                spec,
+                tensor,
+                "no image format fits; one channel may be (u)int8, (u)int16, (u)int32 or float32, three (u)int8, "
+                "and four (u)int8, (u)int16 or float32. Others need an image_format"
+                if not is_lut
+                else "colours are looked up by one channel of (u)int8, (u)int16 or (u)int32",
+            )
+        spec.image_format = found
+    pixel_format = PIXEL_FORMATS.get(spec.image_format)
+    if pixel_format is None:
+        raise _error(spec, tensor, f"image_format {spec.image_format} is one of depth maps, not of images")
+    if is_lut and (pixel_format.channels != 1 or pixel_format.kind == "float" or pixel_format.layout):
+        raise _error(spec, tensor, "colours are looked up by one channel of (u)int8, (u)int16 or (u)int32")
+    why = image_size(tensor.shape, tensor.dtype, pixel_format)
+    if isinstance(why, str):
+        raise _error(spec, tensor, f"image_format {spec.image_format} needs {why}")

@@ -1,0 +1,51 @@
+"""Outlets that write files: the newest picture as PNG, or all as a video."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.viewer.display import Picture
+from headrace.viewer.pictures import VideoWriter, write_png
+
+__all__ = ["PngOutlet", "VideoOutlet"]
+
+
+class PngOutlet:
+    """Keeps the newest picture in a PNG file, written when none has come for a while and at the end."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def wants_picture(self) -> bool:
+        """Return True."""
+        return True
+
+    def show(self, picture: Picture, is_still: bool) -> None:
+        """Write a picture that will be looked at."""
+        if is_still:
+            write_png(self._path, picture.pixels)
+
+    def close(self) -> None:
+        """Do nothing: the file is complete."""
+
+
+class VideoOutlet:
+    """Writes every picture that is drawn to an MP4 file."""
+
+    def __init__(self, path: str, frame_rate: float) -> None:
+        self._writer = VideoWriter(path, frame_rate)
+        self._last = -1
+
+    def wants_picture(self) -> bool:
+        """Return True."""
+        return True
+
+    def show(self, picture: Picture, is_still: bool) -> None:
+        """Write a picture, once."""
+        if picture.number != self._last:
+            self._last = picture.number
+            self._writer.write(picture.pixels)
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._writer.close()

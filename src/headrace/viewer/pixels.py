@@ -1,0 +1,328 @@
+"""Pixels: images of every format as 8-bit RGB and alpha.
+
+NumPy does the work in calls on whole arrays, which let other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace.viewer.formats import ChromaLocation, ImageFormat, YuvModelConversion, YuvRange
+from headrace.viewer.input_spec import InputSpec
+
+__all__ = [
+    "PIXEL_FORMATS",
+    "PixelFormat",
+    "decode_srgb",
+    "detect_format",
+    "encode_srgb",
+    "image_size",
+    "index_image",
+    "to_rgb",
+]
+
+
+class PixelFormat(NamedTuple):
+    """How an image is laid out.
+
+    Attributes
+    ----------
+    dtype
+        The dtype of its elements.
+    channels
+        The number of channels; 0 where `layout` says more.
+    kind
+        How numbers become fractions: ``"unorm"``, ``"snorm"``, ``"float"`` or ``"srgb"``.
+    order
+        The names of the channels.
+    layout
+        For packed and YUV images: ``"packed"``, ``"yuyv"``, ``"uyvy"``, ``"2plane_420"`` and so on.
+    """
+
+    dtype: np.dtype[Any]
+    channels: int
+    kind: str
+    order: str = "rgba"
+    layout: str = ""
+
+
+def _plain() -> dict[ImageFormat, PixelFormat]:
+    formats: dict[ImageFormat, PixelFormat] = {}
+    kinds = {
+        "unorm": ("u", "unorm"),
+        "uint": ("u", "unorm"),
+        "srgb": ("u", "srgb"),
+        "snorm": ("i", "snorm"),
+        "sint": ("i", "snorm"),
+        "sfloat": ("f", "float"),
+    }
+    for image_format in ImageFormat:
+        components, _, number = image_format.value.partition("_")
+        if number not in kinds or components[0] not in "rb":
+            continue
+        letters = "".join(character for character in components if character.isalpha())
+        bits = int("".join(filter(str.isdigit, components))[: len(components) // len(letters) - 1])
+        kind, meaning = kinds[number]
+        formats[image_format] = PixelFormat(np.dtype(f"{kind}{bits // 8}"), len(letters), meaning, letters)
+    return formats
+
+
+_U1, _U2, _U4 = np.dtype("u1"), np.dtype("u2"), np.dtype("u4")
+PIXEL_FORMATS: dict[ImageFormat, PixelFormat] = {
+    **_plain(),
+    ImageFormat.A2B10G10R10_UNORM_PACK32: PixelFormat(_U4, 0, "unorm", "rgb", "packed"),
+    ImageFormat.A2R10G10B10_UNORM_PACK32: PixelFormat(_U4, 0, "unorm", "bgr", "packed"),
+    # The bits of a little-endian word are, byte by byte, those of r8g8b8a8.
+    ImageFormat.A8B8G8R8_UNORM_PACK32: PixelFormat(_U1, 4, "unorm", "rgba"),
+    ImageFormat.A8B8G8R8_SRGB_PACK32: PixelFormat(_U1, 4, "srgb", "rgba"),
+    ImageFormat.Y8U8Y8V8_422_UNORM: PixelFormat(_U1, 0, "unorm", "yuv", "yuyv"),
+    ImageFormat.U8Y8V8Y8_422_UNORM: PixelFormat(_U1, 0, "unorm", "yuv", "uyvy"),
+    ImageFormat.Y8_U8V8_2PLANE_420_UNORM: PixelFormat(_U1, 0, "unorm", "yuv", "2plane_420"),
+    ImageFormat.Y8_U8V8_2PLANE_422_UNORM: PixelFormat(_U1, 0, "unorm", "yuv", "2plane_422"),
+    ImageFormat.Y8_U8_V8_3PLANE_420_UNORM: PixelFormat(_U1, 0, "unorm", "yuv", "3plane_420"),
+    ImageFormat.Y8_U8_V8_3PLANE_422_UNORM: PixelFormat(_U1, 0, "unorm", "yuv", "3plane_422"),
+    ImageFormat.Y16_U16V16_2PLANE_420_UNORM: PixelFormat(_U2, 0, "unorm", "yuv", "2plane_420"),
+    ImageFormat.Y16_U16V16_2PLANE_422_UNORM: PixelFormat(_U2, 0, "unorm", "yuv", "2plane_422"),
+    ImageFormat.Y16_U16_V16_3PLANE_420_UNORM: PixelFormat(_U2, 0, "unorm", "yuv", "3plane_420"),
+    ImageFormat.Y16_U16_V16_3PLANE_422_UNORM: PixelFormat(_U2, 0, "unorm", "yuv", "3plane_422"),
+}
+_DETECTED = {
+    (1, "u1"): ImageFormat.R8_UNORM,
+    (1, "i1"): ImageFormat.R8_SNORM,
+    (1, "u2"): ImageFormat.R16_UNORM,
+    (1, "i2"): ImageFormat.R16_SNORM,
+    (1, "u4"): ImageFormat.R32_UINT,
+    (1, "i4"): ImageFormat.R32_SINT,
+    (1, "f4"): ImageFormat.R32_SFLOAT,
+    (3, "u1"): ImageFormat.R8G8B8_UNORM,
+    (3, "i1"): ImageFormat.R8G8B8_SNORM,
+    (4, "u1"): ImageFormat.R8G8B8A8_UNORM,
+    (4, "i1"): ImageFormat.R8G8B8A8_SNORM,
+    (4, "u2"): ImageFormat.R16G16B16A16_UNORM,
+    (4, "i2"): ImageFormat.R16G16B16A16_SNORM,
+    (4, "f4"): ImageFormat.R32G32B32A32_SFLOAT,
+}
+
+
+def detect_format(shape: tuple[int, ...], dtype: np.dtype[Any]) -> ImageFormat | None:
+    """Return the format of an image with that shape and dtype, or None if there is none."""
+    if len(shape) not in (2, 3) or not all(shape):
+        return None
+    channels = shape[2] if len(shape) == 3 else 1
+    return _DETECTED.get((channels, dtype.str[1:]))
+
+
+def image_size(
+    shape: tuple[int, ...], dtype: np.dtype[Any], pixel_format: PixelFormat
+) -> tuple[int, int] | str:
+    """Return rows and columns of an image of that format, or what it would need to have."""
+    rows, columns = shape[:2]
+    channels = shape[2] if len(shape) == 3 else 1
+    name, layout = pixel_format.dtype.name, pixel_format.layout
+    if layout in ("yuyv", "uyvy"):
+        if channels == 1:
+            columns, channels = columns // 2, 2 if columns % 4 == 0 else 0
+        if channels != 2 or columns % 2 or dtype != _U1:
+            return "(rows, columns, 2) or (rows, 2 * columns) of uint8, and an even number of columns"
+        return rows, columns
+    if layout.endswith("420"):
+        if channels != 1 or rows % 3 or columns % 2 or dtype != pixel_format.dtype:
+            return f"(rows * 3 / 2, columns) of {name}, with even rows and columns"
+        return rows // 3 * 2, columns
+    if layout.endswith("422"):
+        if channels != 1 or rows % 2 or columns % 2 or dtype != pixel_format.dtype:
+            return f"(rows * 2, columns) of {name}, with even columns"
+        return rows // 2, columns
+    if layout == "packed" or (pixel_format.channels == 4 and dtype == _U4):
+        is_packed = layout == "packed" or pixel_format.dtype == _U1
+        if not is_packed or channels != 1 or dtype != _U4:
+            return "(rows, columns) of uint32"
+        return rows, columns
+    if channels != pixel_format.channels or dtype != pixel_format.dtype:
+        wanted = (
+            "(rows, columns)" if pixel_format.channels == 1 else f"(rows, columns, {pixel_format.channels})"
+        )
+        return f"{wanted} of {name}"
+    return rows, columns
+
+
+def to_rgb(image: np.ndarray, spec: InputSpec, is_srgb: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return an image as (rows, columns, 3 or 4) of uint8, and its alpha where not all of it is opaque.
+
+    Parameters
+    ----------
+    image
+        The image, in the format of the specification.
+    spec
+        The specification, resolved.
+    is_srgb
+        Whether the picture is stored with the sRGB curve.
+    """
+    pixel_format = PIXEL_FORMATS[spec.image_format]
+    layout = pixel_format.layout
+    if layout == "packed":
+        rgb, alpha = _unpack(image, pixel_format)
+    elif layout:
+        rgb, alpha = _from_yuv(image, spec, pixel_format), None
+    else:
+        rgb, alpha = _from_channels(image, pixel_format)
+    is_encoded = pixel_format.kind == "srgb"
+    if is_encoded != is_srgb:
+        table = encode_srgb() if is_srgb else decode_srgb()
+        rgb = table[rgb[..., :3]]
+    if alpha is not None and int(alpha.min()) == 255:
+        alpha = None
+    return rgb, alpha
+
+
+def index_image(image: np.ndarray, count: int) -> np.ndarray:
+    """Return the row of a colour table that each element names; beyond its ends, the first or the last.
+
+    Elements of uint8 are returned as they are: the table is long enough for them.
+    """
+    plane = image.reshape(image.shape[:2])
+    if plane.dtype == np.uint8:
+        return plane
+    rows: np.ndarray = np.clip(plane, 0, count - 1).astype(np.intp)
+    return rows
+
+
+def _from_channels(image: np.ndarray, pixel_format: PixelFormat) -> tuple[np.ndarray, np.ndarray | None]:
+    if image.dtype == _U4 and pixel_format.dtype == _U1:
+        words = np.ascontiguousarray(image.reshape(image.shape[:2]), dtype="<u4")
+        image = words.view(np.uint8).reshape(image.shape[0], image.shape[1], 4)
+    rows, columns = image.shape[:2]
+    channels = pixel_format.channels
+    bytes_ = _to_bytes(image.reshape(rows, columns, channels), pixel_format.kind)
+    if channels == 1:
+        return np.broadcast_to(bytes_, (rows, columns, 3)), None
+    alpha = bytes_[..., 3] if channels == 4 else None
+    if pixel_format.order.startswith("b"):
+        return np.ascontiguousarray(bytes_[..., 2::-1]), alpha
+    return bytes_, alpha
+
+
+def _to_bytes(image: np.ndarray, kind: str) -> np.ndarray:
+    """Return the fractions that elements stand for, in 255ths; what lies outside of 0 to 1 is clipped."""
+    dtype = image.dtype
+    if kind == "float":
+        with np.errstate(invalid="ignore"):
+            scaled = np.nan_to_num(image.astype(np.float32), nan=0.0, posinf=1.0, neginf=0.0)
+        np.clip(scaled, 0, 1, out=scaled)
+        scaled *= 255
+        rounded: np.ndarray = np.rint(scaled, out=scaled).astype(np.uint8)
+        return rounded
+    if dtype == np.uint8:
+        return image
+    if dtype == np.uint16:
+        # Rounded: the exact division by 257, in integers.
+        return ((image.astype(np.uint32) * 255 + 32895) >> 16).astype(np.uint8)
+    most = np.iinfo(dtype).max
+    positive = np.maximum(image, 0).astype(np.float64)
+    fraction: np.ndarray = np.rint(positive * (255 / most)).astype(np.uint8)
+    return fraction
+
+
+def _unpack(image: np.ndarray, pixel_format: PixelFormat) -> tuple[np.ndarray, np.ndarray]:
+    words = image.reshape(image.shape[:2]).astype(np.uint32)
+    channels = [((words >> shift) & 1023) for shift in (0, 10, 20)]
+    if pixel_format.order == "bgr":
+        channels.reverse()
+    rgb = ((np.stack(channels, axis=-1) * 255 + 511) // 1023).astype(np.uint8)
+    return rgb, ((words >> 30) * 85).astype(np.uint8)
+
+
+# The share of red and of blue in luma; green has the rest.
+_LUMA = {
+    YuvModelConversion.YUV_601: (0.299, 0.114),
+    YuvModelConversion.YUV_709: (0.2126, 0.0722),
+    YuvModelConversion.YUV_2020: (0.2627, 0.0593),
+}
+
+
+def _from_yuv(image: np.ndarray, spec: InputSpec, pixel_format: PixelFormat) -> np.ndarray:
+    size = image_size(image.shape, image.dtype, pixel_format)
+    assert not isinstance(size, str)
+    rows, columns = size
+    luma, u, v = _planes(image, pixel_format.layout, rows, columns)
+    most = np.iinfo(image.dtype).max
+    unit = (most + 1) // 256
+    if spec.yuv_range is YuvRange.ITU_NARROW:
+        low, luma_range, chroma_range = 16.0 * unit, 219.0 * unit, 224.0 * unit
+    else:
+        low, luma_range, chroma_range = 0.0, float(most), float(most)
+    middle = 128.0 * unit
+    y = (luma.astype(np.float32) - low) / luma_range
+    is_wide = spec.x_chroma_location is ChromaLocation.COSITED_EVEN
+    is_high = spec.y_chroma_location is ChromaLocation.COSITED_EVEN
+    blue = (_upsample(u, rows, columns, is_wide, is_high) - middle) / chroma_range
+    red = (_upsample(v, rows, columns, is_wide, is_high) - middle) / chroma_range
+    kr, kb = _LUMA[spec.yuv_model_conversion]
+    kg = 1 - kr - kb
+    rgb = np.empty((rows, columns, 3), np.float32)
+    rgb[..., 0] = y + 2 * (1 - kr) * red
+    rgb[..., 1] = y - (2 * (1 - kb) * kb / kg) * blue - (2 * (1 - kr) * kr / kg) * red
+    rgb[..., 2] = y + 2 * (1 - kb) * blue
+    return _to_bytes(rgb, "float")
+
+
+def _planes(
+    image: np.ndarray, layout: str, rows: int, columns: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the luma plane and the two chroma planes, these with fewer rows and columns."""
+    if layout in ("yuyv", "uyvy"):
+        quads = image.reshape(rows, columns // 2, 4)
+        if layout == "yuyv":
+            return quads[..., 0::2].reshape(rows, columns), quads[..., 1], quads[..., 3]
+        return quads[..., 1::2].reshape(rows, columns), quads[..., 0], quads[..., 2]
+    chroma_rows = rows // 2 if layout.endswith("420") else rows
+    flat = image.reshape(-1)
+    luma, rest = flat[: rows * columns].reshape(rows, columns), flat[rows * columns :]
+    if layout.startswith("2plane"):
+        pairs = rest.reshape(chroma_rows, columns // 2, 2)
+        return luma, pairs[..., 0], pairs[..., 1]
+    u, v = rest.reshape(2, chroma_rows, columns // 2)
+    return luma, u, v
+
+
+def _upsample(plane: np.ndarray, rows: int, columns: int, is_wide: bool, is_high: bool) -> np.ndarray:
+    """Return a chroma plane at full size, linearly between its samples."""
+    plane = _double(plane.astype(np.float32), 1, is_wide)
+    if plane.shape[0] != rows:
+        plane = _double(plane, 0, is_high)
+    return plane
+
+
+def _double(plane: np.ndarray, axis: int, is_cosited: bool) -> np.ndarray:
+    plane = np.moveaxis(plane, axis, 0)
+    doubled = np.empty((2 * plane.shape[0], *plane.shape[1:]), np.float32)
+    after = np.concatenate([plane[1:], plane[-1:]])
+    if is_cosited:
+        doubled[0::2] = plane
+        doubled[1::2] = (plane + after) / 2
+    else:
+        before = np.concatenate([plane[:1], plane[:-1]])
+        doubled[0::2] = plane * 0.75 + before * 0.25
+        doubled[1::2] = plane * 0.75 + after * 0.25
+    return np.moveaxis(doubled, 0, axis)
+
+
+@cache
+def decode_srgb() -> np.ndarray:
+    """Return the table that takes the sRGB curve off 8-bit values."""
+    value = np.arange(256) / 255
+    linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+    table: np.ndarray = np.rint(linear * 255).astype(np.uint8)
+    return table
+
+
+@cache
+def encode_srgb() -> np.ndarray:
+    """Return the table that puts the sRGB curve on 8-bit values."""
+    value = np.arange(256) / 255
+    curved = np.where(value <= 0.0031308, value * 12.92, 1.055 * value ** (1 / 2.4) - 0.055)
+    table: np.ndarray = np.rint(curved * 255).astype(np.uint8)
+    return table

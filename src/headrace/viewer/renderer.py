@@ -1,0 +1,494 @@
+"""Renderer: layers drawn to an array.
+
+It is the only thing that draws. The page in the browser, the buffers that the viewer emits, and PNG and video files
+all show its pictures, so that they agree by construction. Decided against: drawing shapes in the browser, which
+would be sharper on a large screen, and a second picture to keep equal to the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from headrace.lazy import import_or_explain
+from headrace.viewer.camera import Camera
+from headrace.viewer.canvas import Canvas
+from headrace.viewer.formats import DepthMapRenderMode, InputType
+from headrace.viewer.input_spec import InputSpec, View, input_specs
+from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, Layer, Shape, guess, match
+from headrace.viewer.pixels import encode_srgb, index_image, to_rgb
+from headrace.viewer.raster import Box, Pixels, lines, points, triangles
+
+__all__ = ["Renderer", "color_table"]
+
+_OVAL_SEGMENTS = 64
+_DEFAULT_SIZE = 0.05
+
+
+class Renderer:
+    """Draws tensors to a picture.
+
+    Parameters
+    ----------
+    width, height
+        The size of the picture in pixels.
+    tensors
+        How tensors are drawn: dicts or :class:`InputSpec`. Without any, the first tensors are drawn as their shapes
+        and dtypes suggest.
+    color_lut
+        The colours of ``color_lut`` layers: rows of 4 floats from 0 to 1.
+    font_path
+        A TrueType or OpenType font for text; Pillow's own unless given.
+    framebuffer_srgb
+        Whether the picture has the sRGB curve. Images in sRGB formats are then shown as they are, and what is
+        linear is given the curve.
+
+    Examples
+    --------
+    >>> renderer = Renderer(640, 480, [{"name": "box", "type": "rectangles", "color": [1, 0, 0, 1]}])
+    >>> picture = renderer.render({"box": np.array([[0.1, 0.1], [0.9, 0.9]], np.float32)})
+    """
+
+    def __init__(
+        self,
+        width: int,
+        height: int,
+        tensors: Iterable[InputSpec | Mapping[str, Any]] = (),
+        *,
+        color_lut: Iterable[Sequence[float]] = (),
+        font_path: str = "",
+        framebuffer_srgb: bool = False,
+    ) -> None:
+        if width < 1 or height < 1:
+            raise ValueError(f"a picture must have at least 1 by 1 pixels, not {width} by {height}")
+        self.width, self.height = int(width), int(height)
+        self.specs = input_specs(tensors, "tensors")
+        self.font_path = font_path
+        self._is_srgb = framebuffer_srgb
+        table = color_table(color_lut)
+        self.has_lut = bool(len(table))
+        self._lut_size = len(table)
+        self._lut = np.rint(table * 255).astype(np.uint8)
+        if self.has_lut:  # with a row for every value of 8 bits
+            self._lut = np.concatenate([self._lut, np.repeat(self._lut[-1:], 256, axis=0)])
+        if framebuffer_srgb and self.has_lut:
+            self._lut[:, :3] = encode_srgb()[self._lut[:, :3]]
+
+    def render(self, tensors: Mapping[str, Any], camera: Camera | None = None) -> np.ndarray:
+        """Return a picture of tensors: (height, width, 4) of uint8."""
+        arrays = {name: np.asarray(tensor) for name, tensor in tensors.items()}
+        shapes = {name: Shape(array.shape, array.dtype) for name, array in arrays.items()}
+        if not self.specs:
+            self.specs = guess(shapes, self.has_lut)
+        specs = match(self.specs, shapes, self.has_lut)
+        return self.draw(layers_of(specs, arrays), camera or Camera()).pixels
+
+    def draw(self, layers: Sequence[Layer], camera: Camera, canvas: Canvas | None = None) -> Canvas:
+        """Draw layers, those with the lowest priority first, and return the canvas."""
+        if canvas is None:
+            canvas = Canvas(self.width, self.height)
+        ordered = sorted(layers, key=lambda layer: layer.spec.priority)
+        if not (ordered and self._covers_all(ordered[0])):
+            canvas.clear()
+        else:
+            canvas._depth = None
+        for layer in ordered:
+            for view in layer.spec.views or [View()]:
+                self._draw_layer(canvas, layer, view, camera)
+        return canvas
+
+    def _covers_all(self, layer: Layer) -> bool:
+        """Return whether a layer hides the whole picture, which then need not be cleared."""
+        spec = layer.spec
+        return (
+            spec.type is InputType.COLOR
+            and not spec.views
+            and spec.opacity == 1
+            and layer.data.shape[-1] != 4
+        )
+
+    def _draw_layer(self, canvas: Canvas, layer: Layer, view: View, camera: Camera) -> None:
+        if layer.spec.opacity == 0:
+            return
+        frame = _Frame(self.width, self.height, view)
+        if layer.spec.type in IMAGES:
+            self._draw_image(canvas, layer, frame)
+        elif layer.spec.type is InputType.TEXT:
+            self._draw_text(canvas, layer, frame)
+        elif layer.spec.type is InputType.DEPTH_MAP:
+            self._draw_depth_map(canvas, layer, frame, camera)
+        else:
+            self._draw_shapes(canvas, layer, frame, camera)
+
+    # Images.
+
+    def _draw_image(self, canvas: Canvas, layer: Layer, frame: _Frame) -> None:
+        spec = layer.spec
+        # Of a view that is far larger than the window, only the part that is seen is computed.
+        is_huge = frame.columns > 4 * self.width or frame.rows > 4 * self.height
+        alpha: np.ndarray | None
+        if spec.type is InputType.COLOR_LUT:
+            index = index_image(layer.data, self._lut_size)
+            if frame.matrix is None and not is_huge:
+                index = _nearest(index, frame.columns, frame.rows)
+            # Looked up as words: one for each pixel, not four bytes.
+            words = np.take(self._lut.view(np.uint32)[:, 0], index)
+            rgb = words.view(np.uint8).reshape(*index.shape, 4)
+            alpha = rgb[..., 3]
+        else:
+            rgb, alpha = to_rgb(layer.data, spec, self._is_srgb)
+        if frame.matrix is not None or is_huge:
+            low = 0 if frame.matrix is None else -1
+            corners = frame.project(np.array([[low, low, 0], [1, low, 0], [1, 1, 0], [low, 1, 0]]), None)[0]
+            warped = _warp(rgb, alpha, corners, frame.box)
+            if warped is not None:
+                canvas.put(*warped[:2], spec.opacity, *warped[2:])
+            return
+        if rgb.shape[:2] != (frame.rows, frame.columns):
+            rgb, alpha = _resized(rgb, alpha, frame.columns, frame.rows)
+        if frame.is_flipped:
+            rgb, alpha = rgb[::-1], None if alpha is None else alpha[::-1]
+        canvas.put(rgb, alpha, spec.opacity, frame.left, frame.top)
+
+    # Text.
+
+    def _draw_text(self, canvas: Canvas, layer: Layer, frame: _Frame) -> None:
+        spec = layer.spec
+        color = self._color(spec)
+        for place, coordinate in enumerate(_coordinates(layer.data)):
+            x, y = coordinate[:2]
+            size = coordinate[2] if len(coordinate) > 2 else _DEFAULT_SIZE
+            if not np.isfinite(coordinate).all() or size <= 0:
+                continue
+            text = spec.text[min(place, len(spec.text) - 1)]
+            pixels = max(1, round(size * frame.rows))
+            if pixels > 4 * self.height:
+                continue
+            mask = _text_mask(text, pixels, self.font_path)
+            if not mask.size:
+                continue
+            rgb = np.broadcast_to(np.rint(color[:3] * 255).astype(np.uint8), (*mask.shape, 3))
+            opacity = spec.opacity * float(color[3])
+            if frame.matrix is None and not frame.is_flipped:
+                left, top = frame.project(np.array([[x, y, 0]]), None)[0][0]
+                if abs(left) < 1e6 and abs(top) < 1e6:
+                    canvas.put(rgb, mask, opacity, round(left), round(top))
+                continue
+            right = x + mask.shape[1] / frame.columns
+            low = y + mask.shape[0] / frame.rows
+            corners = frame.project(np.array([[x, y, 0], [right, y, 0], [right, low, 0], [x, low, 0]]), None)[
+                0
+            ]
+            warped = _warp(rgb, mask, corners, frame.box)
+            if warped is not None:
+                canvas.put(*warped[:2], opacity, *warped[2:])
+
+    def _color(self, spec: InputSpec) -> np.ndarray:
+        color = np.array(spec.color, np.float32)
+        if self._is_srgb:
+            color[:3] = encode_srgb()[np.rint(color[:3] * 255).astype(np.uint8)] / 255
+        return color
+
+    # Shapes.
+
+    def _draw_shapes(self, canvas: Canvas, layer: Layer, frame: _Frame, camera: Camera) -> None:
+        spec = layer.spec
+        if spec.type not in GEOMETRY:  # the colours of a depth map are drawn with the depth map
+            return
+        is_3d = spec.type in THREE_D
+        vertices = _coordinates(layer.data)
+        eye = camera if is_3d else None
+        kind = spec.type
+        if kind in (InputType.POINTS, InputType.POINTS_3D):
+            pixels = _points(frame, vertices, eye, spec)
+        elif kind in (InputType.TRIANGLES, InputType.TRIANGLES_3D):
+            pixels = _triangles(frame, vertices.reshape(-1, 3, vertices.shape[1]), eye)
+        else:
+            pixels = _lines(frame, *_segments(kind, vertices, self.width / self.height), eye, spec)
+        canvas.draw(pixels, self._color(spec)[None], spec.opacity, is_3d)
+
+    def _draw_depth_map(self, canvas: Canvas, layer: Layer, frame: _Frame, camera: Camera) -> None:
+        spec = layer.spec
+        depth = layer.data.reshape(layer.data.shape[:2])
+        rows, columns = depth.shape
+        z = depth / np.float32(255) if depth.dtype == np.uint8 else depth
+        vertices = np.empty((rows, columns, 3))
+        vertices[..., 0] = np.arange(columns) / columns - 0.5
+        vertices[..., 1] = 0.5 - np.arange(rows)[:, None] / rows
+        vertices[..., 2] = z
+        flat = vertices.reshape(-1, 3)
+        number = np.arange(rows * columns).reshape(rows, columns)
+        mode = spec.depth_map_render_mode
+        if mode is DepthMapRenderMode.POINTS:
+            first, pixels = number.reshape(-1), _points(frame, flat, camera, spec)
+        elif mode is DepthMapRenderMode.LINES:
+            first = np.concatenate([number[:, :-1].reshape(-1), number[:-1].reshape(-1)])
+            last = np.concatenate([number[:, 1:].reshape(-1), number[1:].reshape(-1)])
+            pixels = _lines(frame, flat[first], flat[last], camera, spec)
+        else:
+            a, b = number[:-1, :-1].reshape(-1), number[:-1, 1:].reshape(-1)
+            c, d = number[1:, :-1].reshape(-1), number[1:, 1:].reshape(-1)
+            corners = np.concatenate([np.stack([a, b, c], axis=1), np.stack([b, d, c], axis=1)])
+            first, pixels = corners[:, 0], _triangles(frame, flat[corners], camera)
+        colors = self._color(spec)[None]
+        if layer.colors is not None:
+            colors = layer.colors.reshape(-1, 4)[first].astype(np.float32) / 255
+        canvas.draw(pixels, colors, spec.opacity, True)
+
+
+def color_table(rows: Any) -> np.ndarray:
+    """Return a colour table as (N, 4) floats, or raise ValueError."""
+    rows = list(rows)
+    if not rows:
+        return np.empty((0, 4))
+    try:
+        table = np.array(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        table = np.empty(0)
+    if table.ndim != 2 or table.shape[1] != 4 or not ((table >= 0) & (table <= 1)).all():
+        raise ValueError(
+            f"color_lut must be rows of 4 numbers from 0 to 1 (red, green, blue, alpha), not {rows!r:.200}"
+        )
+    return table
+
+
+def layers_of(specs: Sequence[InputSpec], arrays: Mapping[str, Any]) -> list[Layer]:
+    """Return the layers of specifications, with the colours of a depth map beside it."""
+    colors = next(
+        (arrays[spec.tensor_name] for spec in specs if spec.type is InputType.DEPTH_MAP_COLOR), None
+    )
+    return [
+        Layer(spec, arrays[spec.tensor_name], colors if spec.type is InputType.DEPTH_MAP else None)
+        for spec in specs
+        if spec.type is not InputType.DEPTH_MAP_COLOR
+    ]
+
+
+class _Frame:
+    """A view in pixels, and the way of coordinates to it."""
+
+    def __init__(self, width: int, height: int, view: View) -> None:
+        self.x, self.y = view.offset_x * width, view.offset_y * height
+        self.width, self.height = view.width * width, view.height * height
+        self.is_flipped = view.height < 0
+        upper, lower = sorted((self.y, self.y + self.height))
+        self.left, self.top = round(self.x), round(upper)
+        self.columns = max(1, round(self.x + self.width) - self.left)
+        self.rows = max(1, round(lower) - self.top)
+        self.box = Box(
+            max(0, self.left),
+            max(0, self.top),
+            min(width, self.left + self.columns),
+            min(height, self.top + self.rows),
+            width,
+        )
+        self.matrix = None if view.matrix is None else np.array(view.matrix).reshape(4, 4)
+
+    def transform(self, vertices: np.ndarray, camera: Camera | None) -> np.ndarray:
+        """Return homogeneous coordinates, with x and y from -1 to 1 and z from 0 to 1 where they are visible."""
+        whole = np.ones((len(vertices), 4))
+        whole[:, : vertices.shape[1]] = vertices
+        if vertices.shape[1] == 2:
+            whole[:, 2] = 0
+        matrix = self.matrix
+        if matrix is None and camera is not None:
+            matrix = camera.projection(abs(self.width / self.height))
+        if matrix is not None:
+            moved: np.ndarray = whole @ matrix.T
+            return moved
+        whole[:, :2] = whole[:, :2] * 2 - 1
+        return whole
+
+    def to_pixels(self, clip: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return homogeneous coordinates in pixels, and their depths."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ndc = clip[..., :3] / clip[..., 3:]
+        xy = (ndc[..., :2] + 1) / 2 * [self.width, self.height] + [self.x, self.y]
+        return xy, ndc[..., 2]
+
+    def project(self, vertices: np.ndarray, camera: Camera | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return coordinates in pixels, and their depths; what is behind the camera is not a number."""
+        clip = self.transform(vertices, camera)
+        clip[clip[:, 3] <= 1e-9] = np.nan
+        return self.to_pixels(clip)
+
+
+def _coordinates(data: np.ndarray) -> np.ndarray:
+    return data.reshape(-1, data.shape[-1]).astype(np.float64)
+
+
+def _segments(kind: InputType, vertices: np.ndarray, aspect: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the starts and ends of the lines that a layer consists of."""
+    if kind in (InputType.LINES, InputType.LINES_3D):
+        return vertices[0::2], vertices[1::2]
+    if kind in (InputType.LINE_STRIP, InputType.LINE_STRIP_3D):
+        return vertices[:-1], vertices[1:]
+    if kind is InputType.RECTANGLES:
+        (x0, y0), (x1, y1) = vertices[0::2].T, vertices[1::2].T
+        corners = np.stack([np.stack(pair, axis=1) for pair in ((x0, y0), (x1, y0), (x1, y1), (x0, y1))])
+        return corners.reshape(-1, 2), np.roll(corners, -1, axis=0).reshape(-1, 2)
+    center = vertices[:, :2]
+    sizes = [
+        vertices[:, place] if vertices.shape[1] > place else np.full(len(vertices), _DEFAULT_SIZE)
+        for place in (2, 3)
+    ]
+    if kind is InputType.CROSSES:
+        # The size is the width; the height follows, so that crosses are as high as wide on the screen.
+        half_x, half_y = sizes[0] / 2, sizes[0] * aspect / 2
+        zero = np.zeros_like(half_x)
+        across, up = np.stack([half_x, zero], axis=1), np.stack([zero, half_y], axis=1)
+        return np.concatenate([center - across, center - up]), np.concatenate([center + across, center + up])
+    angles = np.linspace(0, 2 * np.pi, _OVAL_SEGMENTS + 1)
+    radii = np.stack(sizes, axis=1) / 2
+    around = center[None] + np.stack([np.cos(angles), np.sin(angles)], axis=1)[:, None] * radii[None]
+    return around[:-1].reshape(-1, 2), around[1:].reshape(-1, 2)
+
+
+def _points(frame: _Frame, vertices: np.ndarray, camera: Camera | None, spec: InputSpec) -> Pixels:
+    xy, depth = frame.project(vertices, camera)
+    return points(xy, depth, spec.point_size, frame.box)
+
+
+def _lines(
+    frame: _Frame, start: np.ndarray, end: np.ndarray, camera: Camera | None, spec: InputSpec
+) -> Pixels:
+    p, q = frame.transform(start, camera), frame.transform(end, camera)
+    if camera is not None or frame.matrix is not None:
+        # Cut at the plane in front of the camera: beyond it there is no picture of a point.
+        before, after = p[:, 2], q[:, 2]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cut = (p + (q - p) * (before / (before - after))[:, None]).copy()
+        p = np.where(((before < 0) & (after >= 0))[:, None], cut, p)
+        q = np.where(((after < 0) & (before >= 0))[:, None], cut, q)
+        hidden = (before < 0) & (after < 0)
+        p[hidden] = np.nan
+    (xy0, depth0), (xy1, depth1) = frame.to_pixels(p), frame.to_pixels(q)
+    return lines(xy0, xy1, depth0, depth1, spec.line_width, frame.box)
+
+
+def _triangles(frame: _Frame, corners: np.ndarray, camera: Camera | None) -> Pixels:
+    clip = frame.transform(corners.reshape(-1, corners.shape[2]), camera).reshape(-1, 3, 4)
+    number = np.arange(len(clip))
+    if camera is not None or frame.matrix is not None:
+        behind = (clip[..., 2] < 0).sum(axis=1)
+        cut = np.flatnonzero((behind > 0) & (behind < 3))
+        pieces = [(piece, n) for n in cut for piece in _cut_triangle(clip[n])]
+        whole = behind == 0
+        clip, number = clip[whole], number[whole]
+        if pieces:
+            clip = np.concatenate([clip, np.stack([piece for piece, _ in pieces])])
+            number = np.concatenate([number, [n for _, n in pieces]])
+    xy, depth = frame.to_pixels(clip)
+    pixels = triangles(xy, depth, frame.box)
+    return pixels._replace(shape=number[pixels.shape])
+
+
+def _cut_triangle(corners: np.ndarray) -> list[np.ndarray]:
+    """Return the part of a triangle in front of the camera, as triangles."""
+    polygon = []
+    for place in range(3):
+        one, other = corners[place], corners[(place + 1) % 3]
+        if one[2] >= 0:
+            polygon.append(one)
+        if (one[2] >= 0) != (other[2] >= 0):
+            polygon.append(one + (other - one) * (one[2] / (one[2] - other[2])))
+    return [np.stack([polygon[0], polygon[n], polygon[n + 1]]) for n in range(1, len(polygon) - 1)]
+
+
+def _nearest(plane: np.ndarray, columns: int, rows: int) -> np.ndarray:
+    """Return a picture at another size, each pixel that of the nearest element."""
+    if plane.shape == (rows, columns):
+        return plane
+    y = ((np.arange(rows) + 0.5) * plane.shape[0] / rows).astype(np.intp)
+    x = ((np.arange(columns) + 0.5) * plane.shape[1] / columns).astype(np.intp)
+    scaled: np.ndarray = plane[y[:, None], x[None, :]]
+    return scaled
+
+
+def _pillow() -> Any:
+    return import_or_explain("PIL.Image", "view", "to scale images and draw text")
+
+
+def _resized(
+    rgb: np.ndarray, alpha: np.ndarray | None, columns: int, rows: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return an image at another size, linearly between its pixels."""
+    pillow = _pillow()
+    linear = pillow.Resampling.BILINEAR
+    if alpha is not None:
+        opacity = pillow.fromarray(np.ascontiguousarray(alpha))
+        alpha = np.asarray(opacity.resize((columns, rows), linear))
+    if rgb.strides[-1] == 0:  # one channel, shown as grey
+        gray = pillow.fromarray(np.ascontiguousarray(rgb[..., 0])).resize((columns, rows), linear)
+        return np.broadcast_to(np.asarray(gray)[..., None], (rows, columns, 3)), alpha
+    if rgb.shape[2] == 4:
+        whole = np.ascontiguousarray(rgb)
+        # Not as RGBA, of which Pillow would weight the colours by their alpha.
+        image = pillow.frombuffer("RGBX", whole.shape[1::-1], whole, "raw", "RGBX", 0, 1)
+    else:
+        image = pillow.fromarray(np.ascontiguousarray(rgb))
+    return np.asarray(image.resize((columns, rows), linear)), alpha
+
+
+def _warp(
+    rgb: np.ndarray, alpha: np.ndarray | None, corners: np.ndarray, box: Box
+) -> tuple[np.ndarray, np.ndarray, int, int] | None:
+    """Return an image with its corners moved to places in the picture, its mask, and where it begins.
+
+    None if it is not visible or partly behind the camera.
+    """
+    if not np.isfinite(corners).all():
+        return None
+    low = np.maximum(np.floor(corners.min(axis=0)), [box.left, box.top]).astype(int)
+    high = np.minimum(np.ceil(corners.max(axis=0)), [box.right, box.bottom]).astype(int)
+    if (high <= low).any():
+        return None
+    rows, columns = rgb.shape[:2]
+    source = np.array([[0, 0], [columns, 0], [columns, rows], [0, rows]], dtype=np.float64)
+    # The projective map from the picture to the image, from four pairs of points.
+    matrix, right = np.zeros((8, 8)), source.reshape(-1)
+    for place, (x, y) in enumerate(corners - low):
+        u, v = source[place]
+        matrix[2 * place] = x, y, 1, 0, 0, 0, -u * x, -u * y
+        matrix[2 * place + 1] = 0, 0, 0, x, y, 1, -v * x, -v * y
+    try:
+        coefficients = np.linalg.solve(matrix, right)
+    except np.linalg.LinAlgError:  # seen from the side, it has no area
+        return None
+    pillow = _pillow()
+    size = tuple((high - low).tolist())
+    kind, linear = pillow.Transform.PERSPECTIVE, pillow.Resampling.BILINEAR
+    whole = np.full(rgb.shape[:2], 255, np.uint8) if alpha is None else np.ascontiguousarray(alpha)
+    image = pillow.fromarray(np.ascontiguousarray(rgb[..., :3]))
+    moved = np.asarray(image.transform(size, kind, coefficients.tolist(), linear))
+    mask = np.asarray(pillow.fromarray(whole).transform(size, kind, coefficients.tolist(), linear))
+    return moved, mask, int(low[0]), int(low[1])
+
+
+@lru_cache(maxsize=512)
+def _text_mask(text: str, size: int, font_path: str) -> np.ndarray:
+    """Return the coverage of a text whose lines are `size` pixels high, from its upper left corner on."""
+    font = _font(size, font_path)
+    drawing = import_or_explain("PIL.ImageDraw", "view", "to draw text")
+    pillow = _pillow()
+    probe = drawing.Draw(pillow.new("L", (1, 1)))
+    _, _, right, bottom = probe.multiline_textbbox((0, 0), text, font=font, anchor="la")
+    if right <= 0 or bottom <= 0:
+        return np.empty((0, 0), np.uint8)
+    image = pillow.new("L", (int(np.ceil(right)) + 1, int(np.ceil(bottom)) + 1))
+    drawing.Draw(image).multiline_text((0, 0), text, fill=255, font=font, anchor="la")
+    return np.asarray(image)
+
+
+@lru_cache(maxsize=64)
+def _font(size: int, font_path: str) -> Any:
+    fonts = import_or_explain("PIL.ImageFont", "view", "to draw text")
+    if not font_path:
+        return fonts.load_default(size)
+    try:
+        return fonts.truetype(font_path, size)
+    except OSError as error:
+        raise ValueError(f"font_path {font_path!r} cannot be read as a font: {error}") from None
