@@ -14,30 +14,33 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 # one for CUDA 13 from driver 580 on, else the one for CUDA 12.
 NVIDIA ?= /proc/driver/nvidia/version
 DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' $(NVIDIA) 2>/dev/null)
-EXTRAS := dev$(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
+CUDA   := $(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
+INSTALL := $(BIN)/python -m pip install --quiet --editable
 
-.PHONY: demo docs test test-all test-compiled sanitize lint gpu-test gpu-sanitize soak bench
+.PHONY: demo docs test test-all test-compiled test-loaded sanitize lint gpu-test gpu-sanitize soak bench
 .PHONY: compile compile-sources wheel compiled-wheel wheels pure clean
 .DEFAULT_GOAL := test
 
-$(READY): pyproject.toml
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+
+$(READY): pyproject.toml | $(BIN)/python
+	$(INSTALL) '.[dev$(CUDA)]'
 	@touch $@
 
 # Where the package index has only the build of PyTorch that brings CUDA along, PIP_EXTRA_INDEX_URL can name one
 # that has the build for the CPU.
 $(READY_ALL): $(READY)
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),all-cpu]'
+	$(INSTALL) '.[dev$(CUDA),all-cpu]'
 	@touch $@
 
-$(READY_DEMO): $(READY)
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),demo]'
+$(READY_DEMO): pyproject.toml | $(BIN)/python
+	$(INSTALL) '.[demo$(CUDA)]'
 	@touch $@
 
-$(READY_DOCS): $(READY)
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),docs]'
+$(READY_DOCS): pyproject.toml | $(BIN)/python
+	$(INSTALL) '.[docs$(CUDA)]'
 	@touch $@
 
 demo: $(READY_DEMO)  ## an endoscope with a control loop beside it, on shared and on separate SMs; DEMO=--view
@@ -69,8 +72,13 @@ docs: $(READY_DOCS)  ## the site, in build/site; a warning is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
 	@echo build/site/index.html
 
-gpu-test:  ## the tests of tests/gpu on a real GPU, from the source tree, with the interpreter given in PYTHON
-	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} HEADRACE_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider
+gpu-test:  ## tests/gpu on a real GPU, from the source tree, with PYTHON; the counts go to benchmarks/results/gpu_tests.md
+	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} HEADRACE_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider \
+		-p tests.gpu.counts
+
+# A suite that passes here depends on nothing but the code: other people's machines are busy with other work.
+test-loaded: $(READY) pure  ## the tests beside eight busy processes, three times in a row
+	$(BIN)/python -m tests.loaded --busy 8 --times 3 -- $(PYTEST)
 
 gpu-sanitize:  ## tensors and segments on a real GPU under compute-sanitizer; PLANT=leak or use-after-free gives it something to find
 	PYTHONPATH=src compute-sanitizer --tool memcheck --leak-check full --report-api-errors no --error-exitcode 1 \

@@ -24,6 +24,7 @@ import numpy as np
 
 from examples.shared.needs import needs
 from headrace import gpu
+from headrace.extras import installing
 from headrace.gpu import sim
 
 SPIN = gpu.kernel(
@@ -198,7 +199,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=0, help="repetitions (400 on a GPU, 20 simulated)")
     parser.add_argument("--out", type=Path, default=Path("out/isolation.png"), help="file for the plot")
     options = parser.parse_args()
-    needs("rich", "matplotlib", remedy="pip install 'headrace[demo]'")
+    needs("rich", "matplotlib", remedy=installing("demo"))
     if gpu.backend() == "cuda":
         bench, kind, times = Bench.real(), "measured", options.times or 400
         results = run(bench, ISOLATION, times)

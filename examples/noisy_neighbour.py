@@ -34,6 +34,7 @@ from headrace import (
     PeriodicCondition,
     gpu,
 )
+from headrace.extras import installing
 from headrace.gpu import sim
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from shared.frame_kernels import CHECK, MAKE
@@ -245,7 +246,7 @@ def main() -> None:
     parser.add_argument("--save", type=Path, metavar="JSON", help="also write every latency to this file")
     parser.add_argument("--load", type=Path, metavar="JSON", help="report on such a file and run nothing")
     options = parser.parse_args()
-    needs("rich", "matplotlib", remedy="pip install 'headrace[demo]'")
+    needs("rich", "matplotlib", remedy=installing("demo"))
     if options.frames and options.frames < 2 * WARM_UP:
         parser.error(f"--frames must be at least {2 * WARM_UP}: the first {WARM_UP} are not counted")
     os.environ["HEADRACE_SIM_TIME"] = "virtual"  # which a simulated GPU runs in here, and is said to run in

@@ -1,16 +1,22 @@
-"""Tests run on the simulated device unless they ask for another."""
+"""Tests run on the simulated device unless they ask for another, and each has a limit."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from headrace.gpu import sim
 from tests.harness import SCHEDULERS, MakeScheduler
+from tests.limits import pytest_collection_modifyitems, pytest_configure, pytest_runtest_protocol  # noqa: F401
 
 os.environ.setdefault("HEADRACE_DEVICE", "sim")
+
+# A shell that runs the tests in the background has them ignore Ctrl-C. The tests of Ctrl-C need the usual handler.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:

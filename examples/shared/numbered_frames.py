@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from headrace import gpu
+from headrace.extras import installing
 from headrace.gpu import sim
 
 LENGTH = 1 << 16
@@ -50,7 +51,7 @@ class CupyFrames:
             import cupy
         except ImportError as error:
             raise SystemExit(
-                f"on a GPU this needs CuPy ({error}): install headrace[cupy], or set HEADRACE_DEVICE=sim"
+                f"on a GPU this needs CuPy ({error}): {installing('cupy')}, or set HEADRACE_DEVICE=sim"
             ) from None
         self.cupy = cupy
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from headrace import gpu
+from headrace.extras import installing
 from headrace.gpu import sim
 from headrace.resources import UnboundedAllocator
 from shared.needs import needs
@@ -28,7 +29,7 @@ class SmallFrames(Protocol):
 def open_small_frames() -> Iterator[SmallFrames]:
     """Yield the frames of the GPU or, where there is none, those of a simulated H200 in virtual time."""
     if gpu.backend() == "cuda":
-        needs("cupy", remedy="install headrace[cupy], or set HEADRACE_DEVICE=sim")
+        needs("cupy", remedy=f"{installing('cupy')}, or set HEADRACE_DEVICE=sim")
         yield CupyFrames()
     else:
         with sim.Machine("h200"):

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from headrace.extras import installing
+
 __all__ = ["import_or_explain", "lazy_names"]
 
 
@@ -43,5 +45,5 @@ def import_or_explain(module: str, extra: str, purpose: str) -> Any:
     except ImportError as error:
         library = module.partition(".")[0]
         raise ImportError(
-            f"{library} is needed {purpose}: pip install 'headrace[{extra}]' ({error})", name=library
+            f"{library} is needed {purpose}: {installing(extra)} ({error})", name=library
         ) from error

@@ -19,6 +19,7 @@ from examples import endoscope
 from examples.shared import endoscope_kernels, endoscope_report, segmentation_model
 from examples.shared.progress import Progress
 from headrace import gpu
+from headrace.extras import installing
 from headrace.gpu import sim
 from tests.harness.processes import EXAMPLES, ROOT, run_python
 
@@ -269,7 +270,7 @@ def test_the_program_says_what_it_lacks_before_it_works(lacking: str, tmp_path: 
     done = run_program(lacking, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"endoscope.py needs {lacking}: ")
-    assert done.stderr.endswith("; pip install 'headrace[demo]'\n")
+    assert done.stderr.endswith(f"; {installing('demo')}\n")
     assert not list(tmp_path.iterdir())
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from examples import noisy_neighbour
 from headrace import gpu
+from headrace.extras import installing
 from headrace.gpu import sim
 from tests.harness.processes import EXAMPLES, output_of, run_python
 
@@ -140,7 +141,7 @@ def test_the_noisy_neighbour_says_what_it_lacks_before_it_works(lacking: str, tm
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"noisy_neighbour.py needs {lacking}: ")
-    assert line.endswith("; pip install 'headrace[demo]'")
+    assert line.endswith(f"; {installing('demo')}")
     assert not list(tmp_path.iterdir())
 
 

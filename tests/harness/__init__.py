@@ -53,10 +53,11 @@ from tests.harness.frames import (
     write_frame,
 )
 from tests.harness.operators import Step, once, sink, source, through
-from tests.harness.threads import switching_often
+from tests.harness.threads import PATIENCE, switching_often, wait_until
 
 __all__ = [
     "MS",
+    "PATIENCE",
     "SCHEDULERS",
     "App",
     "Consumer",
@@ -77,6 +78,7 @@ __all__ = [
     "switching_often",
     "threaded",
     "through",
+    "wait_until",
     "write",
     "write_frame",
 ]

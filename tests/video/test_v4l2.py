@@ -152,9 +152,7 @@ def test_without_a_decoder_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
 
     for library in ("av", "PIL", "cv2"):
         monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(
-        ImportError, match=r"none is installed: pip install 'headrace\[video\]'.*pass_through"
-    ):
+    with pytest.raises(ImportError, match=r"none is installed: pip install '\.\[video\]'.*pass_through"):
         JpegDecoder()
 
 

@@ -10,6 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from headrace._runtime import is_compiled
+from headrace.extras import installing
 from headrace.gpu import backends
 from headrace.version import __version__
 
@@ -58,9 +59,9 @@ def info() -> str:
     width = max(map(len, found))
     lines += [f"  {name:<{width}}  {version or '-'}" for name, version in found.items()]
     if not found["CuPy"] and not found["PyTorch"]:
-        advice.append("arrays on the GPU: install headrace[cupy] or headrace[torch]")
+        advice.append(f"arrays on the GPU: {installing('cupy')}, or with torch")
     if not (found["Rich"] and found["Matplotlib"]):
-        advice.append("the demo's table and plot: install headrace[demo]")
+        advice.append(f"the demo's table and plot: {installing('demo')}")
     if advice:
         lines += ["", "To enable more features", *(f"  {line}" for line in advice)]
     return "\n".join(lines)

@@ -14,6 +14,8 @@ import threading
 from types import ModuleType
 from typing import Literal
 
+from headrace.extras import installing
+
 Backend = Literal["cuda", "sim", "none"]
 
 CHOICES = ("auto", "cuda", "sim", "none")
@@ -90,7 +92,7 @@ def why_not_cuda() -> str | None:
             return "no NVIDIA driver was found"
         return (
             f"cuda-core cannot be imported ({_first_line(error)}): "
-            "install headrace[cu13], or headrace[cu12] for a driver before 13.0"
+            f"{installing('cu13')}, with cu12 for a driver before 13.0"
         )
     # Streams share connections to the device, 8 unless set otherwise, and work on one stream then waits for work on
     # another. The driver reads it when it starts; if another library has started it already, this changes nothing.

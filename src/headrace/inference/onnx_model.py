@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.extras import installing
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import Model, ModelOptions
 from headrace.inference.onnx_providers import (
@@ -208,7 +209,7 @@ def import_onnxruntime(on_gpu: bool = False) -> Any:
         import onnxruntime
     except ImportError as error:
         raise ImportError(
-            "running ONNX models needs ONNX Runtime: pip install 'headrace[inference]', or onnxruntime-gpu for a "
+            f"running ONNX models needs ONNX Runtime: {installing('inference')}, or onnxruntime-gpu for a "
             f"GPU ({error})"
         ) from error
     if is_first:

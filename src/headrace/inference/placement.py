@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace import gpu
+from headrace.extras import installing
 from headrace.inference.errors import InferenceError
 from headrace.tensor import DLDeviceType, Tensor, as_tensor
 from headrace.tensor.copies import copy, simulate, simulated_memory
@@ -73,8 +74,8 @@ def _contiguous_on_device(tensor: Tensor, stream: StreamHandle, allocator: Any, 
         import cupy
     except ImportError as error:
         raise InferenceError(
-            f"{tensor!r} is strided, and only CuPy could copy it on the GPU ({error}): install headrace[cupy], or "
-            "send a C-contiguous tensor"
+            f"{tensor!r} is strided, and only CuPy could copy it on the GPU ({error}): {installing('cupy')}, "
+            "or send a C-contiguous tensor"
         ) from error
     with stream.cupy():
         return as_tensor(cupy.ascontiguousarray(cupy.from_dlpack(tensor)), stream=stream)

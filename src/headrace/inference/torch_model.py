@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.extras import installing
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import Model, ModelOptions
 from headrace.inference.onnx_providers import tell_once
@@ -137,9 +138,7 @@ def import_torch() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise ImportError(
-            f"running PyTorch models needs PyTorch: pip install 'headrace[torch]' ({error})"
-        ) from error
+        raise ImportError(f"running PyTorch models needs PyTorch: {installing('torch')} ({error})") from error
     return torch
 
 

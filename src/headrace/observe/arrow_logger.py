@@ -1,4 +1,4 @@
-"""ArrowLogger: messages as the rows of an Arrow or Parquet file (``pip install 'headrace[arrow]'``)."""
+"""ArrowLogger: messages as the rows of an Arrow or Parquet file (the extra ``arrow``)."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headrace.extras import installing
 from headrace.observe.watchers import Watcher
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class NvtxRanges(Watcher):
             self._domain = import_module("nvtx").get_domain("headrace")
         except ImportError:
             self._domain = None
-            _log.warning("no NVTX ranges: the package nvtx is not installed (pip install nvtx)")
+            _log.warning("no NVTX ranges: the package nvtx is not installed (%s)", installing("nvtx"))
 
     def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute in a range; the compute itself if there is no tool to see it."""

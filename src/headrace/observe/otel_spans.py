@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.extras import installing
 from headrace.observe.watchers import Watcher
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _opentelemetry() -> Any:
         from opentelemetry import trace
     except ImportError:
         raise ImportError(
-            "spans need the package opentelemetry-api: install headrace[otel], and an SDK with an exporter, as "
+            f"spans need the package opentelemetry-api: {installing('otel')}, and an SDK with an exporter, as "
             "opentelemetry-sdk and opentelemetry-exporter-otlp"
         ) from None
     return trace

@@ -1,4 +1,4 @@
-"""RerunLogger: messages in Rerun's viewer (``pip install 'headrace[rerun]'``)."""
+"""RerunLogger: messages in Rerun's viewer (the extra ``rerun``)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Video files of any kind, through PyAV: reading and writing.
 
-PyAV is imported when a file is opened. The extra ``headrace[video]`` installs it.
+PyAV is imported when a file is opened. The extra ``video`` installs it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.extras import installing
 from headrace.video.entities import UNKNOWN_INTERVAL
 from headrace.video.errors import VideoFileError
 
@@ -275,6 +276,6 @@ def _av() -> Any:
         import av.error
     except ImportError as error:
         raise ImportError(
-            "reading and writing video files needs PyAV, which is not installed: pip install 'headrace[video]'"
+            f"reading and writing video files needs PyAV, which is not installed: {installing('video')}"
         ) from error
     return av

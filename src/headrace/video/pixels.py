@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from headrace.extras import installing
+
 __all__ = ["JpegDecoder", "rgb_to_rgba", "yuyv_to_rgba"]
 
 # The shares of red and blue in the brightness.
@@ -81,7 +83,7 @@ class JpegDecoder:
         if self._decode is None:
             raise ImportError(
                 "decoding Motion JPEG needs PyAV, Pillow or OpenCV, and none is installed: "
-                "pip install 'headrace[video]', or take the pictures as they are with pass_through=True"
+                f"{installing('video')}, or take the pictures as they are with pass_through=True"
             )
 
     def __call__(self, data: Any) -> np.ndarray[Any, Any] | None:

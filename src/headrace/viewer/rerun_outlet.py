@@ -1,4 +1,4 @@
-"""RerunOutlet: pictures and layers in Rerun's viewer, for those who have it (``pip install 'headrace[rerun]'``)."""
+"""RerunOutlet: pictures and layers in Rerun's viewer, for those who have it (the extra ``rerun``)."""
 
 from __future__ import annotations
 

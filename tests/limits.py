@@ -1,0 +1,42 @@
+"""A limit for each test: one that hangs fails, with the stacks of all threads, and the suite goes on.
+
+pytest-timeout interrupts the main thread at the limit. Where nothing can interrupt it, because it is inside a
+library, its process ends a minute later; pytest-xdist reports the test and starts another process. The limit is far
+above what a test takes on a machine that is busy with other work: no test is about speed.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness.threads import PATIENCE
+
+LIMIT = float(os.environ.get("HEADRACE_TEST_LIMIT", PATIENCE + 60))
+LAST_LIMIT = LIMIT * 1.2
+_stderr = 2
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    global _stderr
+    config.addinivalue_line("markers", "timeout: the limit of a test, for pytest-timeout")
+    _stderr = os.dup(
+        2
+    )  # while a test runs, pytest has what is written there captured, and lost with the process
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.timeout(LIMIT), append=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    faulthandler.dump_traceback_later(LAST_LIMIT, exit=True, file=_stderr)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
