@@ -12,6 +12,7 @@ import pytest
 
 from headrace.cli import COMMANDS, main
 from headrace.gpu import sim
+from tests.harness import PATIENCE
 from tests.harness.processes import output_of
 
 
@@ -184,7 +185,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(entry, arguments):
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
-            timeout=120,
+            timeout=PATIENCE,
         )
     finally:
         os.close(writer)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import COMMANDS, main, make_parser
+from tests.harness import PATIENCE
 
 
 def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -59,7 +60,7 @@ def test_bash_completes(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.stderr == ""
     assert sorted(done.stdout.split()) == sorted(offered)
@@ -73,7 +74,7 @@ def test_the_other_shells_accept_their_scripts(
         pytest.skip(f"{shell} is not installed")
     file = tmp_path / "script"
     file.write_text(script(shell, capsys))
-    done = subprocess.run([shell, "-n", str(file)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([shell, "-n", str(file)], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -14,6 +14,7 @@ import pytest
 from headrace.cli import main
 from headrace.cli.run import prepare
 from tests.cli.programs import write
+from tests.harness import PATIENCE
 from tests.harness.processes import run_python
 
 GUARD = 'if __name__ == "__main__":\n    '
@@ -469,7 +470,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
             stdout=writer,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),

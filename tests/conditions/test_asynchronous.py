@@ -10,7 +10,7 @@ from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
 )
-from tests.harness import App, MakeScheduler, Step, run, sink, source
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
 
 
 def test_an_operator_waits_for_an_event_from_another_thread(scheduler: MakeScheduler) -> None:
@@ -60,7 +60,7 @@ def test_an_event_outstanding_is_not_a_deadlock_even_where_a_message_is_missing_
         app.add_flow(held, sink(app, taken))
 
         def release() -> None:
-            assert go.wait(10)
+            assert go.wait(PATIENCE)
             event.event_state = AsynchronousEventState.EVENT_DONE
 
         threading.Thread(target=release).start()
@@ -68,5 +68,5 @@ def test_an_event_outstanding_is_not_a_deadlock_even_where_a_message_is_missing_
     app = App(compose, scheduler)
     future = app.run_async()
     go.set()
-    future.result(timeout=10)
+    future.result(timeout=PATIENCE)
     assert taken == [7]

@@ -12,7 +12,7 @@ from headrace.conditions import (
     OrConditionCombiner,
 )
 from headrace.core import Condition, SchedulingStatusType
-from tests.harness import App, MakeScheduler, Step, run, sink, source
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
 
 READY, WAIT, NEVER = SchedulingStatusType.READY, SchedulingStatusType.WAIT, SchedulingStatusType.NEVER
 
@@ -70,7 +70,7 @@ def test_a_users_condition_is_woken_by_notify_scheduler_from_any_thread(schedule
         condition = Scripted(app, waits)
 
         def announce() -> None:
-            assert asked.wait(10)
+            assert asked.wait(PATIENCE)
             done.append(True)
             assert condition.notify_scheduler()
 
@@ -107,7 +107,7 @@ def test_an_event_that_a_condition_waits_for_after_compute_is_not_a_deadlock(
         threading.Event().wait(0.001)
     conditions[0].waiting = False
     assert conditions[0].notify_scheduler()
-    future.result(timeout=10)
+    future.result(timeout=PATIENCE)
 
 
 def test_a_users_condition_that_says_wait_is_asked_again_as_long_as_others_run(
@@ -157,7 +157,7 @@ def test_a_term_that_says_wait_is_polled_while_another_waits_for_a_time_or_an_ev
         app.add_operator(Step(app, *combiners, CountCondition(app, 1), name="a"))
 
     app = App(compose, scheduler, check_recession_period_ms=1)
-    app.run_async().result(timeout=10)
+    app.run_async().result(timeout=PATIENCE)
     assert app.graph.find("a").ticks == 1  # type: ignore[attr-defined]
     assert asked[-1] < 3_600_000_000_000
 

@@ -7,7 +7,7 @@ import pytest
 
 from headrace import Application, CountCondition, GreedyScheduler
 from headrace.core import Fragment, GraphError
-from tests.harness import App, Step, run, sink, source, through
+from tests.harness import PATIENCE, App, Step, run, sink, source, through
 
 
 def test_messages_flow_from_the_source_to_the_sink_in_order() -> None:
@@ -50,7 +50,7 @@ def test_the_default_scheduler_is_greedy() -> None:
 def test_run_async_gives_a_future_that_ends_with_the_run() -> None:
     taken: list[int] = []
     future = App(lambda app: app.add_flow(source(app, range(3)), sink(app, taken))).run_async()
-    assert future.result(timeout=10).ended_by == "finished"
+    assert future.result(timeout=PATIENCE).ended_by == "finished"
     assert taken == [0, 1, 2]
 
 
@@ -60,23 +60,23 @@ def test_run_async_gives_the_exception_of_an_operator() -> None:
 
     future = App(lambda app: app.add_operator(Step(app, body=fail))).run_async()
     with pytest.raises(ZeroDivisionError):
-        future.result(timeout=10)
+        future.result(timeout=PATIENCE)
 
 
 def test_stop_execution_from_another_thread_ends_a_run_that_would_not_end() -> None:
     running = threading.Event()
     app = App(lambda app: app.add_operator(Step(app, body=lambda op, i, o: running.set())))
     future = app.run_async()
-    assert running.wait(10)
+    assert running.wait(PATIENCE)
     app.stop_execution()
-    future.result(timeout=10)
+    future.result(timeout=PATIENCE)
 
 
 def test_a_stop_that_comes_before_the_run_exists_is_not_lost() -> None:
     app = App(lambda app: app.add_operator(Step(app)))
     future = app.run_async()
     app.stop_execution()
-    future.result(timeout=10)
+    future.result(timeout=PATIENCE)
     app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 2), name="a")))
     app.stop_execution()
     app.run()

@@ -13,7 +13,7 @@ from headrace.conditions import (
     OrConditionCombiner,
 )
 from headrace.core import GraphError
-from tests.harness import App, Step, run
+from tests.harness import PATIENCE, App, Step, run
 
 
 def shared_condition(app: App, how: str) -> None:
@@ -71,7 +71,7 @@ def test_a_condition_belongs_to_one_running_application(combined: bool) -> None:
 
         def body(op: Step, i: Any, o: Any) -> None:
             running.set()
-            assert done.wait(10)
+            assert done.wait(PATIENCE)
 
         app.add_operator(Step(app, condition, CountCondition(app, 1), body=body, name="a"))
 
@@ -79,7 +79,7 @@ def test_a_condition_belongs_to_one_running_application(combined: bool) -> None:
     first.name = "first"
     future = first.run_async()
     try:
-        assert running.wait(10)
+        assert running.wait(PATIENCE)
         with pytest.raises(
             GraphError,
             match=r"condition 'shared' of operator 'a' is in use by operator 'a' of 'first', which is running",
@@ -87,7 +87,7 @@ def test_a_condition_belongs_to_one_running_application(combined: bool) -> None:
             run(compose)
     finally:
         done.set()
-    future.result(timeout=10)
+    future.result(timeout=PATIENCE)
     run(compose)  # one after the other is no mistake
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace import CountCondition
 from headrace.core import Condition, Operator, OperatorSpec, ParameterError
-from tests.harness import App, MakeScheduler, Step, multi_thread, run, sink, source, switching_often
+from tests.harness import PATIENCE, App, MakeScheduler, Step, multi_thread, run, sink, source, switching_often
 
 
 class Gain(Operator):
@@ -100,7 +100,7 @@ def test_changes_from_other_threads_are_seen_by_whole_computes() -> None:
         for thread in threads:
             thread.start()
         future = app.run_async()
-        future.result(60)
+        future.result(timeout=PATIENCE)
         is_over.set()
         for thread in threads:
             thread.join()

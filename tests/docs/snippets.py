@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.harness import PATIENCE
 from tests.harness.libraries import numba_works
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +95,7 @@ def has(need: str, gpu: bool) -> bool:
     if need == "opencv-cuda":
         code = "import cv2; assert cv2.cuda.getCudaEnabledDeviceCount() > 0"
     tried = subprocess.run(
-        [sys.executable, "-c", code], env=_environment(gpu), capture_output=True, timeout=120
+        [sys.executable, "-c", code], env=_environment(gpu), capture_output=True, timeout=PATIENCE
     )
     return tried.returncode == 0
 
@@ -118,7 +119,7 @@ def run_page(page: Path, folder: Path, gpu: bool) -> None:
         env=_environment(gpu),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rest = done.stdout

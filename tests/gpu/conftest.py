@@ -14,6 +14,7 @@ import pytest
 from headrace import gpu
 from headrace.gpu import sim
 from tests.gpu.bench import Bench, cuda, spin_host
+from tests.harness import PATIENCE
 
 # What is about the simulator, about stand-ins of libraries, or about choosing a device.
 NEEDS_NO_DEVICE = ["sim", "test_ambient.py", "test_backends.py"]
@@ -32,7 +33,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     names = cuda()
     device = names.Device(0)
     device.set_current()
-    yield Bench(names, device, False, spin_host, lambda event: event.wait(10))
+    yield Bench(names, device, False, spin_host, lambda event: event.wait(PATIENCE))
     device.sync()
 
 
@@ -51,7 +52,9 @@ def two(request: pytest.FixtureRequest) -> Iterator[list[Bench]]:
     names = cuda()
     if len(names.Device.get_all_devices()) < 2:
         pytest.skip("needs two devices")
-    benches = [Bench(names, names.Device(n), False, spin_host, lambda event: event.wait(10)) for n in (0, 1)]
+    benches = [
+        Bench(names, names.Device(n), False, spin_host, lambda event: event.wait(PATIENCE)) for n in (0, 1)
+    ]
     benches[0].device.set_current()
     yield benches
     for bench in reversed(benches):

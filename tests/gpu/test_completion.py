@@ -12,6 +12,7 @@ from headrace import gpu
 from headrace.gpu import completion
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import slow_write, spin
+from tests.harness import PATIENCE
 
 MS = 1_000_000
 
@@ -190,7 +191,7 @@ def test_a_callback_that_exits_ends_no_thread_that_others_wait_for(monkeypatch: 
     waiters = completion._WaiterThreads()
     waiters.add(1, PassedEvent(), leave)
     waiters.add(1, PassedEvent(), lambda error: told.set())
-    assert told.wait(10)
+    assert told.wait(PATIENCE)
     assert reported == [SystemExit]
 
 
@@ -207,7 +208,7 @@ def test_a_thread_that_does_not_start_leaves_no_queue_that_nobody_serves(
         with pytest.raises(RuntimeError, match="can't start"):
             waiters.add(1, PassedEvent(), print)
     waiters.add(1, PassedEvent(), lambda error: told.set())
-    assert told.wait(10)
+    assert told.wait(PATIENCE)
 
 
 def test_what_is_no_stream_leaves_no_host_function_behind(monkeypatch: pytest.MonkeyPatch) -> None:

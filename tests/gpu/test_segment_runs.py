@@ -33,7 +33,7 @@ from tests.gpu.segment_programs import (
     seen_by,
     three,
 )
-from tests.harness import App, MakeScheduler, event_based, greedy
+from tests.harness import PATIENCE, App, MakeScheduler, event_based, greedy
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
 
@@ -173,7 +173,7 @@ def test_two_programs_run_at_once() -> None:
     apps = [App(two_segments, event_based) for _ in range(2)]
     futures = [app.run_async() for app in apps]
     for future in futures:
-        future.result(60)
+        future.result(timeout=PATIENCE)
     for app in apps:
         assert seen_by(app) == expected
         assert [segment.state for segment in app.segments] == ["captured"] * 2

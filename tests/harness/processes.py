@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.harness.threads import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
@@ -53,7 +55,7 @@ def signal_python(number: signal.Signals, *arguments: object) -> subprocess.Comp
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)

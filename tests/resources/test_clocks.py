@@ -9,7 +9,7 @@ import pytest
 from headrace import CountCondition, PeriodicCondition
 from headrace._runtime.scheduling.engine import Engine
 from headrace.resources import ManualClock, RealtimeClock, SyntheticClock
-from tests.harness import App, MakeScheduler, Step, run
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run
 
 
 def test_a_manual_clock_moves_when_someone_sleeps() -> None:
@@ -61,16 +61,16 @@ def test_time_does_not_jump_while_an_operator_is_running(scheduler: MakeSchedule
 
         def long(op: Step, i: Any, o: Any) -> None:
             entered.set()
-            assert leave.wait(10)
+            assert leave.wait(PATIENCE)
             seen.append(clock.timestamp())
 
         app.add_operator(Step(app, CountCondition(app, 1), body=long, name="long"))
         app.add_operator(Step(app, PeriodicCondition(app, 1_000), CountCondition(app, 3), name="tick"))
 
     future = App(compose, scheduler).run_async()
-    assert entered.wait(10)
+    assert entered.wait(PATIENCE)
     leave.set()
-    future.result(timeout=10)
+    future.result(timeout=PATIENCE)
     assert seen == [0]
 
 
@@ -87,12 +87,12 @@ def test_a_synthetic_clock_is_moved_by_others_and_the_run_waits_for_it(scheduler
         app.add_operator(Step(app, PeriodicCondition(app, 100), CountCondition(app, 3), body=body))
 
     future = App(compose, scheduler, clock=clock).run_async()
-    assert ticked.acquire(timeout=10)
+    assert ticked.acquire(timeout=PATIENCE)
     clock.advance_by(99)
     clock.advance_by(1)
-    assert ticked.acquire(timeout=10)
+    assert ticked.acquire(timeout=PATIENCE)
     clock.advance_to(200)
-    future.result(timeout=10)
+    future.result(timeout=PATIENCE)
     assert times == [0, 100, 200]
 
 
@@ -145,7 +145,7 @@ def test_a_thread_can_sleep_on_a_synthetic_clock() -> None:
     thread = threading.Thread(target=lambda: (clock.sleep_for(50), woken.append(clock.timestamp())))
     thread.start()
     clock.advance_to(50)
-    thread.join(10)
+    thread.join(PATIENCE)
     assert woken == [50]
 
 
@@ -265,4 +265,4 @@ def test_a_thread_that_sleeps_on_a_realtime_clock_wakes_up_by_its_new_pace() -> 
         pass
     assert not woken.is_set()
     clock.set_time_scale(1e9)
-    assert woken.wait(10)
+    assert woken.wait(PATIENCE)

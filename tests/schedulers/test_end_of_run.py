@@ -9,6 +9,7 @@ from headrace import CountCondition, PeriodicCondition
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from headrace.resources import SyntheticClock
 from tests.harness import (
+    PATIENCE,
     App,
     MakeScheduler,
     Step,
@@ -66,13 +67,13 @@ def test_work_that_comes_during_the_wait_begins_it_anew(scheduler: MakeScheduler
         threading.Event().wait(0.001)
     clock.advance_by(60_000_000)
     holder[0].event_state = AsynchronousEventState.READY
-    assert ran.wait(10)
+    assert ran.wait(PATIENCE)
     while app._engine is not None and app._engine.waiting.deadlock_at != 160_000_000:
         threading.Event().wait(0.001)
     clock.advance_by(60_000_000)
     assert not future.done()
     clock.advance_by(40_000_000)
-    future.result(timeout=10)
+    future.result(timeout=PATIENCE)
 
 
 def test_without_stop_on_deadlock_a_run_waits_until_it_is_stopped(scheduler: MakeScheduler) -> None:
@@ -86,10 +87,10 @@ def test_without_stop_on_deadlock_a_run_waits_until_it_is_stopped(scheduler: Mak
 
     app = App(compose, scheduler, stop_on_deadlock=False)
     future = app.run_async()
-    assert started.wait(10)
+    assert started.wait(PATIENCE)
     assert not future.done()
     app.stop_execution()
-    future.result(timeout=10)
+    future.result(timeout=PATIENCE)
 
 
 def test_a_negative_deadlock_timeout_means_never_to_stop(scheduler: MakeScheduler) -> None:

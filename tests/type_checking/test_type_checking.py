@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.snippets import blocks
+from tests.harness import PATIENCE
 
 pytest.importorskip("mypy")
 
@@ -63,7 +64,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> list[Error]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert result.returncode in (0, 1), result.stdout + result.stderr
     found = re.findall(r"^(.+?):(\d+): error: (.*?)  \[([\w-]+)\]$", result.stdout, re.MULTILINE)

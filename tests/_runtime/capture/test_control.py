@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.core import EndedBy, Progress
-from tests.harness import App
+from tests.harness import PATIENCE, App
 from tests.harness.segments import chain
 
 pytestmark = pytest.mark.usefixtures("machine")
@@ -55,7 +55,7 @@ def test_a_step_of_an_operator_steps_its_segment() -> None:
         assert app.wait_until_paused(10)
         steps.append(counts())
     app.resume()
-    outcome = future.result(10)
+    outcome = future.result(timeout=PATIENCE)
     assert steps == [[12, 11, 11, 11, 11], [12, 12, 12, 12, 11], [12, 12, 12, 12, 12]]
     assert outcome.segments[0].state == "captured"
     assert len(app.sink.seen) == 20  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def test_steps_of_any_operator_count_a_segment_as_one() -> None:
     assert app.wait_until_paused(10)
     assert set(app.progress().computes.values()) == {12}
     app.resume()
-    future.result(10)
+    future.result(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("name", ["one", "two", "three"])

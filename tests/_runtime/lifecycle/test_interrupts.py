@@ -16,7 +16,7 @@ import pytest
 import headrace
 from headrace import CountCondition
 from headrace.core import Resource
-from tests.harness import App, MakeScheduler, Step, event_based, greedy, sink, threaded
+from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, greedy, sink, threaded
 
 
 @pytest.fixture(autouse=True)
@@ -343,19 +343,19 @@ def test_a_run_on_a_thread_of_its_own_leaves_signals_to_the_main_thread() -> Non
     running = threading.Event()
     app = App(lambda app: app.add_operator(Step(app, body=lambda op, i, o: running.set())))
     future = app.run_async()
-    assert running.wait(10)
+    assert running.wait(PATIENCE)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     assert not future.done()
     app.stop_execution()
-    assert future.result(timeout=10).ended_by == "stopped"
+    assert future.result(timeout=PATIENCE).ended_by == "stopped"
 
 
 @threaded
 def test_when_two_operators_raise_the_first_comes_out_and_the_second_is_attached(
     scheduler: MakeScheduler, log: Log
 ) -> None:
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=PATIENCE)
 
     def compose(app: App) -> None:
         def body(op: Step, i: Any, o: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from headrace import CountCondition
 from headrace.core import GraphError, Operator
-from tests.harness import App, MakeScheduler, Step, run, sink, source
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
 
 REFUSED = "'App' is running already: one run at a time"
 
@@ -23,7 +23,7 @@ class Gate:
 
     def wait(self) -> None:
         self.reached.set()
-        assert self.opened.wait(10)
+        assert self.opened.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("phase", ["compose", "start", "compute", "stop"])
@@ -47,13 +47,13 @@ def test_a_second_run_is_refused_in_every_phase_of_the_first(scheduler: MakeSche
 
     app = App(compose, scheduler)
     future = app.run_async()
-    assert gate.reached.wait(10)
+    assert gate.reached.wait(PATIENCE)
     for again in (app.run, app.run_async, app.compose_graph):
         with pytest.raises(RuntimeError, match=REFUSED):
             again()
     gate.opened.set()
-    assert future.result(timeout=10).ended_by == "finished"
-    assert app.run_async().result(timeout=10).ended_by == "finished"
+    assert future.result(timeout=PATIENCE).ended_by == "finished"
+    assert app.run_async().result(timeout=PATIENCE).ended_by == "finished"
 
 
 def test_a_run_right_after_run_async_is_refused() -> None:
@@ -62,7 +62,7 @@ def test_a_run_right_after_run_async_is_refused() -> None:
     with pytest.raises(RuntimeError, match=REFUSED):
         app.run_async()
     app.stop_execution()
-    assert future.result(timeout=10).ended_by == "stopped"
+    assert future.result(timeout=PATIENCE).ended_by == "stopped"
 
 
 def test_many_runs_at_once_are_one_run_and_refusals() -> None:
@@ -71,7 +71,7 @@ def test_many_runs_at_once_are_one_run_and_refusals() -> None:
     results: list[str] = []
 
     def attempt() -> None:
-        ready.wait(10)
+        ready.wait(PATIENCE)
         try:
             app.run()
             results.append("ran")
@@ -84,7 +84,7 @@ def test_many_runs_at_once_are_one_run_and_refusals() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE)
     assert sorted(results) == ["ran", *["refused"] * 7]
 
 
@@ -172,10 +172,10 @@ def test_a_stop_from_another_thread_while_the_application_composes_is_not_lost()
 
     app = App(compose)
     future = app.run_async()
-    assert gate.reached.wait(10)
+    assert gate.reached.wait(PATIENCE)
     app.stop_execution()
     gate.opened.set()
-    assert future.result(timeout=10).ended_by == "stopped"
+    assert future.result(timeout=PATIENCE).ended_by == "stopped"
 
 
 def test_a_stop_ends_one_run_and_not_the_next() -> None:

@@ -13,7 +13,7 @@ import pytest
 from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition, op
 from headrace.core import EndedBy
 from tests._runtime.lifecycle.outcomes import doubling, join, outcome_of
-from tests.harness import App, MakeScheduler, Step, event_based, run, sink, source, through
+from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, run, sink, source, through
 
 # The other ends.
 
@@ -62,7 +62,7 @@ def test_a_run_that_fails_while_it_stops_has_failed() -> None:
 
 def test_run_async_gives_the_outcome_too() -> None:
     app = App(lambda app: app.add_flow(source(app, range(3)), sink(app, [])))
-    outcome = app.run_async().result(timeout=10)
+    outcome = app.run_async().result(timeout=PATIENCE)
     assert outcome.computes == 6
     assert app.outcome is outcome
 

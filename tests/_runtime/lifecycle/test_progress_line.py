@@ -14,7 +14,7 @@ from headrace._runtime.lifecycle import progress_line
 from headrace._runtime.lifecycle.progress_line import ProgressLine
 from headrace.conditions import CountCondition
 from headrace.core import Progress
-from tests.harness import App, Step, run, sink
+from tests.harness import PATIENCE, App, Step, run, sink
 
 
 class Terminal(io.StringIO):
@@ -93,7 +93,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, terminal: Terminal, said: str = "") -
 
     def wait(self: Step, op_input: Any, op_output: Any) -> None:
         while terminal.is_terminal and "computes/s" not in terminal.getvalue():
-            assert terminal.written.wait(30)
+            assert terminal.written.wait(PATIENCE)
             terminal.written.clear()
         if said:
             print(said, file=sys.stderr)
@@ -131,7 +131,7 @@ def test_a_signal_handler_may_print_while_the_line_is_written(monkeypatch: pytes
         target=lambda: written.append(shown(monkeypatch, Interrupted(), said="hello")), daemon=True
     )
     thread.start()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert "interrupted\n" in written[0]
     assert "hello\n" in written[0]
@@ -167,7 +167,7 @@ def test_the_latency_of_a_tracked_run_is_shown(monkeypatch: pytest.MonkeyPatch) 
         op_output.emit(1, "out")
         if self.ticks == 3:
             while "latency" not in terminal.getvalue():
-                assert terminal.written.wait(30)
+                assert terminal.written.wait(PATIENCE)
                 terminal.written.clear()
 
     def compose(app: App) -> None:

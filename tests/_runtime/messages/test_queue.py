@@ -15,6 +15,7 @@ from headrace._runtime.messages.queue import Queue
 from headrace._runtime.messages.receiver import Receiver, Transmitter
 from headrace.core import QueueFullError
 from tests.harness import (
+    PATIENCE,
     App,
     Step,
     event_based,
@@ -35,17 +36,17 @@ def test_the_consumer_finds_a_message_while_the_oldest_is_dropped_for_a_new_one(
     class Oldest:
         def __del__(self) -> None:
             dropping.set()
-            in_time.append(received.wait(10))
+            in_time.append(received.wait(PATIENCE))
 
     def compose(app: App) -> None:
         def send(op: Step, i: Any, o: Any) -> None:
             if op.ticks == 2:
-                assert started.wait(10)
+                assert started.wait(PATIENCE)
             o.emit(Oldest() if op.ticks == 1 else "newest")
 
         def take(op: Step, i: Any, o: Any) -> None:
             started.set()
-            assert dropping.wait(10)
+            assert dropping.wait(PATIENCE)
             taken.append(i.receive())
             received.set()
 
@@ -106,7 +107,7 @@ def at_line(number: int, queue: Queue, first: Callable[[], None], second: Callab
             lines[0] += 1
             if lines[0] == number:
                 thread.start()
-                assert settled.wait(10)
+                assert settled.wait(PATIENCE)
         return trace
 
     before = sys.gettrace()

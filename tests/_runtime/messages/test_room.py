@@ -16,7 +16,7 @@ from headrace.conditions import DownstreamMessageAffordableCondition
 from headrace.core import GraphError
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
-from tests.harness import App, MakeScheduler, Step, greedy, run, sink, source
+from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source
 from tests.harness.internals import free_places
 
 
@@ -311,7 +311,7 @@ def test_a_producer_that_has_nothing_to_emit_keeps_nobody_out() -> None:
         def take(op: Step, i: Any, o: Any) -> None:
             i.receive()
             if op.ticks == 1:
-                in_time.append(filled.wait(10))
+                in_time.append(filled.wait(PATIENCE))
 
         def setup(spec: Any) -> None:
             spec.input("in", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
@@ -339,7 +339,7 @@ def test_room_that_is_made_in_the_middle_of_a_compute_is_told_at_once() -> None:
         def take(op: Step, i: Any, o: Any) -> None:
             i.receive()
             if op.ticks == 1:
-                in_time.append(again.wait(10))
+                in_time.append(again.wait(PATIENCE))
 
         b = Step(app, inputs=["in"], body=take, name="b")
         app.add_flow(Step(app, CountCondition(app, 2), outputs=["out"], body=send, name="a"), b)

@@ -17,7 +17,7 @@ from headrace.conditions import (
 from headrace.core import Condition, SchedulingStatusType
 from headrace.resources import ManualClock, RealtimeClock
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
-from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink, source
+from tests.harness import PATIENCE, SCHEDULERS, App, MakeScheduler, Step, run, sink, source
 from tests.harness.internals import node_of
 
 
@@ -182,7 +182,7 @@ def test_a_condition_that_says_wait_is_polled_while_an_event_is_outstanding(
     app = App(compose, in_virtual_time(workers))
     future = app.run_async()
     try:
-        future.result(timeout=10)
+        future.result(timeout=PATIENCE)
     finally:
         app.stop_execution()
     assert app.now == 50 * MS
@@ -203,7 +203,7 @@ def test_a_condition_that_says_wait_is_asked_while_another_operator_computes(
 
     def compute(body: Step, op_input: Any, op_output: Any) -> None:
         computing.set()
-        assert asked.wait(10)
+        assert asked.wait(PATIENCE)
 
     def compose(app: App) -> None:
         app.add_operator(Step(app, CountCondition(app, 1), name="computes", body=compute))

@@ -19,7 +19,7 @@ from headrace.conditions import (
 )
 from headrace.core import Clock, Condition, SchedulingStatusType
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
-from tests.harness import App, MakeScheduler, Step, event_based, greedy, run, sink, source
+from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, greedy, run, sink, source
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -167,7 +167,7 @@ def test_an_event_that_comes_for_an_operator_without_messages_is_outstanding_no_
     app = App(compose, scheduler)
     future = app.run_async()
     try:
-        future.result(timeout=10)
+        future.result(timeout=PATIENCE)
     finally:
         app.stop_execution()
 
@@ -240,7 +240,7 @@ def test_operators_run_side_by_side_from_their_first_compute(machine: Any) -> No
                     app,
                     CountCondition(app, 1),
                     name=f"op{number}",
-                    body=lambda body, op_input, op_output: together.wait(10),
+                    body=lambda body, op_input, op_output: together.wait(PATIENCE),
                 )
             )
 

@@ -8,6 +8,7 @@ from typing import Any
 from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from tests.harness import (
+    PATIENCE,
     App,
     MakeScheduler,
     Step,
@@ -23,7 +24,7 @@ from tests.harness.internals import has_standby
 @threaded
 def test_operators_run_at_the_same_time_on_different_threads(scheduler: MakeScheduler) -> None:
     """Two operators wait for each other inside compute: only two threads can do that."""
-    barrier = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=PATIENCE)
 
     def compose(app: App) -> None:
         for name in "ab":
@@ -46,7 +47,7 @@ def test_an_operator_that_was_quick_and_is_not_any_more_keeps_nobody_from_runnin
         def sometimes_slow(op: Step, i: Any, o: Any) -> None:
             if op.ticks == 200:
                 others.clear()
-                seen.append(others.wait(10))  # only the other operator ends this
+                seen.append(others.wait(PATIENCE))  # only the other operator ends this
 
         app.add_operator(Step(app, CountCondition(app, 200), body=sometimes_slow, name="sometimes_slow"))
 
@@ -74,7 +75,7 @@ def test_an_event_is_seen_while_an_operator_that_was_quick_is_not_any_more(sched
         def sometimes_slow(op: Step, i: Any, o: Any) -> None:
             if op.ticks == 200:
                 event.event_state = AsynchronousEventState.READY
-                seen.append(done.wait(10))  # only the other operator ends this
+                seen.append(done.wait(PATIENCE))  # only the other operator ends this
 
         app.add_operator(Step(app, CountCondition(app, 200), body=sometimes_slow, name="sometimes_slow"))
         other = Step(app, event, CountCondition(app, 1), body=lambda op, i, o: done.set(), name="other")
@@ -97,7 +98,7 @@ def test_what_gets_done_in_a_pool_is_not_taken_for_the_operator_that_was_to_be_q
             stands_by = has_standby(op)
             if stands_by and not seen:
                 others.clear()
-                seen.append(others.wait(5))  # only the other operator ends this
+                seen.append(others.wait(PATIENCE))  # only the other operator ends this
                 is_over.set()
 
         app.add_operator(Step(app, CountCondition(app, 20_000), body=sometimes_slow, name="sometimes_slow"))
@@ -133,7 +134,7 @@ def test_an_operator_that_was_quick_and_is_not_any_more_does_not_hold_up_its_pro
             stands_by = has_standby(op)
             i.receive()
             if stands_by and not seen:
-                seen.append(made.wait(10))  # only the producer ends this
+                seen.append(made.wait(PATIENCE))  # only the producer ends this
 
         producer = Step(app, CountCondition(app, 20_000), outputs=["out"], body=make_one, name="producer")
         app.add_flow(producer, Step(app, inputs=["in"], body=sometimes_slow, name="sometimes_slow"))
@@ -157,7 +158,7 @@ def test_an_operator_that_should_have_been_quick_keeps_nobody_from_what_is_annou
 
         def slow(op: Step, i: Any, o: Any) -> None:
             other.event_state = done
-            seen.append(ran.wait(10))  # only the other operator ends this
+            seen.append(ran.wait(PATIENCE))  # only the other operator ends this
 
         app.add_operator(Step(app, mine, CountCondition(app, 1), body=slow, name="slow"))
         app.add_operator(
@@ -173,7 +174,7 @@ def test_an_operator_that_should_have_been_quick_keeps_nobody_from_what_is_annou
 @threaded
 def test_stages_of_a_pipeline_overlap(scheduler: MakeScheduler) -> None:
     """The source makes the next message while the sink is still busy with the last."""
-    barrier = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=PATIENCE)
 
     def compose(app: App) -> None:
         def make_one(op: Step, i: Any, o: Any) -> None:
@@ -194,7 +195,7 @@ def test_stages_of_a_pipeline_overlap(scheduler: MakeScheduler) -> None:
 @threaded
 def test_a_sleeping_worker_is_woken_for_what_is_left_over(scheduler: MakeScheduler) -> None:
     """Every tick makes two operators ready at once, while the other workers are asleep."""
-    barrier = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=PATIENCE)
 
     def compose(app: App) -> None:
         for name in "ab":

@@ -13,7 +13,7 @@ from headrace.conditions import CudaStreamCondition
 from headrace.core import Application, Operator
 from headrace.gpu import sim
 from tests._runtime.streams.pipelines import track
-from tests.harness import MS, App, MakeScheduler, Producer, Step, launch, read_frame, run
+from tests.harness import MS, PATIENCE, App, MakeScheduler, Producer, Step, launch, read_frame, run
 
 
 @pytest.mark.parametrize("policy", ["skip", {"restart": 100}])
@@ -119,12 +119,12 @@ def test_closing_the_machine_ends_a_run_whose_operators_wait_for_it(workers: int
         app = Closed(workers, lambda app: app.add_operator(Busy(app, name="busy")))
         with machine.attach():  # virtual time stands still until the machine is closed
             future = app.run_async()
-            assert app.full.wait(10)
+            assert app.full.wait(PATIENCE)
             while app._engine is not None and not app._engine.nodes[0].throttled:
                 threading.Event().wait(0.001)
             machine.close()
         with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED: the simulated machine was closed"):
-            future.result(timeout=20)
+            future.result(timeout=PATIENCE)
         assert app.outcome is not None
         assert app.outcome.ended_by == "failed"
 
@@ -149,7 +149,7 @@ def test_closing_the_machine_ends_a_run_that_waits_for_the_work_behind_a_message
             threading.Event().wait(0.001)
         machine.close()
         with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
-            future.result(timeout=20)
+            future.result(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("kind", ["virtual", "real"])

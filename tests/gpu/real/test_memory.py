@@ -18,7 +18,7 @@ from headrace.resources import (
     StreamOrderedAllocator,
     UnboundedAllocator,
 )
-from tests.harness import Step, run
+from tests.harness import PATIENCE, Step, run
 
 cupy = pytest.importorskip("cupy")
 
@@ -135,7 +135,7 @@ def test_pytorch_on_many_threads_does_not_deadlock_with_a_pool() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     assert sorted(totals) == sorted([*range(200)] * 4)
 

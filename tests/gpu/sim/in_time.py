@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from headrace.gpu import sim
+from tests.harness import PATIENCE
 
 InTime = Callable[[Callable[[], object]], None]
 
@@ -23,7 +24,7 @@ def run_in_time(function: Callable[[], object]) -> None:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not thread.is_alive(), "it blocked for good"
     if outcome:
         raise outcome[0]

@@ -15,7 +15,7 @@ from headrace.gpu.sim import wall_timeline
 from headrace.resources import CudaStreamPool
 from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import LONG, ONE_BLOCK
-from tests.harness import MakeScheduler
+from tests.harness import PATIENCE, MakeScheduler
 
 KINDS = ["virtual", "paced", "real"]
 WAITS = {
@@ -181,7 +181,7 @@ def test_closing_a_machine_lets_those_go_who_wait_for_it(kind: str) -> None:
         thread.start()
         attached.wait()
         machine.close()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert "CUDA_ERROR_DEINITIALIZED" in outcome[0]
 
 
