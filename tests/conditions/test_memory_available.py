@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from headrace.conditions import CountCondition, MemoryAvailableCondition, OrConditionCombiner
-from headrace.core import Application
+from headrace.core import Application, patient_condition
 from headrace.core.condition import SchedulingStatusType
 from headrace.core.errors import AllocationError
 from headrace.core.outcome import EndedBy
 from headrace.resources import BlockMemoryPool, RealtimeClock, StreamOrderedAllocator, UnboundedAllocator
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
-from tests.harness import App, MakeScheduler, Step, run, sink, source
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -70,27 +70,30 @@ def test_bytes_can_be_waited_for_in_any_allocator(scheduler: MakeScheduler) -> N
     assert run(compose, scheduler).taken == [64] * 10
 
 
-def test_a_block_that_another_thread_holds_wakes_the_operator() -> None:
+def test_a_block_that_another_thread_holds_wakes_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     """No operator returns the block. The run waits for the thread that does."""
-    released = threading.Event()
+    monkeypatch.setattr(patient_condition, "_PATIENCE_NS", 3600 * 10**9)  # only being woken ends the wait
+    asked = threading.Event()
+    is_there = MemoryAvailableCondition.is_there
+
+    def ask(self: Any) -> bool:
+        found = is_there(self)
+        asked.set()
+        return found
+
+    monkeypatch.setattr(MemoryAvailableCondition, "is_there", ask)
 
     def compose(app: Any) -> None:
         memory = pool(app, 1)
-        held = [memory.allocate_tensor(8, "int64")]
-
-        def let_go() -> None:
-            held.clear()
-            released.set()
-
+        app.held = [memory.allocate_tensor(8, "int64")]
         app.taken = []
         app.add_flow(maker(app, memory, 1), sink(app, app.taken))
-        threading.Timer(0.05, let_go).start()
 
-    app = App(compose, lambda app: EventBasedScheduler(app, clock=RealtimeClock(app)))
-    outcome = app.run()
-    assert outcome.ended_by is EndedBy.FINISHED
-    assert outcome.seconds < 0.9  # it was woken; its patience is a second
-    assert released.is_set()
+    app: Any = App(compose, lambda app: EventBasedScheduler(app, clock=RealtimeClock(app)))
+    future = app.run_async()
+    assert asked.wait(PATIENCE)
+    app.held.clear()
+    assert future.result(timeout=PATIENCE).ended_by is EndedBy.FINISHED
     assert len(app.taken) == 1
 
 
@@ -156,12 +159,26 @@ def test_an_operator_that_another_run_was_faster_than_waits_on(monkeypatch: pyte
         app.memory, app.taken = pool(app, 1), 0
         taken: list[Any] = []
         reserve = MemoryAvailableCondition.reserve
+        asked, is_there = threading.Event(), MemoryAvailableCondition.is_there
+
+        def ask(self: Any) -> bool:
+            found = is_there(self)
+            if not found:
+                asked.set()
+            return found
+
+        def return_it(taken: list[Any]) -> None:
+            assert asked.wait(PATIENCE)  # the operator has found out that the block is gone
+            taken.clear()
+
+        monkeypatch.setattr(MemoryAvailableCondition, "is_there", ask)
 
         def slow(self: Any) -> bool:
             if not app.taken:
                 app.taken += 1
                 taken.append(app.memory.allocate_tensor(1, "u1"))
-                threading.Timer(0.05, taken.clear).start()
+                app.faster = threading.Thread(target=return_it, args=(taken,))
+                app.faster.start()
             return reserve(self)
 
         monkeypatch.setattr(MemoryAvailableCondition, "reserve", slow)
@@ -170,6 +187,7 @@ def test_an_operator_that_another_run_was_faster_than_waits_on(monkeypatch: pyte
 
     app = App(compose, lambda app: GreedyScheduler(app, clock=RealtimeClock(app)))
     assert app.run().ended_by is EndedBy.FINISHED
+    app.faster.join(PATIENCE)
     assert (app.taken, app.maker.ticks) == (1, 3)
 
 

@@ -12,7 +12,7 @@ from headrace.conditions import (
     OrConditionCombiner,
 )
 from headrace.core import Condition, SchedulingStatusType
-from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source, wait_until
 
 READY, WAIT, NEVER = SchedulingStatusType.READY, SchedulingStatusType.WAIT, SchedulingStatusType.NEVER
 
@@ -102,9 +102,11 @@ def test_an_event_that_a_condition_waits_for_after_compute_is_not_a_deadlock(
 
     app = App(compose, scheduler)
     future = app.run_async()
-    while not (conditions and conditions[0].waiting and app._engine and app._engine.ready_queues[0].parked):
-        assert not future.done(), "a deadlock was declared while an event was outstanding"
-        threading.Event().wait(0.001)
+    wait_until(
+        lambda: conditions and conditions[0].waiting and app._engine and app._engine.ready_queues[0].parked,
+        "a wait for the event",
+    )
+    assert not future.done(), "a deadlock was declared while an event was outstanding"
     conditions[0].waiting = False
     assert conditions[0].notify_scheduler()
     future.result(timeout=PATIENCE)

@@ -16,6 +16,7 @@ from tests.harness import (
     run,
     sink,
     source,
+    wait_until,
 )
 
 
@@ -63,13 +64,13 @@ def test_work_that_comes_during_the_wait_begins_it_anew(scheduler: MakeScheduler
 
     app = App(compose, scheduler, clock=clock, stop_on_deadlock_timeout=100)
     future = app.run_async()
-    while not holder or app._engine is None or app._engine.waiting.deadlock_at is None:
-        threading.Event().wait(0.001)
+    wait_until(lambda: holder and app._engine and app._engine.waiting.deadlock_at is not None, "a deadlock")
     clock.advance_by(60_000_000)
     holder[0].event_state = AsynchronousEventState.READY
     assert ran.wait(PATIENCE)
-    while app._engine is not None and app._engine.waiting.deadlock_at != 160_000_000:
-        threading.Event().wait(0.001)
+    wait_until(
+        lambda: app._engine is None or app._engine.waiting.deadlock_at == 160_000_000, "a second deadlock"
+    )
     clock.advance_by(60_000_000)
     assert not future.done()
     clock.advance_by(40_000_000)
@@ -122,7 +123,7 @@ def test_time_does_not_jump_to_the_longest_duration_while_an_event_is_outstandin
             ticks.append(op.ticks)
             event.event_state = AsynchronousEventState.EVENT_WAITING
             done = AsynchronousEventState.EVENT_DONE
-            threading.Timer(0.005, lambda: setattr(event, "event_state", done)).start()
+            threading.Thread(target=lambda: setattr(event, "event_state", done)).start()
 
         app.add_operator(Step(app, event, CountCondition(app, 3), body=body))
 

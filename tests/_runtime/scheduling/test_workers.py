@@ -17,6 +17,7 @@ from tests.harness import (
     source,
     switching_often,
     threaded,
+    wait_until,
 )
 from tests.harness.internals import has_standby
 
@@ -164,10 +165,13 @@ def test_an_operator_that_should_have_been_quick_keeps_nobody_from_what_is_annou
         app.add_operator(
             Step(app, other, CountCondition(app, 1), body=lambda op, i, o: ran.set(), name="other")
         )
-        app.begin = threading.Timer(0.2, lambda: setattr(mine, "event_state", done))
-        app.begin.start()
+        app.begin = lambda: setattr(mine, "event_state", done)
 
-    run(compose, scheduler)
+    app: Any = App(compose, scheduler)
+    future = app.run_async()
+    wait_until(lambda: app._engine and app._engine.ready_queues[0].parked, "idle workers")
+    app.begin()
+    future.result(timeout=PATIENCE)
     assert seen == [True]
 
 

@@ -13,7 +13,18 @@ from headrace.conditions import CudaStreamCondition
 from headrace.core import Application, Operator
 from headrace.gpu import sim
 from tests._runtime.streams.pipelines import track
-from tests.harness import MS, PATIENCE, App, MakeScheduler, Producer, Step, launch, read_frame, run
+from tests.harness import (
+    MS,
+    PATIENCE,
+    App,
+    MakeScheduler,
+    Producer,
+    Step,
+    launch,
+    read_frame,
+    run,
+    wait_until,
+)
 
 
 @pytest.mark.parametrize("policy", ["skip", {"restart": 100}])
@@ -120,8 +131,7 @@ def test_closing_the_machine_ends_a_run_whose_operators_wait_for_it(workers: int
         with machine.attach():  # virtual time stands still until the machine is closed
             future = app.run_async()
             assert app.full.wait(PATIENCE)
-            while app._engine is not None and not app._engine.nodes[0].throttled:
-                threading.Event().wait(0.001)
+            wait_until(lambda: app._engine is None or app._engine.nodes[0].throttled, "the throttling")
             machine.close()
         with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED: the simulated machine was closed"):
             future.result(timeout=PATIENCE)
@@ -145,8 +155,7 @@ def test_closing_the_machine_ends_a_run_that_waits_for_the_work_behind_a_message
     with sim.Machine("h200", time="real") as machine:
         app = Closed(workers, compose)
         future = app.run_async()
-        while app._engine is None or not app._engine.outstanding:
-            threading.Event().wait(0.001)
+        wait_until(lambda: app._engine is not None and app._engine.outstanding, "a wait for the stream")
         machine.close()
         with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
             future.result(timeout=PATIENCE)
@@ -165,7 +174,7 @@ def test_a_point_that_a_closed_machine_never_passes_is_told_once_with_the_error(
         gpu.when_done(stream, lambda error: (told.append(error), is_told.set()))
         stream.sync()
         machine.sleep(1e-3)
-        assert is_told.wait(60 if kind == "real" else 0)  # another thread tells it, some time or other
+        assert is_told.wait(PATIENCE if kind == "real" else 0)  # another thread tells it, some time or other
         assert told == [None]
         launch(gpu.StreamHandle(stream), 3600.0, lambda: None)
         event = stream.record()

@@ -365,7 +365,7 @@ def test_a_machine_can_be_closed_during_a_replay() -> None:
         stream = device.create_stream()
         graph = captured(stream, lambda: sim.launch(stream, ONE_BLOCK, sim.Kernel("hour", 3600.0)))
         graph.launch(stream)
-        closing = threading.Timer(0.0, machine.close)
+        closing = threading.Thread(target=machine.close)
         closing.start()
 
         def wait() -> None:

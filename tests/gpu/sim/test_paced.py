@@ -19,7 +19,7 @@ from headrace.gpu.sim import wall_timeline
 from headrace.resources import CudaStreamPool, MachineClock, RealtimeClock
 from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import LONG, ONE_BLOCK
-from tests.harness import MakeScheduler
+from tests.harness import MakeScheduler, wait_until
 
 MS = sim.Kernel("ms", 1e-3)
 OVERHEAD = sim.PROFILES["h200"].launch_overhead
@@ -81,9 +81,11 @@ def test_a_sleep_of_the_machines_time_is_no_shorter_by_the_wall_clock(
 
 def test_time_that_the_program_spends_elsewhere_counts_all_of_it(machine: sim.Machine) -> None:
     machine.sleep(1e-6)
-    before, began = machine.now, time.perf_counter()
+    began = time.perf_counter()
+    before = machine.now
     spin(10 * wall_timeline.AWAY_NS / 1e9)
-    after, ended = machine.now, time.perf_counter()
+    after = machine.now
+    ended = time.perf_counter()
     assert 0.9 * 10 * wall_timeline.AWAY_NS / 1e9 <= after - before <= ended - began + 1e-3
 
 
@@ -91,9 +93,9 @@ def test_work_ends_while_the_program_is_elsewhere(machine: sim.Machine) -> None:
     stream = sim.Device(0).create_stream()
     sim.launch(stream, ONE_BLOCK, MS)
     event = stream.record()
-    spin(20e-3)
+    wait_until(lambda: event._fence.is_signaled, "the end of the kernel")  # nothing asks the machine
     assert event.is_done
-    assert machine.now >= 10e-3
+    assert machine.now >= 1e-3
 
 
 def test_a_program_may_wait_for_a_callback_in_its_own_way(machine: sim.Machine, in_time: InTime) -> None:

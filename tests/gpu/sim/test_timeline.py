@@ -12,15 +12,14 @@ from headrace import gpu
 from headrace.gpu import sim
 from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import LONG, ONE_BLOCK
+from tests.harness import PATIENCE
 
 
 def test_an_hour_of_virtual_time_takes_none(machine: sim.Machine) -> None:
     stream = sim.Device(0).create_stream()
-    started = time.monotonic()
     sim.launch(stream, ONE_BLOCK, LONG)
     stream.sync()
-    assert machine.now >= 3600
-    assert time.monotonic() - started < 60
+    assert machine.now >= 3600  # and no test may take an hour
 
 
 def test_time_stands_still_while_nobody_waits(machine: sim.Machine) -> None:
@@ -117,9 +116,10 @@ def test_in_real_time_a_kernel_takes_as_long_as_it_says() -> None:
         stream = device.create_stream()
         options = sim.EventOptions(timing_enabled=True)
         begin, end = device.create_event(options), device.create_event(options)
-        done, order = threading.Event(), []
+        done, submitted, order = threading.Event(), threading.Event(), []
         started = time.monotonic()
-        sim.launch(stream, ONE_BLOCK, sim.Kernel("slow", 20e-3))  # while it runs the rest is submitted
+        gpu.launch_host(stream, lambda: submitted.wait(PATIENCE))
+        sim.launch(stream, ONE_BLOCK, sim.Kernel("slow", 20e-3))
         stream.record(begin)
         sim.launch(stream, ONE_BLOCK, sim.Kernel("slow", 20e-3))
         stream.record(end)
@@ -127,7 +127,8 @@ def test_in_real_time_a_kernel_takes_as_long_as_it_says() -> None:
         gpu.launch_host(stream, lambda: order.append("host"))
         gpu.when_done(stream, lambda error: (order.append("told"), done.set()))
         assert not end.is_done
-        assert done.wait(10)
+        submitted.set()
+        assert done.wait(PATIENCE)
         assert time.monotonic() - started >= 41e-3
         assert order == ["kernel", "host", "told"]
         assert end - begin == 20.0  # the device's own time is exact, however late the host looks
@@ -161,7 +162,7 @@ def test_in_real_time_callbacks_may_submit_and_threads_may_share_a_stream() -> N
             thread.start()
         for thread in threads:
             thread.join()
-        assert finished.wait(10)
+        assert finished.wait(PATIENCE)
         device.sync()
 
 
@@ -189,8 +190,8 @@ def test_a_thread_that_leaves_with_an_error_lets_another_carry_on(machine: sim.M
     while len(machine.timeline._waits) < 2:
         pass  # until the second thread waits too
     go.set()
-    first.join(20)
-    second.join(20)
+    first.join(PATIENCE)
+    second.join(PATIENCE)
     assert "cannot advance" in refused[0]
     assert not second.is_alive()
 
