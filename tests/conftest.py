@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -23,6 +24,13 @@ def pytest_report_header() -> str:
     from headrace._runtime.compiled import is_compiled
 
     return f"headrace: {'compiled' if is_compiled() else 'pure Python'}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_heap() -> None:
+    """Hide modules and the like from the garbage collector: many tests have it collect."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

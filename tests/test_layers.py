@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,25 +17,36 @@ PACKAGE = ROOT / "src" / "headrace"
 # is no circle. "headrace" is the package's own __init__.py, which imports the layers that register themselves.
 LAYERS = {
     "version": set(),
-    "lazy": set(),
-    "gpu": set(),
+    "extras": set(),
+    "lazy": {"extras"},
+    "gpu": {"extras"},
     "tensor": {"gpu"},
     "core": {"lazy", "gpu"},
     "_runtime": {"lazy", "gpu", "tensor", "core"},
     "conditions": {"gpu", "core", "_runtime"},
     "schedulers": {"core", "_runtime"},
     "resources": {"lazy", "gpu", "tensor", "core", "_runtime", "conditions"},
-    "video": {"lazy"},
-    "inference": {"gpu", "tensor", "core"},
+    "video": {"lazy", "extras"},
+    "inference": {"extras", "gpu", "tensor", "core"},
     "_web": {"lazy"},
     "viewer": {"lazy", "_web"},
     "operators": {
         *("lazy", "gpu", "tensor", "core", "_runtime", "conditions"),
         *("resources", "video", "inference", "viewer"),
     },
-    "observe": {"lazy", "gpu", "tensor", "core", "_runtime", "resources", "_web"},
+    "observe": {"extras", "lazy", "gpu", "tensor", "core", "_runtime", "resources", "_web"},
     "testing": {"lazy", "gpu", "core", "_runtime", "schedulers", "resources", "observe"},
-    "cli": {"version", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
+    "cli": {
+        "version",
+        "extras",
+        "gpu",
+        "core",
+        "_runtime",
+        "conditions",
+        "schedulers",
+        "resources",
+        "observe",
+    },
     "headrace": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
 }
 
@@ -83,6 +95,7 @@ def is_call_of_import(node: ast.AST) -> bool:
     return called in ("import_module", "__import__") and isinstance(node.args[0].value, str)
 
 
+@cache
 def imports() -> list[tuple[str, int, str, str]]:
     """Return file, line, importing layer and imported module of every import between the layers."""
     found = []

@@ -249,7 +249,7 @@ def test_as_tensor_gives_a_tensor_or_a_tensor_error_and_never_crashes() -> None:
         cwd=Path(__file__).parents[2],
         env={
             **os.environ,
-            "HEADRACE_FUZZ": "300",
+            "HEADRACE_FUZZ": "100",
             "HEADRACE_DEVICE": "sim",
             "PYTHONPATH": ":".join(path for path in sys.path if path),
         },

@@ -41,7 +41,7 @@ def check(graph: Graph, scheduler: MakeScheduler, mode: str) -> list[Any]:
     return states
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(), st.sampled_from(SCHEDULERS), st.sampled_from(["", "", "", "verify", "strict"]))
 def test_a_graph_with_segments_does_what_it_does_without(
     graph: Graph, scheduler: MakeScheduler, mode: str
@@ -50,7 +50,7 @@ def test_a_graph_with_segments_does_what_it_does_without(
     assert "eager" not in states
 
 
-@pytest.mark.parametrize("attempt", range(5))
+@pytest.mark.parametrize("attempt", range(2))
 def test_a_frame_is_replayed_on_a_thread_that_has_not_used_the_device(attempt: int) -> None:
     nodes = (
         Node("source", (), 0),
@@ -63,7 +63,7 @@ def test_a_frame_is_replayed_on_a_thread_that_has_not_used_the_device(attempt: i
     assert check(graph, event_based, "") == ["captured"] * 2
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(frames=40), st.sampled_from(SCHEDULERS))
 def test_a_graph_whose_chains_are_found_does_what_it_does_without(
     graph: Graph, scheduler: MakeScheduler
@@ -76,7 +76,7 @@ def test_a_graph_whose_chains_are_found_does_what_it_does_without(
 def test_memory_is_flat_over_many_frames(
     scheduler: MakeScheduler, outputs: str, machine: sim.Machine
 ) -> None:
-    frames = 1_500
+    frames = 500
     used: list[int] = []
 
     class Meter(Sink):
