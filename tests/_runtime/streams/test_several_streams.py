@@ -125,6 +125,22 @@ def test_an_order_made_by_hand_holds_for_its_compute_only(scheduler: MakeSchedul
     assert passed_through(body, scheduler) == list(range(FRAMES))
 
 
+def test_a_stream_of_the_operator_is_waited_for_although_it_was_ordered_by_hand_before(
+    scheduler: MakeScheduler,
+) -> None:
+    """More was launched on it since, and nobody else works there, so that a wait costs nothing."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        own = op_input.receive_cuda_stream("in")
+        side = context.allocate_cuda_stream("side")
+        context.synchronize_streams([own], side)
+        context.synchronize_streams([side], own)
+        op_output.emit(copied(side, data), "out")
+
+    assert passed_through(body, scheduler) == list(range(FRAMES))
+
+
 @pytest.mark.parametrize("call", ["set_cuda_stream", "synchronize_streams"])
 def test_a_stream_of_another_operator_counts_once_a_call_names_it(
     scheduler: MakeScheduler, call: str
