@@ -142,41 +142,39 @@ def test_a_stream_of_the_operator_is_waited_for_although_it_was_ordered_by_hand_
 
 
 @pytest.mark.parametrize("call", ["set_cuda_stream", "synchronize_streams"])
-def test_a_stream_of_another_operator_counts_once_a_call_names_it(
-    scheduler: MakeScheduler, call: str
-) -> None:
+def test_a_stream_of_another_operator_counts_once_a_call_names_it(call: str) -> None:
     """What the operator made there is waited for, and what it reads there stays alive."""
     frames = 24
-
-    class Lender(Producer):
-        seconds = MS / 10
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            self.lent = context.allocate_cuda_stream("lent")
-            super().compute(op_input, op_output, context)
 
     def compose(app: Any) -> None:
         app.seen = []
         app.consumer = Consumer(app, name="consumer")
         app.consumer.seconds = MS / 100
-        lender = Lender(app, CountCondition(app, frames), name="lender")
+        producer = Producer(app, CountCondition(app, frames), name="producer")
+        producer.seconds = MS / 10
+
+        def lend(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            self.stream = context.allocate_cuda_stream("lent")
 
         def use(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")
             own = op_input.receive_cuda_stream("in")
             if call == "set_cuda_stream":
-                op_output.set_cuda_stream(lender.lent, "out")
-                lender.lent.stream.wait(own.stream)
+                op_output.set_cuda_stream(lender.stream, "out")
+                lender.stream.stream.wait(own.stream)
             else:
-                context.synchronize_streams([own], lender.lent)
-            read_frame(lender.lent, 2 * MS, data, app.seen)
-            op_output.emit(copied(lender.lent, data), "out")
+                context.synchronize_streams([own], lender.stream)
+            result = copied(lender.stream, data)
+            op_output.emit(result, "out")
+            read_frame(lender.stream, 2 * MS, data, app.seen)
 
+        lender = Step(app, CountCondition(app, 1), body=lend, name="lender")
+        app.add_operator(lender)  # the first, so that it runs first
         user = Step(app, inputs=("in",), outputs=("out",), body=use, name="user")
-        app.add_flow(lender, user)
+        app.add_flow(producer, user)
         app.add_flow(user, app.consumer)
 
-    app = run(compose, scheduler)
+    app = run(compose)
     assert app.consumer.seen == app.seen == list(range(frames))
 
 
