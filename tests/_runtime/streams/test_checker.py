@@ -187,6 +187,35 @@ def test_the_checker_has_nothing_to_say_of_a_stream_that_was_ordered_after_all_p
     checked_join(monkeypatch, read_both)
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_the_checker_has_nothing_to_say_of_a_message_of_several_streams_that_is_ordered_by_hand(
+    monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    """The one stream that it gives waits for the others."""
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
+
+    def compose(app: Any) -> None:
+        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit((op_input.receive("a"), op_input.receive("b")), "out")
+
+        def by_hand(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            (theirs,) = op_input.receive_cuda_streams("in")
+            if keeps:
+                launch(theirs, MS / 10, lambda *sources: None, *data)
+                return
+            mine = context.allocate_cuda_stream("mine")
+            context.synchronize_streams([theirs], mine)
+            launch(mine, MS / 10, lambda *sources: None, *data)
+
+        joint = Step(app, inputs=("a", "b"), outputs=("out",), body=join, name="joint")
+        for port in ("a", "b"):
+            app.add_flow(Producer(app, CountCondition(app, 4), name=port), joint, {("out", port)})
+        app.add_flow(joint, Step(app, inputs=("in",), body=by_hand, name="taker"))
+
+    run(compose)
+
+
 @pytest.mark.parametrize("allocate", [True, False])
 def test_the_checker_has_nothing_to_say_of_a_stream_that_is_kept_and_ordered_anyway(
     monkeypatch: pytest.MonkeyPatch, allocate: bool

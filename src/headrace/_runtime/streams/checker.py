@@ -31,15 +31,17 @@ __all__ = ["StreamChecker"]
 class StreamChecker:
     """The streams that an operator has requested, and what the current compute has ordered."""
 
-    __slots__ = ("_came", "_name", "_ordered", "_uses_own")
+    __slots__ = ("_came", "_joined", "_name", "_ordered", "_uses_own")
 
     def __init__(self, name: str) -> None:
         self._name = name
         # Since the first compute, because programs keep streams.
         self._uses_own = False
         self._came: set[ManagedStream] = set()
-        # In this compute.
+        # In this compute: the messages that a stream was ordered after, and those whose work is all on one stream,
+        # because that was asked for and waits for the others.
         self._ordered: set[Message] = set()
+        self._joined: set[Message] = set()
 
     def uses_own_stream(self) -> None:
         """Record that the operator has requested a stream of its pool."""
@@ -48,6 +50,12 @@ class StreamChecker:
     def uses_stream_of_others(self, stream: ManagedStream) -> None:
         """Record that the operator has requested a stream that came with a message, or the default stream."""
         self._came.add(stream)
+
+    def uses_stream_of(self, message: Message) -> None:
+        """Record that the operator has requested the stream of a message, which waits for all work behind it."""
+        assert message.fences is not None
+        self._came.add(message.fences.stream)
+        self._joined.add(message)
 
     def are_ordered_after_all(self, ports: Iterable[InputPort]) -> None:
         """Record that a stream was ordered after everything that this compute has received so far."""
@@ -58,19 +66,22 @@ class StreamChecker:
         """Record that a stream was ordered after other streams, which may be those of messages."""
         for port in ports:
             for message in messages_in(port.item):
-                if message is not None and _is_within(message, streams):
+                if message is not None and all(stream in streams for stream in self._streams_of(message)):
                     self._ordered.add(message)
 
     def end_compute(self, ports: Iterable[InputPort]) -> None:
         """Report the inputs that the compute should have been ordered after, and reset."""
-        ordered, self._ordered = self._ordered, set()
-        if not (self._uses_own or self._came):
-            return
+        if self._uses_own or self._came:
+            self._check(ports)
+        self._ordered.clear()
+        self._joined.clear()
+
+    def _check(self, ports: Iterable[InputPort]) -> None:
         for port in ports:
             if port.own is not None:  # ordered as each message was received
                 continue
             for message in messages_in(port.item):
-                if message is None or message in ordered or message.is_done:
+                if message is None or message in self._ordered or message.is_done:
                     continue
                 if not self._uses_own and self._is_of_streams_that_came(message):
                     continue
@@ -81,7 +92,7 @@ class StreamChecker:
                     f"operator {self._name!r} finished without being ordered after the work that it "
                     f"received at {name!r}; call receive_cuda_stream({name!r}) after receive({name!r})",
                     UnorderedStreamWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
                 break
 
@@ -90,12 +101,12 @@ class StreamChecker:
         # CUDA itself orders most streams with the default stream of their device.
         defaults = {stream.device_id for stream in self._came if is_default(stream.handle)}
         return all(
-            fences.stream in self._came
-            or (fences.stream.device_id in defaults and fences.stream.handle.follows_default)
-            for fences, _, _ in message.all_fences()
+            stream in self._came or (stream.device_id in defaults and stream.handle.follows_default)
+            for stream in self._streams_of(message)
         )
 
-
-def _is_within(message: Message, streams: list[ManagedStream]) -> bool:
-    """Return whether all work behind a message is on some streams."""
-    return all(fences.stream in streams for fences, _, _ in message.all_fences())
+    def _streams_of(self, message: Message) -> list[ManagedStream]:
+        """Return the streams that a stream has to be ordered after to be ordered after a message."""
+        if message in self._joined and message.fences is not None:
+            return [message.fences.stream]
+        return [fences.stream for fences, _, _ in message.all_fences()]

@@ -381,7 +381,7 @@ class NodeStreams:
             managed = message.fences.stream
             self._use(managed)  # the operator may launch kernels there that read its input
             if self.checker is not None:
-                self.checker.uses_stream_of_others(managed)
+                self.checker.uses_stream_of(message)
             if message.more_fences is not None:
                 wait_for(message, managed)  # the caller gets one stream for all the work of a message
             handles.append(managed.handle)
