@@ -6,13 +6,16 @@ The real device is skipped where there is none. ``make gpu-test`` runs the folde
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from headrace import gpu
 from headrace.gpu import sim
+from headrace.gpu.sim import memory_pool
 from tests.gpu.bench import Bench, cuda, spin_host
 from tests.harness import PATIENCE
 
@@ -21,11 +24,20 @@ NEEDS_NO_DEVICE = ["sim", "test_ambient.py", "test_backends.py"]
 collect_ignore = NEEDS_NO_DEVICE if os.environ.get("HEADRACE_DEVICE") == "cuda" else []
 
 
+_bytes = itertools.cycle(range(1, 256))
+
+
+def _used_before(size: int) -> np.ndarray:
+    """Return memory that somebody has used before: each time it holds something else."""
+    return np.full(size, next(_bytes), np.uint8)
+
+
 @pytest.fixture(params=["sim", "cuda"])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """A simulated device, and then a real one."""
+    """A simulated device, and then a real one. New memory of either holds anything."""
     if request.param == "sim":
-        with sim.Machine("h200", driver=(13, 0)) as machine:
+        with pytest.MonkeyPatch.context() as patch, sim.Machine("h200", driver=(13, 0)) as machine:
+            patch.setattr(memory_pool, "new_memory", _used_before)
             device = sim.Device(0)
             device.set_current()
             yield Bench(sim, device, True, machine.sleep, lambda event: machine.wait(event.is_set))

@@ -99,6 +99,24 @@ extern "C" __global__ void gather(int* total, const int* source, int count) {
 )
 
 
+def _slowly(out: np.ndarray, source: np.ndarray, count: int) -> None:
+    _numbers(out, count)[:] = _numbers(source, count)
+
+
+slowly = gpu.kernel(
+    "slowly",
+    source=r"""
+extern "C" __global__ void slowly(int* out, const int* source, int count) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    for (long long end = clock64() + 10000000; clock64() < end;) {}
+    if (i < count) out[i] = source[i];
+}
+""",
+    seconds=1e-2,
+    effect=_slowly,
+)
+
+
 def launch(stream: Any, kernel: Any, *arguments: Any) -> None:
     """Launch a kernel for frames: arrays are passed as they are, and numbers as int32."""
     given = [_argument(stream, argument) for argument in arguments]

@@ -179,8 +179,10 @@ def test_computes_without_a_pause_are_timed_all_along(workers: int, caplog: pyte
         batches = [each for each in collects.computes if each.operator.name == name]
         started = np.concatenate([each.started for each in batches])
         uses = np.concatenate([each.uses_gpu for each in batches])
-        assert np.sum(uses) >= min(1500, (started[-1] - started[0]) // MILLISECOND // 2)
         times = np.concatenate([each.gpu_time for each in batches])[uses]
         assert times.min() >= 0.95 * 20_000
-        timed = np.flatnonzero(uses)
-        assert np.diff(started[timed]).max() <= np.diff(started).max() + 20 * MILLISECOND, "there is a gap"
+        # However fast the machine is, the first compute after 10 ms without one is timed. Whether it is 10 ms is
+        # asked when a compute begins, and first at the one after the last that was timed.
+        pause = np.diff(started).max()
+        gaps = np.diff([started[0], *started[uses], started[-1]])
+        assert gaps.max() <= 10 * MILLISECOND + 1 + 2 * pause, "there is a gap"

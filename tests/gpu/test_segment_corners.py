@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import CountCondition, gpu
@@ -24,27 +23,10 @@ from tests.gpu.segment_programs import (
     is_captured,
     launch,
     run_with,
+    slowly,
 )
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
-
-
-def _slowly(out: Any, source: Any, count: int) -> None:
-    out.view(np.int32)[:count] = source.view(np.int32)[:count]
-
-
-slowly = gpu.kernel(
-    "slowly",
-    source=r"""
-extern "C" __global__ void slowly(int* out, const int* source, int count) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    for (long long end = clock64() + 10000000; clock64() < end;) {}
-    if (i < count) out[i] = source[i];
-}
-""",
-    seconds=1e-2,
-    effect=_slowly,
-)
 
 
 def begin(self: Any) -> None:
@@ -199,25 +181,6 @@ def test_a_member_that_stops_a_later_one() -> None:
         app.capture(member, last)
 
     assert len(both(compose).seen["sink"]) == 1
-
-
-@pytest.mark.parametrize("slots", [1, 2, 3])
-def test_a_slot_is_not_written_while_a_slow_kernel_still_reads_it(slots: int) -> None:
-    """The host lets go of the message at once, long before the device has read it."""
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        result = self.new(stream)
-        launch(stream, slowly, result, frame, COUNT)
-        op_output.emit(result, "out")
-
-    def compose(app: Any) -> None:
-        stage, slow = Stage(app, name="stage"), Work(app, body=body, name="slow")
-        chain(app, Source(app, frames=20, name="source"), stage, slow, Sink(app, late=30, name="sink"))
-        app.capture(stage, outputs="ring", slots=slots)
-
-    assert is_captured(both(compose), 20, 3 + 2 * slots)
 
 
 def test_a_part_waits_for_room_in_the_part_behind_it() -> None:

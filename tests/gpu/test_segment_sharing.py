@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headrace import CountCondition, gpu
@@ -149,6 +150,7 @@ def test_a_change_where_only_one_of_two_overlapping_arrays_is(verify: int) -> No
         end = viewed(two, 7, 3)
         launch(stream, affine, end, end, 3, 2, 3)
         result = self.new(stream)
+        launch(stream, count_up, result, COUNT, 0)  # `one` is shorter, and new memory may hold anything
         launch(stream, affine, result, one, one.shape[0], 1, 0)
         op_output.emit(result, "out")
 
@@ -177,6 +179,68 @@ def test_a_frame_that_two_members_receive() -> None:
 
     ran = both(compose)
     assert (ran.segment.state, ran.segment.reason) == ("captured", "")
+
+
+def send_buffers(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    """Emit frames as buffers, which have no shape, in turn of four sizes."""
+    stream = context.allocate_cuda_stream("mine")
+    op_output.set_cuda_stream(stream, "out")
+    count = COUNT + 4 * (self.number % 4)
+    buffer = gpu.Device().allocate(4 * count, stream=stream.stream)
+    launch(stream, count_up, buffer, count, 100 * self.number)
+    op_output.emit(self.make(buffer), "out")
+    self.number += 1
+
+
+def buffers(app: Any, make: Callable[[Any], Any]) -> Any:
+    """Return a source of buffers; `make` makes each message of one."""
+
+    def prepare(self: Any) -> None:
+        self.number, self.make = 0, make
+
+    return Work(app, CountCondition(app, 48), inputs=(), body=send_buffers, begin=prepare, name="source")
+
+
+@pytest.mark.parametrize("verify", [0, 2])
+def test_one_buffer_that_enters_twice_in_a_message(verify: int) -> None:
+    """A recording is made for each size, and each at another address."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        one, two = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        launch(stream, affine, one, one, one.size // 4, 2, 3)
+        result = self.pool.allocate_tensor((two.size // 4,), np.int32, "device", stream=stream)
+        launch(stream, affine, result, two, two.size // 4, 1, 0)
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        member = Work(app, body=body, name="member")
+        chain(app, buffers(app, lambda buffer: [buffer, buffer]), member, Sink(app, name="sink"))
+        app.capture(member, verify=verify)
+
+    ran = both(compose)
+    assert (ran.segment.state, ran.segment.reason) == ("captured", "")
+    assert ran.segment.replayed > 16
+
+
+@pytest.mark.parametrize("verify", [0, 2])
+def test_one_buffer_that_two_members_receive(verify: int) -> None:
+    def doubled(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        buffer = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = self.pool.allocate_tensor((buffer.size // 4,), np.int32, "device", stream=stream)
+        launch(stream, affine, result, buffer, buffer.size // 4, 2, 1)
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        source, first = buffers(app, lambda buffer: buffer), Work(app, body=doubled, name="first")
+        chain(app, source, first)
+        joined(app, first, source, "out")
+        app.capture(first, next(one for one in app.graph if one.name == "join"), verify=verify)
+
+    ran = both(compose)
+    assert (ran.segment.state, ran.segment.reason) == ("captured", "")
+    assert ran.segment.replayed > 16
 
 
 def test_a_changed_array_with_gaps_where_no_frames_are_compared() -> None:

@@ -89,7 +89,21 @@ WRAPPERS: dict[str, tuple[Callable[[int, Any], Any], Callable[[Any], tuple[int, 
 # Where a message goes to several, one must not take from it what the others need.
 SHARED = ("tuple", "closure")
 
-STREAMS = ("own", "own", "ambient", "named", "borrowed", "default too", "kept handle", "late", "none", "none")
+STREAMS = (
+    *(
+        "own",
+        "own",
+        "ambient",
+        "named",
+        "borrowed",
+        "default too",
+        "kept handle",
+        "late",
+        "several",
+        "several",
+    ),
+    *("none", "none"),
+)
 HOLDING = ("drop", "drop", "previous", "batch", "bag")
 PASSING = ("same", "same", "fresh", "wrapped", "held", "never")
 
@@ -225,6 +239,8 @@ class Worker(Operator):
             if self.stage.passing != "never" and self.turns == 1:
                 op_output.set_cuda_stream(mine, "out")  # which holds for later computes, too
             return mine
+        if kind == "several":
+            return self._any_of_several(op_input, op_output, context)
         if kind == "kept handle":
             if self.turns % 2 or self.handle is None:
                 self.handle = op_input.receive_cuda_stream("in")
@@ -232,6 +248,16 @@ class Worker(Operator):
         if kind == "borrowed":
             return op_input.receive_cuda_stream("in", allocate=False)
         return op_input.receive_cuda_stream("in", sync_to_default=kind == "default too")
+
+    def _any_of_several(self, op_input: Any, op_output: Any, context: Any) -> Any:
+        """Return one of several streams, and now and then set another for what is emitted."""
+        own = op_input.receive_cuda_stream("in")
+        streams = [own, *[context.allocate_cuda_stream(name) for name in ("one", "two")]]
+        stream = self.random.choice(streams)
+        context.synchronize_streams([own], stream)
+        if self.stage.passing != "never" and self.random.random() < 0.3:
+            op_output.set_cuda_stream(self.random.choice(streams), "out")
+        return stream
 
     def _take(self, message: Any, stream: Any) -> None:
         number, frame = self.unwrap(message)

@@ -95,6 +95,7 @@ class OutputContext(Protocol):
         """Attach a stream to all messages emitted at an output from now on; call it before `emit`.
 
         It is not needed for the stream of `receive_cuda_stream`. The stream must be one that headrace manages.
+        Receivers also wait for the work on other streams that the operator has used.
         """
 
 

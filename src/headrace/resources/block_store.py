@@ -183,8 +183,9 @@ class BlockStore:
             if self._bytes_in_use > self._peak:
                 self._peak = self._bytes_in_use
         try:
-            for victim in victims:
-                self._free(victim)
+            while victims:
+                self._free(victims[-1])
+                victims.pop()
             if block is None:
                 with self._lock:
                     block = self._make(size)
@@ -193,8 +194,8 @@ class BlockStore:
             with self._lock:
                 self._bytes_in_use -= size
                 self._blocks_in_use -= 1
-                if block is not None:
-                    self._add_idle(block)
+                for unused in victims if block is None else (*victims, block):
+                    self._add_idle(unused)
             raise
         self._in_use.add(block)
         return Allocation(self, block, wanted, [] if user is None else [user])
@@ -208,9 +209,16 @@ class BlockStore:
             victims, self._extra_back = self._extra_back, []
             block = self._make(size)
             self._extra.add(block)
-        for victim in victims:
-            self._free(victim)
-        block.order(None)
+        try:
+            while victims:
+                self._free(victims[-1])
+                victims.pop()
+            block.order(None)
+        except BaseException:
+            with self._lock:
+                self._extra.discard(block)
+                self._extra_back += [*victims, block]
+            raise
         return Allocation(self, block, wanted, [])
 
     def give_back(self, block: Block, users: list[StreamUser]) -> None:

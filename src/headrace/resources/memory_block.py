@@ -98,13 +98,15 @@ class Block:
 
     def order(self, managed: ManagedStream | None) -> None:
         """Order a stream, or where it is None the host, after all work on it."""
-        waits, self.waits, self.user = self.waits, [], None
         own = None if managed is None else key_of(managed)
-        for key, event in waits:
+        for key, event in self.waits:
             if managed is None or type(event) is _Unrecorded:
                 _synchronize(event)
             elif key != own:
                 managed.wait(event)
+        # Only now: if a wait fails, the next user has to wait for all of them.
+        waits, self.waits, self.user = self.waits, [], None
+        for key, event in waits:
             if type(event) is not _Unrecorded:
                 self._spare.setdefault(key[0], []).append(event)
 

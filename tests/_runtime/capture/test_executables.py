@@ -32,10 +32,13 @@ class Graph:
 class Definition:
     """Stands for a recorded graph: keeps the graphs that were made of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 1000) -> None:
         self.made: list[Graph] = []
+        self._most = most
 
     def instantiate(self, options: Any) -> Graph:
+        if len(self.made) == self._most:
+            raise RuntimeError("there is too little memory")
         self.made.append(Graph())
         return self.made[-1]
 
@@ -86,6 +89,22 @@ def test_the_number_of_graphs_does_not_grow_with_that_of_addresses() -> None:
         counts.add(len(definition.made))
     assert len(counts) == 1
     assert counts.pop() < 50
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_where_no_more_graphs_can_be_made_one_is_changed_and_stands_for_no_other_frame(most: int) -> None:
+    """The one that is changed is launched for addresses that come again only after another change."""
+    definition = Definition(most)
+    executables = Executables(definition, [Copy(0), Copy(1)], None)
+    frames = [(place, place + 100) for place in (*range(8), *range(8), 0, 7, 1, 6)]
+    launched: list[tuple[int, ...]] = []
+    for addresses in frames:
+        before = [len(graph.launched) for graph in definition.made]
+        launch(executables, *addresses)
+        for number, graph in enumerate(definition.made):
+            launched += graph.launched[before[number] if number < len(before) else 0 :]
+    assert launched == frames
+    assert len(definition.made) == most
 
 
 @pytest.mark.parametrize("frames", [0, 1, 10, 100])

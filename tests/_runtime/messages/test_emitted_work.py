@@ -50,3 +50,18 @@ def test_that_one_receiver_is_ordered_says_nothing_of_another() -> None:
     one.note_ordered(stream())
     assert one.stream is None
     assert other.stream == sender.handle
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_stream_of_a_message_is_named_until_all_of_its_work_is_done() -> None:
+    sender, other = stream(), Fences(stream())
+    message = stamping(Fences(sender))("tensors")
+    event = other.insert()
+    message.more_fences = ((other, other.last, event),)
+    work = EmittedWork(sender)
+    work.attach(message)
+    assert message.fences is not None
+    message.fences.completed = 1
+    assert work.stream == sender.handle
+    other.completed = 1
+    assert work.stream is None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, gpu
+from headrace.resources import CudaStreamPool
 from tests._runtime.streams.pipelines import Sending
 from tests.harness import (
     MS,
@@ -76,6 +77,158 @@ def test_the_checker_reports_who_asked_which_streams_came_and_forgot_them(
 
     with pytest.raises(UnorderedStreamWarning, match="'taker' finished"):
         checked(monkeypatch, ignore)
+
+
+def test_the_checker_reports_who_keeps_a_stream_and_forgets_later_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from headrace.core.errors import UnorderedStreamWarning
+
+    def forget_later(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        if self.ticks == 1:
+            self.stream = context.allocate_cuda_stream("mine")
+            context.synchronize_streams(op_input.receive_cuda_streams("in"), self.stream)
+        launch(self.stream, MS / 10, lambda source: None, data)
+
+    with pytest.raises(UnorderedStreamWarning, match="'taker' finished .* at 'in'"):
+        checked(monkeypatch, forget_later)
+
+
+def test_the_checker_reports_who_keeps_a_stream_and_never_orders_another_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from headrace.core.errors import UnorderedStreamWarning
+
+    computes: list[int] = []
+
+    def forget_other(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = [op_input.receive("a"), op_input.receive("b")]
+        if self.ticks == 1:
+            self.stream = op_input.receive_cuda_stream(
+                "a"
+            )  # after what came at both; later only at this port
+        launch(self.stream, MS / 10, lambda *sources: None, *data)
+        computes.append(self.ticks)
+
+    with pytest.raises(UnorderedStreamWarning, match="'taker' finished .* at 'b'"):
+        checked_join(monkeypatch, forget_other)
+    assert computes == [1, 2]
+
+
+def test_the_checker_reports_who_works_on_a_stream_that_came_with_another_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from headrace.core.errors import UnorderedStreamWarning
+
+    def read_both(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = [op_input.receive("a"), op_input.receive("b")]
+        if self.ticks == 1:
+            (self.stream,) = op_input.receive_cuda_streams("a")
+        launch(self.stream, MS / 10, lambda *sources: None, *data)
+
+    with pytest.raises(UnorderedStreamWarning, match="'taker' finished .* at 'b'"):
+        checked_join(monkeypatch, read_both)
+
+
+@pytest.mark.parametrize("flags", [0, 1])
+def test_the_checker_reports_who_keeps_the_default_stream_where_cuda_does_not_order_it(
+    monkeypatch: pytest.MonkeyPatch, flags: int
+) -> None:
+    from headrace.core.errors import UnorderedStreamWarning
+
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            if self.ticks > 1:
+                stream = context.allocate_cuda_stream("mine")
+                launch(stream, MS, lambda: None)
+            op_output.emit(1, "out")
+
+        def keep(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            if self.ticks == 1:
+                self.stream = op_input.receive_cuda_stream("in", allocate=False)
+                assert self.stream == 0
+            launch(self.stream, MS / 10, lambda: None)
+
+        pool = CudaStreamPool(app, stream_flags=flags)
+        sends = Step(app, CountCondition(app, 4), pool, outputs=("out",), body=send, name="sends")
+        app.add_flow(sends, Step(app, inputs=("in",), body=keep, name="taker"))
+
+    if flags:
+        with pytest.raises(UnorderedStreamWarning, match="'taker' finished .* at 'in'"):
+            run(compose)
+    else:
+        run(compose)
+
+
+def checked_join(monkeypatch: pytest.MonkeyPatch, body: Callable[..., None]) -> None:
+    """Run two senders into the inputs ``a`` and ``b`` of an operator under the checker."""
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
+
+    def compose(app: Any) -> None:
+        taker = Step(app, inputs=("a", "b"), body=body, name="taker")
+        for port in ("a", "b"):
+            app.add_flow(Producer(app, CountCondition(app, 4), name=port), taker, {("out", port)})
+
+    run(compose)
+
+
+def test_the_checker_has_nothing_to_say_of_a_stream_that_was_ordered_after_all_ports_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read_both(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = [op_input.receive("a"), op_input.receive("b")]
+        stream = op_input.receive_cuda_stream("a", allocate=self.ticks > 2)
+        launch(stream, MS / 10, lambda *sources: None, *data)
+
+    checked_join(monkeypatch, read_both)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_the_checker_has_nothing_to_say_of_a_message_of_several_streams_that_is_ordered_by_hand(
+    monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    """The one stream that it gives waits for the others."""
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
+
+    def compose(app: Any) -> None:
+        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit((op_input.receive("a"), op_input.receive("b")), "out")
+
+        def by_hand(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            (theirs,) = op_input.receive_cuda_streams("in")
+            if keeps:
+                launch(theirs, MS / 10, lambda *sources: None, *data)
+                return
+            mine = context.allocate_cuda_stream("mine")
+            context.synchronize_streams([theirs], mine)
+            launch(mine, MS / 10, lambda *sources: None, *data)
+
+        joint = Step(app, inputs=("a", "b"), outputs=("out",), body=join, name="joint")
+        for port in ("a", "b"):
+            app.add_flow(Producer(app, CountCondition(app, 4), name=port), joint, {("out", port)})
+        app.add_flow(joint, Step(app, inputs=("in",), body=by_hand, name="taker"))
+
+    run(compose)
+
+
+@pytest.mark.parametrize("allocate", [True, False])
+def test_the_checker_has_nothing_to_say_of_a_stream_that_is_kept_and_ordered_anyway(
+    monkeypatch: pytest.MonkeyPatch, allocate: bool
+) -> None:
+    """The operator's own is ordered as each message is received; that of the sender needs no order."""
+
+    def keep(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        if self.ticks == 1:
+            self.stream = op_input.receive_cuda_stream("in", allocate=allocate)
+        launch(self.stream, MS / 10, lambda source: None, data)
+
+    checked(monkeypatch, keep)
 
 
 def test_the_checker_has_nothing_to_say_of_one_that_only_counts(monkeypatch: pytest.MonkeyPatch) -> None:

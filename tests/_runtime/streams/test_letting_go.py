@@ -131,6 +131,31 @@ def test_the_previous_frame_may_be_kept(scheduler: MakeScheduler) -> None:
     assert frames_seen(body, scheduler) == ALL[:-1]
 
 
+def test_a_frame_that_comes_with_one_that_its_sender_keeps_stays(scheduler: MakeScheduler) -> None:
+    """The sender sends one frame again and again, and a new one beside it, which nobody holds afterwards."""
+
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("mine")
+            op_output.set_cuda_stream(stream, "out")
+            if self.ticks == 1:
+                self.table = frame(stream)
+            data = frame(stream)
+            write_frame(stream, MS / 20, data, self.ticks - 1)
+            op_output.emit((self.table, data), "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            _, data = op_input.receive("in")
+            read_late(app, op_input.receive_cuda_stream("in"), data)
+
+        sender = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="sender")
+        app.add_flow(sender, Step(app, inputs=("in",), body=take, name="taker"))
+
+    assert run(compose, scheduler).seen == ALL
+
+
 def test_a_batch_of_frames_may_be_gathered(scheduler: MakeScheduler) -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         gathered = self.__dict__.setdefault("gathered", [])

@@ -90,14 +90,15 @@ def test_the_latest_fence_of_a_timeline_stands_for_all() -> None:
     assert own.stream.waited == [third.event]
 
 
-def test_further_fences_of_a_message_are_remembered_too() -> None:
-    order, one, other, own = Order(), timeline(), timeline(), stream()
+def test_all_further_fences_of_a_message_are_remembered_too() -> None:
+    order, one, own = Order(), timeline(), stream()
     message = emit(one, "frame")
-    event = other.insert()
-    message.more_fences = ((other, other.last, event),)
+    others = [timeline() for _ in range(3)]
+    events = [other.insert() for other in others]
+    message.more_fences = tuple((other, 1, event) for other, event in zip(others, events, strict=True))
     order.add_message(message, turn=1)
     order.settle(own, is_only=True)
-    assert own.stream.waited == [message.event, event]
+    assert own.stream.waited == [message.event, *events]
 
 
 def test_what_is_emitted_without_a_stream_carries_what_is_not_done_and_what_came_last() -> None:
@@ -111,20 +112,10 @@ def test_what_is_emitted_without_a_stream_carries_what_is_not_done_and_what_came
     assert list(order.pending) == [first]
 
 
-def test_a_stream_that_is_joined_is_waited_for_at_each_emit() -> None:
-    order, joined, own = Order(), timeline(), stream()
-    order.join(joined)
-    order.settle(own, is_only=True)
-    order.settle(own, is_only=True)
-    assert len(own.stream.waited) == joined.last == 2
-    ((carried, number, _),) = order.pending_fences(turn=1)
-    assert (carried, number) == (joined, 3)
-
-
 def test_what_was_ordered_by_hand_is_not_waited_for() -> None:
     order, source, own = Order(), timeline(), stream()
     order.add_message(emit(source, "frame"), turn=1)
-    order.note_ordered(own, [source.stream])
+    order.note_ordered(own, [source.stream], turn=1)
     order.settle(own, is_only=False)
     assert own.stream.waited == []
 
@@ -134,5 +125,14 @@ def test_what_is_ordered_by_hand_again_and_again_is_remembered_once() -> None:
     event = producer.insert()
     order.add(producer, 1, event)
     for _ in range(3):
-        order.note_ordered(consumer, [producer.stream])
+        order.note_ordered(consumer, [producer.stream], turn=1)
     assert order.pending[producer].ordered == [consumer]
+
+
+def test_what_was_ordered_by_hand_is_known_until_the_compute_is_over() -> None:
+    order, one, other, own = Order(), stream(), stream(), stream()
+    order.note_ordered(own, [one], turn=1)
+    assert order.is_ordered_by_hand(own, one, turn=1)
+    assert not order.is_ordered_by_hand(one, own, turn=1)
+    assert not order.is_ordered_by_hand(own, other, turn=1)
+    assert not order.is_ordered_by_hand(own, one, turn=2)

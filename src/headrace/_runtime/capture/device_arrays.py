@@ -366,7 +366,7 @@ class _Buffer(ArrayKind):
     def at(self, layout: Layout, address: int, owner: Any) -> Any:
         (size,) = layout.shape
         if gpu.backend() == "sim":
-            return owner._view(size, owner)
+            return owner._view(size, owner, address - int(owner.handle))
         return gpu.Buffer.from_handle(address, size, owner=owner)  # type: ignore[attr-defined]
 
     def aliasing(self, layout: Layout, array: Any) -> Callable[[Any], Any]:

@@ -13,7 +13,7 @@ from headrace._runtime.streams.default_stream import is_named
 from headrace.tensor import stream_of
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.message import Message
+    from headrace._runtime.messages.message import Fence, Message
     from headrace._runtime.streams.fences import Fences
     from headrace._runtime.streams.managed_stream import ManagedStream
 
@@ -37,6 +37,7 @@ class EmittedWork:
         "_event",
         "_fences",
         "_is_receiver_ordered",
+        "_more_fences",
         "_number",
         "_ordered_streams",
         "_stream",
@@ -48,14 +49,17 @@ class EmittedWork:
         self._fences: Fences | None = None
         self._number = 0
         self._event: Any = None
+        # Fences on other streams that the sender used.
+        self._more_fences: tuple[Fence, ...] = ()
         # Whether this receiver was ordered after the fence, and the streams of all receivers that were.
         self._is_receiver_ordered = False
         self._ordered_streams: list[ManagedStream] = []
         self.is_exported = False
 
     def attach(self, message: Message) -> None:
-        """Copy the fence of a message; keeping the message itself would keep its tensors alive."""
+        """Copy the fences of a message; keeping the message itself would keep its tensors alive."""
         self._fences, self._number, self._event = message.fences, message.number, message.event
+        self._more_fences = message.more_fences or ()
         message.work = self
 
     def for_other_receiver(self) -> EmittedWork:
@@ -65,7 +69,7 @@ class EmittedWork:
         return other
 
     def note_ordered(self, stream: ManagedStream) -> None:
-        """Record that a stream of the receiver has been ordered after the fence."""
+        """Record that a stream of the receiver has been ordered after the fences."""
         self._is_receiver_ordered = True
         self._ordered_streams.append(stream)
 
@@ -78,8 +82,14 @@ class EmittedWork:
 
     @property
     def stream(self) -> int | None:
-        """The sender's stream, or None once the receiver is ordered after the fence or the fence is complete."""
-        return None if self._is_receiver_ordered or self._is_complete else self._stream.handle
+        """The sender's stream, or None once the receiver is ordered after the fences or they are complete."""
+        if self._is_receiver_ordered or (self._is_complete and not self._unfinished()):
+            return None
+        # A library waits for this one stream, so it has to come after the others.
+        for fences, _, event in self._unfinished():
+            if fences.stream is not self._stream:
+                self._stream.wait(event)
+        return self._stream.handle
 
     def order(self, stream: int) -> None:
         """Make a stream wait for the work, unless it already does."""
@@ -94,8 +104,15 @@ class EmittedWork:
         # Use events of the stream's own device: the consumer's device may differ.
         if not is_named(self._stream, stream) and not self._is_complete:
             consumer.wait(self._stream.now() if self._event is None else self._event)
+        for fences, _, event in self._unfinished():
+            if not is_named(fences.stream, stream):
+                consumer.wait(event)
         for other in ordered:
             consumer.wait(other.now())
+
+    def _unfinished(self) -> list[Fence]:
+        """Return the further fences that may be incomplete."""
+        return [fence for fence in self._more_fences if fence[1] > fence[0].completed]
 
     @property
     def _is_complete(self) -> bool:

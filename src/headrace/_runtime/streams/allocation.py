@@ -72,6 +72,10 @@ class StreamAllocation:
             self._named[name] = self._source().take() if self._run.has_device else None
         return self._named[name]
 
+    def has(self, stream: ManagedStream) -> bool:
+        """Return whether a stream is the operator's own stream or a named one: no other operator works on it."""
+        return stream is self.own or stream in self._named.values()
+
     def has_borrowed(self, turn: int) -> bool:
         """Return whether a compute has borrowed a stream."""
         return self._borrowed_in == turn

@@ -35,7 +35,7 @@ from headrace._runtime.messages.message import Message
 from headrace._runtime.streams.allocation import StreamAllocation
 from headrace._runtime.streams.ambient import AmbientStream
 from headrace._runtime.streams.checker import StreamChecker
-from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
+from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle, is_default
 from headrace._runtime.streams.lifetimes import Lifetimes
 from headrace._runtime.streams.managed_stream import ManagedStream
 from headrace._runtime.streams.order import Order, note_ordered, wait_for
@@ -330,8 +330,11 @@ class NodeStreams:
         if own is allocation.own:
             self._order_each(port, own)
         if self.checker is not None:
-            self.checker.uses_own_stream()
-            self.checker.is_ordered(port.item)
+            if own is allocation.own:
+                self.checker.uses_own_stream()
+            else:
+                self.checker.uses_stream_of_others(own)
+            self.checker.are_ordered_after_all(self._ports)
         if sync_to_default:
             self._sync_to_default(own)
         return own.handle
@@ -346,7 +349,6 @@ class NodeStreams:
                 allocation.borrow(message.fences.stream, turn)
                 self._use(message.fences.stream)
                 self._update_outputs()
-                self._join_all()
                 return message.fences.stream
         return None
 
@@ -354,26 +356,19 @@ class NodeStreams:
         """Make the operator's device current, and return its default stream, on which work is now expected."""
         allocation = self.allocation
         device_id = allocation.device_id
-        self._use(self.run.default_stream(device_id))
-        if allocation.borrowed is not None:
-            self._join_all()
+        default = self.run.default_stream(device_id)
+        self._use(default)
+        if self.checker is not None:
+            self.checker.uses_stream_of_others(default)
         if get_ident() != allocation.current_on:
             allocation.make_current(device_id)
         return default_handle(device_id)
-
-    def _join_all(self) -> None:
-        """Order messages emitted on a borrowed stream after the work on all streams that the operator used."""
-        if len(self.lifetimes.readers) > 1:
-            for reader in self.lifetimes.readers:
-                self.order.join(reader.fences)
 
     def _sync_to_default(self, own: ManagedStream) -> None:
         """Order the default stream after the operator's stream, and emitted messages after the default stream."""
         default = self.run.default_stream(own.device_id)
         default.wait(self.order.fences_on(own).insert())
         self._use(default)
-        self.order.join(self.order.fences_on(default))
-        self._update_outputs()
 
     def received_streams(self, port: InputPort) -> list[Any]:
         """Return the handle of the stream of each message received at a port, or None."""
@@ -385,6 +380,8 @@ class NodeStreams:
                 continue
             managed = message.fences.stream
             self._use(managed)  # the operator may launch kernels there that read its input
+            if self.checker is not None:
+                self.checker.uses_stream_of(message)
             if message.more_fences is not None:
                 wait_for(message, managed)  # the caller gets one stream for all the work of a message
             handles.append(managed.handle)
@@ -417,9 +414,10 @@ class NodeStreams:
             managed = self.run.find(stream)
             if managed is not None:
                 others.append(managed)
-        of_target = self.run.find(target)
+        of_target = later if is_default(later.handle) else self.run.find(target)
         if of_target is not None:
-            self.order.note_ordered(of_target, others)
+            self._use(of_target)  # the operator orders a stream in order to launch there
+            self.order.note_ordered(of_target, others, self.node.remaining)
         if self.checker is not None:
             self.checker.are_ordered(self._ports, others)
 
@@ -447,6 +445,7 @@ class NodeStreams:
         if stream is DEFAULT_STREAM and not self.is_gpu_available:
             return  # the handle that receive_cuda_stream returned because there was no stream
         managed = self._managed(stream, "set_cuda_stream")
+        self._use(managed)  # it may be the stream of another operator, which the program knows
         if self.outputs.chosen(name) is not managed:
             self.outputs.choose(name, managed)
             self._update_outputs()

@@ -25,10 +25,7 @@ __all__ = ["Order", "Pending", "note_ordered", "wait_for"]
 
 
 class Pending:
-    """The latest fence received from a timeline, and the streams that have been ordered after it.
-
-    If `event` is None, the timeline is the operator's own, and its stream must be joined at each emit.
-    """
+    """The latest fence received from a timeline, and the streams that have been ordered after it."""
 
     __slots__ = ("event", "number", "ordered")
 
@@ -51,7 +48,7 @@ class Order:
         Whether a message with a fence was ever received and recorded here.
     """
 
-    __slots__ = ("_fences", "_latest", "_turn", "has_received", "pending")
+    __slots__ = ("_by_hand", "_fences", "_latest", "_turn", "has_received", "pending")
 
     def __init__(self) -> None:
         # The operator's own fences, on every stream that it uses or emits on.
@@ -61,6 +58,8 @@ class Order:
         # The timeline of the last received message, and the compute that received it.
         self._latest: Fences | None = None
         self._turn: int | None = None
+        # Pairs of streams, the first ordered after the second by the program, and the compute that ordered them.
+        self._by_hand: dict[tuple[ManagedStream, ManagedStream], int] = {}
 
     # The operator's own fences.
 
@@ -105,17 +104,9 @@ class Order:
             for other, number, event in message.more_fences:
                 self.add(other, number, event)
 
-    def join(self, fences: Fences) -> None:
-        """Order all emitted messages after the work on a stream of the operator."""
-        self.pending[fences] = Pending(0, None)
-
     def settle(self, stream: ManagedStream, is_only: bool) -> None:
         """Make a stream wait for all pending fences, and clear them if the operator emits on no other stream."""
         for fences, fence in list(self.pending.items()):
-            if fence.event is None:
-                if fences.stream is not stream:
-                    stream.wait(fences.insert())
-                continue
             is_ahead = fence.number > fences.completed
             if is_ahead and fences.stream is not stream and stream not in fence.ordered:
                 stream.wait(fence.event)
@@ -123,11 +114,17 @@ class Order:
             if is_only or not is_ahead:
                 del self.pending[fences]
 
-    def note_ordered(self, stream: ManagedStream, others: list[ManagedStream]) -> None:
-        """Record that a stream has been ordered after all work submitted to other streams."""
+    def note_ordered(self, stream: ManagedStream, others: list[ManagedStream], turn: int) -> None:
+        """Record that the program has ordered a stream after all work submitted to other streams."""
+        for other in others:
+            self._by_hand[stream, other] = turn
         for fences, fence in self.pending.items():
-            if fence.event is not None and fences.stream in others and stream not in fence.ordered:
+            if fences.stream in others and stream not in fence.ordered:
                 fence.ordered.append(stream)
+
+    def is_ordered_by_hand(self, stream: ManagedStream, other: ManagedStream, turn: int) -> bool:
+        """Return whether the program has ordered a stream after another in this compute."""
+        return self._by_hand.get((stream, other)) == turn
 
     def pending_fences(self, turn: int) -> list[Fence]:
         """Return the fences that a message without a stream must carry; the last received fence comes last.
@@ -138,10 +135,7 @@ class Order:
         latest = self._latest if self._turn == turn else None
         found: list[Fence] = []
         for fences, fence in list(self.pending.items()):
-            if fence.event is None:
-                event = fences.insert()
-                found.append((fences, fences.last, event))
-            elif fences is latest or fence.number > fences.completed:
+            if fences is latest or fence.number > fences.completed:
                 found.append((fences, fence.number, fence.event))
             else:
                 del self.pending[fences]

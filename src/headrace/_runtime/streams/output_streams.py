@@ -1,8 +1,14 @@
-"""OutputStreams: the stream that each output's messages carry, after which receivers are ordered.
+"""OutputStreams: the streams that each output's messages carry, after which receivers are ordered.
 
-If a stream was chosen for an output, every message emitted there carries a fence on that stream. The stream first
-waits for received work that it is not ordered after. If no stream was chosen, a message carries the fences of all
-the operator's work on its streams and of all messages it received.
+A message carries a fence on every stream that the operator has used: a program may keep a stream and use it in any
+compute, and only the program knows which of them made the data. Most operators use one stream, and their messages
+carry one fence.
+
+If a stream was chosen for an output, its fence comes first. The stream first waits for received work that it is not
+ordered after. If no stream was chosen, a message also carries the fences of all received messages.
+
+A stream that came with a message belongs to another operator, which may have launched more on it since. So its
+fence is left out if the program itself has ordered the chosen stream after it in this compute.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.message import Fence
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.streams.allocation import StreamAllocation
+    from headrace._runtime.streams.fences import Fences
     from headrace._runtime.streams.lifetimes import Lifetimes
     from headrace._runtime.streams.managed_stream import ManagedStream
     from headrace._runtime.streams.order import Order
@@ -63,28 +70,20 @@ class OutputStreams:
         node, allocation, order = self._node, self._allocation, self._order
         streams = {port: self._chosen.get(port) or allocation.borrowed for port in node.output_queues}
         own = allocation.own
-        self._set_only(own is not None and all(stream is own for stream in streams.values()))
+        self.is_only = own is not None and all(stream is own for stream in streams.values())
         for name, stream in streams.items():
             port = node.output.ports[name]
             port.stream = stream
             if stream is not None:
-                port.stamp = stamping(order.fences_on(stream))
+                fences = order.fences_on(stream)
+                is_used_alone = all(reader.fences is fences for reader in self._lifetimes.readers)
+                port.stamp = stamping(fences) if is_used_alone else self._joining(fences)
                 port.pending = order.pending
                 port.settle = self._settling(stream)
             else:
                 has_work = order.has_received or bool(self._lifetimes.readers)
                 port.stamp = self._carry if has_work else None
                 port.pending = {}
-
-    def _set_only(self, is_only: bool) -> None:
-        if self.is_only and not is_only:
-            # Another stream will be emitted too. It must come after everything that the own stream is ordered
-            # after.
-            assert self._allocation.own is not None
-            fences = self._order.fences_on(self._allocation.own)
-            event = fences.insert()
-            self._order.add(fences, fences.last, event)
-        self.is_only = is_only
 
     def _settling(self, stream: ManagedStream) -> Callable[[], None]:
         """Return a function that orders a stream after all received work; it is called before an emit."""
@@ -93,6 +92,27 @@ class OutputStreams:
             self._order.settle(stream, self.is_only)
 
         return settle
+
+    def _joining(self, fences: Fences) -> Callable[[Any], Any]:
+        """Return a function that makes messages with the fences of all streams, that of the chosen one first."""
+        node, order, allocation = self._node, self._order, self._allocation
+        stream = fences.stream
+        others = [reader.fences for reader in self._lifetimes.readers if reader.fences is not fences]
+
+        def stamp(data: Any) -> Any:
+            event = fences.insert()
+            first = (fences, fences.last, event)
+            more: list[Fence] = []
+            for other in others:
+                if not allocation.has(other.stream) and order.is_ordered_by_hand(
+                    stream, other.stream, node.remaining
+                ):
+                    continue
+                event = other.insert()
+                more.append((other, other.last, event))
+            return fenced_message(data, first, tuple(more))
+
+        return stamp
 
     def _carry(self, data: Any) -> Any:
         """Return a message with the fences of the operator's work and of received work that was not ordered."""

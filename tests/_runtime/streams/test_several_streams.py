@@ -1,0 +1,314 @@
+"""What an operator emits comes after all of its streams, whichever of them made the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace import CountCondition
+from headrace.gpu import sim
+from headrace.resources import CudaStreamPool
+from tests.harness import (
+    MS,
+    Consumer,
+    MakeScheduler,
+    Producer,
+    Step,
+    frame,
+    greedy,
+    launch,
+    read_frame,
+    run,
+    write,
+    write_frame,
+)
+
+FRAMES = 6
+Body = Callable[[Any, Any, Any, Any], None]
+
+
+def copied(stream: Any, data: Any) -> Any:
+    """Copy a frame on a stream, which takes a while."""
+    result = frame(stream)
+    launch(stream, MS, lambda target, source: write(target, int(source.view(np.int64)[0])), result, data)
+    return result
+
+
+def by_hand(op_input: Any, context: Any) -> Any:
+    """Return a stream of the operator that it has ordered after what it received."""
+    mine = context.allocate_cuda_stream("mine")
+    context.synchronize_streams(op_input.receive_cuda_streams("in"), mine)
+    return mine
+
+
+def passed_through(body: Body, scheduler: MakeScheduler = greedy) -> list[int]:
+    """Run a producer through an operator that copies frames into a quick reader, and return what that read."""
+
+    def compose(app: Any) -> None:
+        app.consumer = Consumer(app, name="consumer")
+        app.consumer.seconds = MS / 100
+        middle = Step(app, inputs=("in",), outputs=("out",), body=body, name="middle")
+        producer = Producer(app, CountCondition(app, FRAMES), name="producer")
+        producer.seconds = MS / 10
+        app.add_flow(producer, middle)
+        app.add_flow(middle, app.consumer)
+
+    return run(compose, scheduler).consumer.seen
+
+
+def test_a_stream_that_was_set_once_does_not_hide_the_stream_of_later_computes(
+    scheduler: MakeScheduler,
+) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        if self.ticks <= 2:
+            stream = by_hand(op_input, context)
+            op_output.set_cuda_stream(stream, "out")
+        else:
+            stream = op_input.receive_cuda_stream("in")
+        op_output.emit(copied(stream, data), "out")
+
+    assert passed_through(body, scheduler) == list(range(FRAMES))
+
+
+def test_a_named_stream_beside_the_own_one_is_waited_for(scheduler: MakeScheduler) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        own = op_input.receive_cuda_stream("in")
+        side = context.allocate_cuda_stream("side")
+        context.synchronize_streams([own], side)
+        op_output.emit(copied(side, data), "out")
+
+    assert passed_through(body, scheduler) == list(range(FRAMES))
+
+
+def test_a_stream_that_is_kept_is_waited_for_in_every_compute(scheduler: MakeScheduler) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        own = op_input.receive_cuda_stream("in")
+        if self.ticks == 1:
+            self.side = context.allocate_cuda_stream("side")
+        context.synchronize_streams([own], self.side)
+        op_output.emit(copied(self.side if self.ticks > 2 else own, data), "out")
+
+    assert passed_through(body, scheduler) == list(range(FRAMES))
+
+
+def test_work_on_the_stream_that_came_is_waited_for_although_another_is_set(
+    scheduler: MakeScheduler,
+) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        (theirs,) = op_input.receive_cuda_streams("in")
+        op_output.set_cuda_stream(context.allocate_cuda_stream("mine"), "out")
+        op_output.emit(copied(theirs, data), "out")
+
+    assert passed_through(body, scheduler) == list(range(FRAMES))
+
+
+def test_an_order_made_by_hand_holds_for_its_compute_only(scheduler: MakeScheduler) -> None:
+    """Later computes work on the stream that came, and order nothing."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        if self.ticks == 1:
+            (self.theirs,) = op_input.receive_cuda_streams("in")
+            stream = by_hand(op_input, context)
+            op_output.set_cuda_stream(stream, "out")
+        else:
+            stream = self.theirs
+        op_output.emit(copied(stream, data), "out")
+
+    assert passed_through(body, scheduler) == list(range(FRAMES))
+
+
+def test_a_stream_of_the_operator_is_waited_for_although_it_was_ordered_by_hand_before(
+    scheduler: MakeScheduler,
+) -> None:
+    """More was launched on it since, and nobody else works there, so that a wait costs nothing."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        own = op_input.receive_cuda_stream("in")
+        side = context.allocate_cuda_stream("side")
+        context.synchronize_streams([own], side)
+        context.synchronize_streams([side], own)
+        op_output.emit(copied(side, data), "out")
+
+    assert passed_through(body, scheduler) == list(range(FRAMES))
+
+
+@pytest.mark.parametrize("call", ["set_cuda_stream", "synchronize_streams"])
+def test_a_stream_of_another_operator_counts_once_a_call_names_it(call: str) -> None:
+    """What the operator made there is waited for, and what it reads there stays alive."""
+    frames = 24
+
+    def compose(app: Any) -> None:
+        app.seen = []
+        app.consumer = Consumer(app, name="consumer")
+        app.consumer.seconds = MS / 100
+        producer = Producer(app, CountCondition(app, frames), name="producer")
+        producer.seconds = MS / 10
+
+        def lend(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            self.stream = context.allocate_cuda_stream("lent")
+
+        def use(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            own = op_input.receive_cuda_stream("in")
+            if call == "set_cuda_stream":
+                op_output.set_cuda_stream(lender.stream, "out")
+                lender.stream.stream.wait(own.stream)
+            else:
+                context.synchronize_streams([own], lender.stream)
+            result = copied(lender.stream, data)
+            op_output.emit(result, "out")
+            read_frame(lender.stream, 2 * MS, data, app.seen)
+
+        lender = Step(app, CountCondition(app, 1), body=lend, name="lender")
+        app.add_operator(lender)  # the first, so that it runs first
+        user = Step(app, inputs=("in",), outputs=("out",), body=use, name="user")
+        app.add_flow(producer, user)
+        app.add_flow(user, app.consumer)
+
+    app = run(compose)
+    assert app.consumer.seen == app.seen == list(range(frames))
+
+
+def test_the_default_stream_that_was_ordered_by_hand_is_waited_for() -> None:
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, stream_flags=1)  # streams that the default stream does not wait for
+        app.consumer = Consumer(app, pool, name="consumer")
+        app.consumer.seconds = MS / 100
+
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            own = op_input.receive_cuda_stream("in")
+            context.synchronize_streams([own], 0)
+            default = sim.Device(0).default_stream
+            result = frame(own)
+            sim.launch(
+                default,
+                sim.LaunchConfig(grid=1, block=32),
+                sim.Kernel("k", MS, lambda out, source: np.copyto(out, source)),
+                result,
+                data,
+            )
+            op_output.emit(result, "out")
+
+        middle = Step(app, pool, inputs=("in",), outputs=("out",), body=body, name="middle")
+        app.add_flow(Producer(app, CountCondition(app, FRAMES), pool, name="producer"), middle)
+        app.add_flow(middle, app.consumer)
+
+    assert run(compose).consumer.seen == list(range(FRAMES))
+
+
+def test_two_outputs_with_a_stream_each_come_after_both(scheduler: MakeScheduler) -> None:
+    """Each message holds a frame of the other output's stream."""
+
+    def compose(app: Any) -> None:
+        app.seen = {"left": [], "right": []}
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            streams = {name: context.allocate_cuda_stream(name) for name in ("left", "right")}
+            frames = {name: frame(stream) for name, stream in streams.items()}
+            for (name, stream), seconds in zip(streams.items(), (MS / 10, MS), strict=True):
+                op_output.set_cuda_stream(stream, name)
+                write_frame(stream, seconds, frames[name], self.ticks)
+            op_output.emit(frames["right"], "left")
+            op_output.emit(frames["left"], "right")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            read_frame(op_input.receive_cuda_stream("in"), MS / 100, data, app.seen[self.name])
+
+        sends = Step(app, CountCondition(app, FRAMES), outputs=("left", "right"), body=send, name="sends")
+        for name in ("left", "right"):
+            app.add_flow(sends, Step(app, inputs=("in",), body=take, name=name), {(name, "in")})
+
+    seen = run(compose, scheduler).seen
+    assert seen["left"] == seen["right"] == list(range(1, FRAMES + 1))
+
+
+def test_what_the_producer_launched_since_is_not_waited_for_after_an_order_by_hand(
+    machine: sim.Machine,
+) -> None:
+    times: list[float] = []
+
+    def compose(app: Any) -> None:
+        def busy(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("s")
+            op_output.set_cuda_stream(stream)
+            op_output.emit("frame", "out")
+            app.launch_more = lambda: launch(stream, 1.0, lambda: None)
+
+        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            op_output.set_cuda_stream(by_hand(op_input, context))
+            app.launch_more()  # a second of work that the frame has nothing to do with
+            op_output.emit(data, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            launch(op_input.receive_cuda_stream("in"), MS, lambda: times.append(machine.now))
+
+        source = Step(app, CountCondition(app, 1), outputs=("out",), body=busy, name="busy")
+        middle = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="middle")
+        app.add_flow(source, middle)
+        app.add_flow(middle, Step(app, inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    assert times[0] < 0.1
+
+
+def test_whoever_asks_for_the_stream_of_a_message_gets_one_after_all_others() -> None:
+    """Tensors name one stream to libraries; it comes after the others, too."""
+
+    def compose(app: Any) -> None:
+        app.seen, app.by_tensor = [], []
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            mine, side = (context.allocate_cuda_stream(name) for name in ("mine", "side"))
+            op_output.set_cuda_stream(mine, "out")
+            data = frame(side)
+            write_frame(side, MS, data, self.ticks)
+            op_output.emit({"frame": data}, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            tensor = op_input.receive("in")["frame"]
+            read_frame(tensor.stream, MS / 100, tensor.owner, app.by_tensor)
+            (theirs,) = op_input.receive_cuda_streams("in")
+            assert theirs == tensor.stream
+            read_frame(theirs, MS / 100, tensor.owner, app.seen)
+
+        sends = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="sends")
+        app.add_flow(sends, Step(app, inputs=("in",), body=take, name="take"))
+
+    app = run(compose)
+    assert app.by_tensor == app.seen == list(range(1, FRAMES + 1))
+
+
+def test_a_library_that_takes_a_tensor_to_its_stream_comes_after_all_streams() -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            mine, side = (context.allocate_cuda_stream(name) for name in ("mine", "side"))
+            op_output.set_cuda_stream(mine, "out")
+            data = frame(side)
+            write_frame(side, MS, data, self.ticks)
+            op_output.emit({"frame": data}, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            tensor = op_input.receive("in")["frame"]
+            foreign = context.allocate_cuda_stream("of the library")
+            tensor._order(foreign)  # as an export through DLPack does
+            read_frame(foreign, MS / 100, tensor.owner, app.seen)
+
+        sends = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="sends")
+        app.add_flow(sends, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose).seen == list(range(1, FRAMES + 1))

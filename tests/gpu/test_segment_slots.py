@@ -1,0 +1,133 @@
+"""The slots of a ring: a segment's own memory, which is written again only after all that was read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.gpu.segment_programs import (
+    COUNT,
+    Sink,
+    Source,
+    Stage,
+    Work,
+    affine,
+    both,
+    chain,
+    is_captured,
+    launch,
+    slowly,
+)
+
+pytestmark = pytest.mark.usefixtures("of_this_process")
+
+
+def reading(how: str) -> Callable[..., None]:
+    """Return a compute that reads what it receives and lets go of it long before the device has."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = self.new(stream)
+        if how == "on another stream":
+            other = context.allocate_cuda_stream("other")
+            context.synchronize_streams([stream], other)
+            launch(other, slowly, result, frame, COUNT)
+        elif how == "slowly":
+            launch(stream, slowly, result, frame, COUNT)
+        else:
+            launch(stream, affine, result, frame, COUNT, 1, 0)
+        op_output.emit(result, "out")
+
+    return body
+
+
+def add_reader(app: Any, before: Any, port: str, name: str, how: str) -> None:
+    reader = Work(app, body=reading(how), name=name)
+    app.add_flow(before, reader, {(port, "in")})
+    chain(app, reader, Sink(app, late=30, name=f"sink of {name}"))
+
+
+def emit_two(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    for times, port in enumerate(("one", "two"), 2):
+        result = self.new(stream)
+        launch(stream, affine, result, frame, COUNT, times, 1)
+        op_output.emit(result, port)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+@pytest.mark.parametrize("how", ["slowly", "on another stream"])
+def test_a_slot_is_not_written_while_a_slow_kernel_still_reads_it(how: str, slots: int) -> None:
+    """The host lets go of the message at once, long before the device has read it."""
+
+    def compose(app: Any) -> None:
+        stage = Stage(app, name="stage")
+        chain(app, Source(app, frames=20, name="source"), stage)
+        add_reader(app, stage, "out", "reader", how)
+        app.capture(stage, outputs="ring", slots=slots)
+
+    assert is_captured(both(compose), 20, 3 + 2 * slots)
+
+
+@pytest.mark.parametrize("hows", [("slowly", "at once"), ("at once", "slowly")])
+def test_a_slot_is_not_written_while_any_of_its_readers_reads_it(hows: tuple[str, str]) -> None:
+    def compose(app: Any) -> None:
+        stage = Stage(app, name="stage")
+        chain(app, Source(app, frames=20, name="source"), stage)
+        for name, how in zip(("first", "second"), hows, strict=True):
+            add_reader(app, stage, "out", name, how)
+        app.capture(stage, outputs="ring", slots=1)
+
+    assert is_captured(both(compose), 20, 5)
+
+
+@pytest.mark.parametrize("hows", [("slowly", "at once"), ("at once", "slowly")])
+def test_a_slot_is_not_written_while_any_of_its_arrays_is_read(hows: tuple[str, str]) -> None:
+    def compose(app: Any) -> None:
+        stage = Work(app, body=emit_two, outputs=("one", "two"), name="stage")
+        chain(app, Source(app, frames=20, name="source"), stage)
+        for port, how in zip(("one", "two"), hows, strict=True):
+            add_reader(app, stage, port, f"reader of {port}", how)
+        app.capture(stage, outputs="ring", slots=1)
+
+    assert is_captured(both(compose), 20, 5)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_slot_is_in_use_while_any_of_its_arrays_is(kept: int) -> None:
+    """Of the two arrays of every eighth message, one is held for five frames and then read."""
+
+    def emit_both(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        results = [self.new(stream), self.new(stream)]
+        for times, result in enumerate(results, 2):
+            launch(stream, affine, result, frame, COUNT, times, 1)
+        op_output.emit(tuple(results), "out")
+
+    def hold(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")[kept]
+        stream = op_input.receive_cuda_stream("in")
+        if self.number % 8 == 0:
+            self.held = frame
+        if self.number % 8 == 5:
+            frame, self.held = self.held, None
+        result = self.new(stream)
+        launch(stream, affine, result, frame, COUNT, 1, 0)
+        op_output.emit(result, "out")
+        self.number += 1
+
+    def begin(self: Any) -> None:
+        self.number, self.held = 0, None
+
+    def compose(app: Any) -> None:
+        stage = Work(app, body=emit_both, name="stage")
+        holds = Work(app, body=hold, begin=begin, name="holds")
+        chain(app, Source(app, frames=40, name="source"), stage, holds, Sink(app, name="sink"))
+        app.capture(stage, outputs="ring", slots=3)
+
+    assert is_captured(both(compose), 40, 9)

@@ -1,0 +1,80 @@
+"""A block of memory: the work that its next user comes after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace import gpu
+from headrace._runtime import ManagedStream, create_event
+from headrace.gpu import sim
+from headrace.resources.memory_block import Block, StreamUse
+from tests.harness import MS
+
+
+def user(device_id: int = 0) -> StreamUse:
+    with gpu.on_device(device_id):
+        stream = gpu.Device(device_id).create_stream()
+    return StreamUse(ManagedStream(stream, device_id, lambda: create_event(device_id)))
+
+
+def busy(use: StreamUse, seconds: float = MS) -> None:
+    """Launch work on a stream."""
+    with gpu.on_device(use.managed.device_id):
+        stream: Any = use.managed.stream
+        sim.launch(stream, sim.LaunchConfig(grid=1, block=32), sim.Kernel("k", seconds, lambda: None))
+
+
+def block() -> Block:
+    return Block(gpu.LegacyPinnedMemoryResource().allocate(64), 64)
+
+
+def done_at(machine: sim.Machine, use: StreamUse) -> float:
+    """Return when a stream has passed what it was told so far."""
+    with gpu.on_device(use.managed.device_id):
+        use.managed.now().sync()
+    return machine.now
+
+
+def test_default_streams_of_two_devices_are_two_streams() -> None:
+    """They have one handle, and each works on the block."""
+    with sim.Machine("l4", devices=2) as machine:
+        sim.Device(0).set_current()
+        made = block()
+        first, second = (StreamUse.of(0, device_id) for device_id in (0, 1))
+        busy(first)
+        made.record([first])
+        made.order(second.managed)
+        assert done_at(machine, second) >= MS
+
+
+def test_the_same_stream_does_not_wait_for_itself(machine: sim.Machine) -> None:
+    made, use, other = block(), user(), user()
+    busy(use)
+    made.record([use])
+    waits: list[Any] = []
+    for each in (use, other):
+        each.managed.wait = waits.append
+    made.order(use.managed)
+    assert waits == []
+    made.record([use])
+    made.order(other.managed)
+    assert len(waits) == 1
+
+
+def test_a_block_whose_next_user_could_not_be_ordered_has_all_its_waits_still(machine: sim.Machine) -> None:
+    made, refuses, later = block(), user(), user()
+    users = [user(), user()]
+    for use in users:
+        busy(use)
+    made.record(users)
+
+    def refuse(event: Any) -> None:
+        raise sim.CUDAError("CUDA_ERROR_LAUNCH_FAILED")
+
+    refuses.managed.wait = refuse
+    with pytest.raises(sim.CUDAError, match="LAUNCH_FAILED"):
+        made.order(refuses.managed)
+    made.order(later.managed)
+    assert done_at(machine, later) >= MS
