@@ -140,9 +140,10 @@ def _convert(obj: Any, pending_work: PendingWork | None, is_on_stream: bool) -> 
         raise TensorError(
             f"{type_name(obj)} cannot be a tensor: it asks as_tensor for itself, directly or through others"
         )
-    converting.append(obj)
+    depth = len(converting)
     tried: list[str] = []
     try:
+        converting.append(obj)
         library = library_of(type(obj))
         if library.refusal is not None:
             raise TensorError(f"{type_name(obj)} cannot be a tensor: {library.refusal}")
@@ -160,7 +161,7 @@ def _convert(obj: Any, pending_work: PendingWork | None, is_on_stream: bool) -> 
     except Exception as error:
         raise TensorError(f"{type_name(obj)} cannot be a tensor: {error_text(error)}") from error
     finally:
-        converting.pop()
+        del converting[depth:]  # right even where a signal handler raised before the append
     raise TensorError(f"{type_name(obj)} cannot be a tensor ({'; '.join(tried)})")
 
 
