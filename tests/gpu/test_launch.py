@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,16 @@ def test_a_program_compiles_to_the_declared_kernel(bench: Bench) -> None:
     assert (bench.read(data, stream) == 9).all()
     with pytest.raises(bench.names.CUDAError, match="CUDA_ERROR_NOT_FOUND"):
         code.get_kernel("another")
+
+
+def test_a_program_is_compiled_with_the_arguments_there_are(bench: Bench) -> None:
+    options = bench.names.ProgramOptions(arch=f"sm_{bench.device.arch}")
+    program = bench.names.Program(slow_write.source, "c++", options)
+    logs = io.StringIO()
+    assert program.compile("cubin", [], logs, cache=None).get_kernel("slow_write")
+    assert logs.getvalue() == ""
+    with pytest.raises(TypeError, match="options"):
+        program.compile("cubin", options=options)
 
 
 def test_options_of_a_program_are_those_there_are(bench: Bench) -> None:

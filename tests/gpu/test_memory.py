@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import Application, CountCondition, Operator, gpu
+from headrace import Application, CountCondition, Operator, as_tensor, gpu
 from headrace.conditions import MemoryAvailableCondition
 from headrace.resources import (
     BlockMemoryPool,
@@ -73,6 +73,10 @@ def test_the_host_and_kernels_share_memory(bench: Bench, kind: MemoryStorageType
     stream.stream.sync()
     assert (np.asarray(tensor) == 5).all()
     assert (np.from_dlpack(tensor) == 5).all()
+    write(bench, stream, tensor, 6)
+    copied = np.from_dlpack(as_tensor(tensor, stream=stream), copy=True)
+    assert (copied == 6).all()  # the copy waits for the kernel
+    tensor.__dlpack__(dl_device=tensor.__dlpack_device__())
 
 
 class Camera(Operator):

@@ -164,6 +164,24 @@ def test_a_ring_of_slots() -> None:
     assert (segment.state, segment.recordings, segment.replayed) == ("captured", 3, 40 - 3 - 6)
 
 
+class BufferSink(Sink):
+    """Reads the memory of its frames through buffers."""
+
+    def _read(self) -> None:
+        tensor, *rest = self._held[0]
+        self._held[0] = (tensor.owner.buffer, *rest)
+        super()._read()
+
+
+def test_a_frame_of_a_ring_has_a_buffer_for_kernels_and_copies() -> None:
+    def compose(app: Any) -> None:
+        members = [Stage(app, times=k, plus=k, name=f"s{k}") for k in (2, 3)]
+        chain(app, Source(app, frames=20, name="source"), *members, BufferSink(app, name="sink"))
+        app.capture(*members, outputs="ring", slots=3)
+
+    assert both(compose).segment.state == "captured"
+
+
 def test_a_ring_whose_slots_are_all_held_makes_the_segment_wait() -> None:
     def compose(app: Any) -> None:
         three(app, frames=40, outputs="ring", slots=2)

@@ -69,6 +69,7 @@ _MODULES = [
     "headrace.resources.manual_clock",
     "headrace.resources.realtime_clock",
     "headrace.resources.synthetic_clock",
+    "headrace.waits",
 ]
 
 # How long ready work may wait while a worker of its queue is parked, because a quick compute is expected to be over

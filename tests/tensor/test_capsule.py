@@ -16,8 +16,10 @@ import pytest
 from headrace import Tensor, as_tensor
 from headrace.tensor import DLDataType, TensorError
 from headrace.tensor import capsule as capsules
+from tests.harness.processes import run_python
 from tests.harness.producers import (
     BF16,
+    CPU,
     CUDA,
     CUDA_HOST,
     PADDED,
@@ -246,3 +248,89 @@ def test_a_tensor_and_the_name_of_its_capsule_last_to_the_end_of_the_interpreter
     assert (ended.returncode, ended.stderr) == (0, b"")
     assert b'"used_dltensor_versioned"' in ended.stdout
     assert ended.stdout.endswith(b" (6,)")
+
+
+# -- capsules that a producer keeps ------------------------------------------------------------------
+
+
+class Keeping(Library):
+    """An array that returns the same capsule whenever it is asked."""
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        self.asked.append(asked)
+        if not self.made:
+            self.made.append(Made(**self._said))
+        return self.made[0].capsule
+
+
+@both_forms
+def test_a_capsule_that_its_producer_keeps_is_taken_over_once(version: Any) -> None:
+    array = Keeping(CPU, version)
+    tensor = as_tensor(array)
+    (made,) = array.made
+    assert name_of(made.capsule).startswith("used_dltensor")
+    with pytest.raises(TensorError, match="a DLPack capsule can be consumed once"):
+        as_tensor(array)
+    with pytest.raises((ValueError, RuntimeError, BufferError)):
+        np.from_dlpack(array)
+    assert made.freed == []
+    there = np.from_dlpack(tensor)
+    del tensor
+    assert made.freed == []
+    del there
+    assert made.freed == [ctypes.addressof(made.managed)]
+
+
+def test_a_second_consumer_cannot_free_what_a_tensor_describes() -> None:
+    # In a process of its own: the second consumer used to free the memory, and reading it ended the process.
+    program = """if True:
+        import gc
+        import numpy as np
+        from headrace import as_tensor
+
+        class Keeping:
+            def __init__(self):
+                self.capsule = np.arange(1 << 20).__dlpack__()
+
+            def __dlpack_device__(self):
+                return (1, 0)
+
+            def __dlpack__(self, **asked):
+                return self.capsule
+
+        array = Keeping()
+        tensor = as_tensor(array)
+        try:
+            np.from_dlpack(array)
+        except Exception as error:
+            print("refused")
+        gc.collect()
+        print(np.asarray(tensor).sum())
+    """
+    ended = run_python("-c", program, PYTHONMALLOC="debug")
+    assert (ended.returncode, ended.stdout) == (0, f"refused\n{sum(range(1 << 20))}\n"), ended.stderr
+
+
+def test_a_capsule_of_a_producer_that_is_refused_is_left_to_the_producer() -> None:
+    array = Keeping(CPU, shape=(-2,))
+    with pytest.raises(TensorError, match="an extent is 0 or more"):
+        as_tensor(array)
+    assert name_of(array.made[0].capsule) == "dltensor_versioned"
+    assert array.made[0].freed == []
+
+
+def test_taking_a_capsule_over_may_be_interrupted_by_a_finalizer_that_does_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outer, inner, taken = Made(), Made(), []
+    set_name = capsules._set_name
+
+    def finalize_first(capsule: Any, name: bytes) -> int:
+        monkeypatch.setattr(capsules, "_set_name", set_name)
+        taken.append(as_tensor(inner.capsule))
+        return set_name(capsule, name)
+
+    monkeypatch.setattr(capsules, "_set_name", finalize_first)
+    taken.append(as_tensor(outer.capsule))
+    taken.clear()
+    assert (len(inner.freed), len(outer.freed)) == (1, 1)

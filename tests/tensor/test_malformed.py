@@ -13,7 +13,7 @@ import pytest
 from headrace import as_tensor
 from headrace.tensor import DLDataType, TensorError
 from tests.harness.processes import run_python
-from tests.harness.producers import CPU, CUDA, F32, Interface, Library, Made, name_of
+from tests.harness.producers import CPU, CUDA, CUDA_HOST, F32, Interface, Library, Made, name_of
 
 HOST_KIND, CUDA_KIND = "__array_interface__", "__cuda_array_interface__"
 both_kinds = pytest.mark.parametrize("kind", [HOST_KIND, CUDA_KIND])
@@ -331,6 +331,98 @@ def test_an_answer_that_names_no_device_is_refused(answer: Any) -> None:
 
     with pytest.raises(TensorError, match=r"Lost cannot be a tensor \(__dlpack__: "):
         as_tensor(Lost())
+
+
+@pytest.mark.parametrize(
+    ("named", "found", "text"),
+    [
+        (CPU, CUDA, r"names cpu, but the memory in its capsule is on cuda:0"),
+        (CUDA, CPU, r"names cuda:0, but the memory in its capsule is on cpu"),
+        (CUDA, (2, 1), r"names cuda:0, but the memory in its capsule is on cuda:1"),
+        (CPU, CUDA_HOST, r"names cpu, but the memory in its capsule is on cuda_host:0"),
+        ((99, 0), CPU, r"names device type 99:0, but the memory in its capsule is on cpu"),
+    ],
+)
+def test_a_device_that_the_capsule_contradicts_is_refused(named: Any, found: Any, text: str) -> None:
+    class Liar(Library):
+        def __dlpack_device__(self) -> Any:
+            return named
+
+    array = Liar(found)
+    with pytest.raises(
+        TensorError, match=rf"Liar cannot be a tensor \(__dlpack__: its __dlpack_device__ {text}"
+    ):
+        as_tensor(array)
+    assert [len(made.freed) for made in array.made] == [1]
+
+
+@pytest.mark.parametrize(
+    ("named", "found"), [((1, 3), CPU), ((3, 1), (3, 0)), (CUDA_HOST, CPU), ([2, 0], CUDA)]
+)
+def test_two_names_of_one_device_contradict_nothing(named: Any, found: Any) -> None:
+    class Array(Library):
+        def __dlpack_device__(self) -> Any:
+            return named
+
+    assert as_tensor(Array(found)).device == found
+
+
+class Asking(Library):
+    """An array that asks for a tensor of another one, or of itself, when it is asked for its memory."""
+
+    other: Any = None
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        self.asked.append(asked)
+        return as_tensor(self if self.other is None else self.other).__dlpack__(**asked)
+
+
+def test_an_array_that_asks_for_a_tensor_of_itself_is_refused() -> None:
+    array, one, two = Asking(CPU), Asking(CPU), Asking(CPU)
+    with pytest.raises(TensorError, match="Asking cannot be a tensor: it asks as_tensor for itself"):
+        as_tensor(array)
+    assert len(array.asked) == 1
+    one.other, two.other = two, one
+    with pytest.raises(TensorError, match="it asks as_tensor for itself, directly or through others"):
+        as_tensor(one)
+    assert (len(one.asked), len(two.asked)) == (1, 1)
+    two.other = np.arange(3)
+    assert as_tensor(one).shape == (3,)  # nothing of it is left behind
+
+
+def test_an_array_that_asks_for_ever_new_arrays_is_refused() -> None:
+    made: list[Any] = []
+
+    class Endless(Library):
+        def __dlpack__(self, **asked: Any) -> Any:
+            made.append(self)
+            return as_tensor(Endless(CPU)).__dlpack__(**asked)
+
+    with pytest.raises(TensorError, match="it asks as_tensor for itself, directly or through others"):
+        as_tensor(Endless(CPU))
+    assert len(made) < 20
+
+
+@pytest.mark.parametrize("name", ["__dlpack_device__", CUDA_KIND, HOST_KIND])
+def test_any_protocol_that_asks_for_a_tensor_of_its_array_is_refused(name: str) -> None:
+    def ask(self: Any) -> Any:
+        return as_tensor(self)
+
+    kind = type("Asks", (Library,) if "dlpack" in name else (), {name: property(ask)})
+    with pytest.raises(TensorError, match=r"Asks cannot be a tensor \(.*it asks as_tensor for itself"):
+        as_tensor(kind())
+
+
+def test_an_array_may_give_itself_dlpack_through_its_array_interface() -> None:
+    class Ours(Interface):
+        def __dlpack_device__(self) -> Any:
+            return CPU
+
+        def __dlpack__(self, **asked: Any) -> Any:
+            return as_tensor(self).__dlpack__(**asked)
+
+    array = Ours(HOST_KIND)
+    assert np.from_dlpack(array).ctypes.data == as_tensor(array).data == array.address
 
 
 def test_an_error_that_cannot_be_told_is_told_by_its_type() -> None:

@@ -10,7 +10,7 @@ import pytest
 from headrace import CountCondition, TensorMap, as_tensor
 from headrace.tensor import TensorError, tensor_to_gpumat
 from tests.harness import Step, run
-from tests.harness.producers import CPU, CUDA, Library
+from tests.harness.producers import CPU, CUDA, ROCM, Library
 
 
 def sending(
@@ -172,7 +172,7 @@ def test_an_error_of_the_owner_is_noted() -> None:
                 "raised while exporting operator 'camera', output 'video': 'frame': Tensor("
             )
 
-    sending({"frame": Tired(CPU)}, take)
+    sending({"frame": Tired(ROCM)}, take)
 
 
 def test_what_numpy_or_opencv_cannot_take_is_named() -> None:

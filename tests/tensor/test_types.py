@@ -47,12 +47,31 @@ def test_floats_of_less_than_a_byte_have_a_byte_each_if_they_are_padded(code: in
     assert tensor.itemsize == 1
 
 
-@pytest.mark.parametrize("name", NARROW.values())
-def test_arrays_of_ml_dtypes_in_numpy_speak_no_protocol(name: str) -> None:
-    # NumPy exports none of them, and its array interface calls one of them a float of 8 bits.
+@pytest.mark.parametrize("name", [*NARROW.values(), "int4", "uint4", "float4_e2m1fn", "float6_e2m3fn"])
+@pytest.mark.parametrize("is_readonly", [False, True])
+def test_an_array_of_ml_dtypes_is_a_tensor_and_an_array_again(name: str, is_readonly: bool) -> None:
+    # NumPy exports none of them, and its array interface calls them void, or one of them a float of 8 bits.
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    with pytest.raises(TensorError, match="unsupported dtype"):
-        as_tensor(np.zeros(3, getattr(ml_dtypes, name)))
+    array = np.arange(12).reshape(3, 4).astype(getattr(ml_dtypes, name))[:, 1::2]
+    array.flags.writeable = not is_readonly
+    tensor = as_tensor(array)
+    assert (tensor.data, tensor.shape, tensor.strides) == (array.ctypes.data, array.shape, array.strides)
+    assert (tensor.dl_dtype.name, tensor.dtype, tensor.is_readonly) == (name, array.dtype, is_readonly)
+    there = np.asarray(tensor)
+    assert (there.dtype, there.ctypes.data, there.strides) == (array.dtype, tensor.data, array.strides)
+    assert there.flags.writeable is not is_readonly
+    assert np.array_equal(there, array)
+    assert not np.shares_memory(np.array(tensor), array)
+    assert np.asarray(tensor, np.float32).dtype == np.float32
+
+
+def test_an_array_of_bfloat16_passes_to_pytorch_without_a_copy() -> None:
+    torch, ml_dtypes = pytest.importorskip("torch"), pytest.importorskip("ml_dtypes")
+    array = np.arange(4).astype(ml_dtypes.bfloat16)
+    there = torch.from_dlpack(as_tensor(array))
+    assert (there.dtype, there.data_ptr()) == (torch.bfloat16, array.ctypes.data)
+    assert there.tolist() == [0, 1, 2, 3]
+    assert as_tensor(ml_dtypes.bfloat16(1.5)).dl_dtype.name == "bfloat16"
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from time import monotonic
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
+from headrace import waits
 from headrace._web.messages import Fields, MalformedMessage, read_message
 from headrace.lazy import import_or_explain
 
@@ -97,7 +98,7 @@ class LiveServer:
         self._end, self._is_empty = asyncio.Event(), asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"headrace-page {name}", daemon=True)
         self._thread.start()
-        if not self._is_ready.wait(_START_TIMEOUT):
+        if not waits.wait(self._is_ready, _START_TIMEOUT):
             self.close()
             raise RuntimeError(f"{name} has not begun to listen on {host}:{port} in {_START_TIMEOUT:g} s")
         failure = self._start_failure()
@@ -136,7 +137,7 @@ class LiveServer:
     def _start_failure(self) -> BaseException | None:
         """Return why the server could not start, or None."""
         if self._failure is not None:
-            self._thread.join()
+            waits.join(self._thread)
         return self._failure
 
     @property
@@ -166,7 +167,7 @@ class LiveServer:
     def close(self) -> None:
         """Send the clients the last item and the end; end the server and its thread."""
         self._call(lambda: self._end.set())
-        self._thread.join()
+        waits.join(self._thread)
 
     def _call(self, function: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the loop is closed: the server has ended

@@ -6,6 +6,8 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from headrace import waits
+
 if TYPE_CHECKING:
     from headrace.core.protocols import Engine
 
@@ -66,7 +68,7 @@ class Claim:
     def wait_until_paused(self, timeout: float | None) -> bool:
         """Wait until the run is paused and nothing computes; return whether that is so."""
         began = monotonic()
-        self._has_begun.wait(timeout)
+        waits.wait(self._has_begun, timeout)
         engine = self.engine
         if engine is None:
             return False

@@ -79,23 +79,23 @@ class _WaiterThreads:
 
     def add(self, key: tuple[int, int], event: Any, callback: Callback) -> None:
         with self._lock:
-            waiting = self._queues.get(key)
-            if waiting is None:
-                waiting = queue.SimpleQueue()
+            requests = self._queues.get(key)
+            if requests is None:
+                requests = queue.SimpleQueue()
                 threading.Thread(
-                    target=self._serve, args=(key, waiting), name="headrace-waiter", daemon=True
+                    target=self._serve, args=(key, requests), name="headrace-waiter", daemon=True
                 ).start()  # if this fails, no queue must remain that no thread serves
-                self._queues[key] = waiting
-            waiting.put((event, callback))
+                self._queues[key] = requests
+            requests.put((event, callback))
 
-    def _serve(self, key: tuple[int, int], waiting: queue.SimpleQueue[tuple[Any, Callback]]) -> None:
+    def _serve(self, key: tuple[int, int], requests: queue.SimpleQueue[tuple[Any, Callback]]) -> None:
         waiter: _EventWaiter | None = None
         while True:
             try:
-                event, callback = waiting.get(timeout=_IDLE_TIMEOUT)
+                event, callback = requests.get(timeout=_IDLE_TIMEOUT)
             except queue.Empty:
                 with self._lock:  # nothing is added while this thread decides to end
-                    if not waiting.empty():
+                    if not requests.empty():
                         continue
                     del self._queues[key]
                     return

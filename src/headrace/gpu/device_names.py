@@ -26,6 +26,9 @@ GRAPH_NAMES = (
 )
 """The names of ``cuda.core.graph``."""
 
+UTILITY_NAMES = ("CopyOptions",)
+"""The names of ``cuda.core.utils``."""
+
 DEVICE_NAMES = (
     "LEGACY_DEFAULT_STREAM",
     "Buffer",
@@ -52,4 +55,5 @@ DEVICE_NAMES = (
     "WorkqueueResourceOptions",
     "launch",
     *GRAPH_NAMES,
+    *UTILITY_NAMES,
 )

@@ -19,6 +19,7 @@ from importlib import resources
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from headrace import waits
 from headrace._web import Client, LiveServer, MalformedMessage, choice, string, whole
 from headrace.core.clock import Duration, nanoseconds
 from headrace.core.errors import ParameterError
@@ -143,7 +144,7 @@ class Dashboard(Watcher):
         self._is_over.set()
         self._wake.set()
         if self._ticker is not None:
-            self._ticker.join()
+            waits.join(self._ticker)
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -278,7 +279,7 @@ class Dashboard(Watcher):
         server = self._server
         assert server is not None
         while True:
-            self._wake.wait(self._seconds)
+            waits.wait(self._wake, self._seconds)
             if self._is_over.is_set():
                 return
             self._wake.clear()
@@ -290,7 +291,7 @@ class Dashboard(Watcher):
                 _log.exception("the dashboard shows nothing more")
                 return
             # A request wakes this thread at once; but not more often than this.
-            self._is_over.wait(min(self._seconds, 0.05))
+            waits.wait(self._is_over, min(self._seconds, 0.05))
 
     # What the page asks for; on the server's thread.
 

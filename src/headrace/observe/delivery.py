@@ -8,6 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from headrace import waits
 from headrace.observe.snapshots import Snapshot
 
 __all__ = ["Delivery"]
@@ -67,7 +68,7 @@ class Delivery:
                 oldest = self._waiting[0][0] if self._waiting else None
                 if oldest is None or oldest.is_ready:
                     if self.nbytes > nbytes and self.error is None:
-                        self._changed.wait()
+                        waits.wait(self._changed)
                     continue
             oldest.wait()  # moves simulated time, too
 
@@ -87,14 +88,14 @@ class Delivery:
                 left = None if deadline is None else deadline - monotonic()
                 if left is not None and left <= 0:
                     break
-                self._changed.wait(left)
+                waits.wait(self._changed, left)
             self._is_closing = True
             lost = len(self._waiting)
             self._waiting.clear()
             self._changed.notify_all()
             is_busy = self._is_busy
         if not is_busy:
-            self._thread.join()
+            waits.join(self._thread)
         return lost
 
     def _announce(self) -> None:
@@ -108,7 +109,7 @@ class Delivery:
                 self._changed.notify_all()
                 taken = self._take()
                 while taken is None and not self._is_closing:
-                    self._changed.wait()
+                    waits.wait(self._changed)
                     taken = self._take()
                 if taken is None:
                     return

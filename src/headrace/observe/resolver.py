@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from headrace import gpu
+from headrace import gpu, waits
 from headrace.observe.flow_tables import FlowTables
 from headrace.observe.node_log import NodeLog
 
@@ -86,7 +86,7 @@ class Resolver:
         """Resolve everything that remains; the device is idle."""
         self._is_over.set()
         if self._thread.ident is not None:
-            self._thread.join()
+            waits.join(self._thread)
         with self._lock:
             while self._round(sys.maxsize, is_last=True):
                 pass
@@ -100,7 +100,7 @@ class Resolver:
 
     def _work(self) -> None:
         pause = self._period
-        while not self._is_over.wait(pause):
+        while not waits.wait(self._is_over, pause):
             began = time.perf_counter()
             try:
                 with self._lock:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace import gpu
+from headrace import gpu, waits
 from headrace._runtime import source_of
 from headrace.core.condition import ConditionType
 from headrace.core.construction import needs_fragment
@@ -474,8 +474,6 @@ class InferenceOp(Operator):
 
 def _call_together(threads: Executor, calls: list[Callable[[], list[Any]]]) -> list[list[Any]]:
     """Call functions at the same time, the first on this thread; raise the first error when all have ended."""
-    from concurrent.futures import wait
-
     futures = [threads.submit(call) for call in calls[1:]]
     results: list[list[Any]] = []
     errors: list[BaseException] = []
@@ -484,7 +482,7 @@ def _call_together(threads: Executor, calls: list[Callable[[], list[Any]]]) -> l
     except Exception as error:
         errors.append(error)
     finally:
-        wait(futures)  # an interrupt leaves nothing running either
+        waits.wait_for_futures(futures)  # an interrupt leaves nothing running either
     for future in futures:
         failure = future.exception()
         if failure is None:

@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from headrace import waits
 from headrace.core.booleans import boolean
 from headrace.core.clock import Clock
 
@@ -71,7 +72,7 @@ class RealtimeClock(Clock):
         """Sleep until this clock shows `target_time_ns`, even if its scale changes meanwhile."""
         with self._changed:
             while (seconds := self.seconds_until(target_time_ns)) > 0:
-                self._changed.wait(seconds)
+                waits.wait(self._changed, seconds)
 
     def seconds_until(self, target_time_ns: int) -> float:
         """Return the real seconds until this clock shows a time."""

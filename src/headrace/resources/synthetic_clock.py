@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from headrace import waits
 from headrace.core.clock import Clock, Duration, nanoseconds
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class SyntheticClock(Clock):
     def sleep_until(self, target_time_ns: int) -> None:
         """Sleep until another thread has moved the time to `target_time_ns`."""
         with self._moved:
-            self._moved.wait_for(lambda: self._now >= target_time_ns)
+            waits.wait_for(self._moved, lambda: self._now >= target_time_ns)
 
     def seconds_until(self, target_time_ns: int) -> float | None:
         """Return 0 for a time that has passed, or None for a later one, which will be announced (`watch`)."""

@@ -3,6 +3,10 @@
 A capsule is a Python object around a C structure. No library reads one for every element type on a machine without
 CUDA, so it is read here, with ctypes. Its contents are checked before they are used.
 
+A capsule is taken over, as the protocol asks of a consumer: it is renamed as used, and its deleter is called once,
+when the memory is no longer needed. A producer may keep the capsule that it returned. If the capsule were only kept
+alive, another consumer could take it from the producer and free memory that a tensor still describes.
+
 Capsules are not created here but by libraries, so that a capsule's destructor is always compiled code. A destructor
 written with ctypes would run Python code while an exception propagates, which is when consumers drop a capsule
 that they reject. `relabel` changes a capsule that NumPy has just created, where NumPy cannot express the
@@ -16,7 +20,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from headrace.tensor.description import (
@@ -41,12 +45,12 @@ _READ_ONLY, _PADDED = 1, 4  # bits of the flags
 # cached.
 _DLTENSOR = "QQiIQQQ"
 # Versioned: version (major, minor), the manager's context, its deleter, flags, then a DLTensor.
-_versioned = struct.Struct("=I20xQ" + _DLTENSOR)
+_versioned = struct.Struct("=I12xQQ" + _DLTENSOR)
 # Legacy: a DLTensor, then the manager's context and its deleter.
-_legacy = struct.Struct("=" + _DLTENSOR)
-_deleter_at = {_VERSIONED: 16, _LEGACY: 56}
+_legacy = struct.Struct("=" + _DLTENSOR + "8xQ")
+_device = struct.Struct("=ii")  # type and number
+_element = struct.Struct("=BBH")  # code, bits and lanes
 _device_at = {_VERSIONED: 40, _LEGACY: 8}
-_element_at = {_VERSIONED: 52, _LEGACY: 20}
 _bytes_at = (ctypes.c_char * _versioned.size).from_address
 _integers_at = tuple((ctypes.c_int64 * ndim).from_address for ndim in range(17))
 
@@ -59,24 +63,32 @@ _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
 # A capsule refers to its name and may outlive this module when the interpreter exits, so the names are never freed.
 for _name in _USED.values():
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_name))
-_consuming = threading.Lock()  # held while a capsule is checked and then renamed as used
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+# Held while a capsule is checked and then renamed as used. Reentrant: a finalizer or a signal handler may run
+# meanwhile and take another capsule over.
+_consuming = threading.RLock()
+# Called with the GIL held, as the destructor of a capsule calls it. The libraries have few deleters.
+_deleter_from = lru_cache(maxsize=64)(ctypes.PYFUNCTYPE(None, ctypes.c_void_p))
 
 
 def read(capsule: Any) -> Description:
-    """Return the description in a capsule, which must be kept alive for as long as the memory is used."""
-    try:
-        address = _pointer(capsule, _VERSIONED)
-    except ValueError:  # it has another name
-        flags = 0
-        address, _ = _open(capsule)
-        data, device, ndim, element, shape_at, strides_at, offset = _legacy.unpack_from(_bytes_at(address))
-    else:
-        major, flags, data, device, ndim, element, shape_at, strides_at, offset = _versioned.unpack_from(
-            _bytes_at(address)
+    """Return the description in a capsule, which is left as it is."""
+    address, name = _open(capsule)
+    return _parse(address, name)[0]
+
+
+def _parse(address: int, name: bytes) -> tuple[Description, int]:
+    """Return the description at an address, and the address of the deleter."""
+    if name is _VERSIONED:
+        major, deleter, flags, data, device, ndim, element, shape_at, strides_at, offset = (
+            _versioned.unpack_from(_bytes_at(address))
         )
         if major != VERSION[0]:
             raise TensorError(f"the capsule is of DLPack {major}; only version {VERSION[0]} is supported")
+    else:
+        flags = 0
+        data, device, ndim, element, shape_at, strides_at, offset, deleter = _legacy.unpack_from(
+            _bytes_at(address)
+        )
     dl_dtype = _read_element(element, flags & _PADDED)
     itemsize = dl_dtype.itemsize
     if not 0 <= ndim <= MAX_DIMENSIONS:
@@ -94,32 +106,39 @@ def read(capsule: Any) -> Description:
     data += offset
     if end and not (data + first > 0 and data + end < END_OF_MEMORY):
         raise invalid_address(data, first, end)
-    return (data, shape, strides, dl_dtype, _read_device(device), bool(flags & _READ_ONLY))
+    return (data, shape, strides, dl_dtype, _read_device(device), bool(flags & _READ_ONLY)), deleter
 
 
 def relabel(capsule: Any, element: DLDataType, device: DLDevice) -> None:
     """Change the element type and the device in a capsule that was just created and is not shared yet."""
     address, name = _open(capsule)
-    struct.pack_into("=BBH", (ctypes.c_char * 4).from_address(address + _element_at[name]), 0, *element)
-    struct.pack_into("=ii", (ctypes.c_char * 8).from_address(address + _device_at[name]), 0, *device)
+    at = _bytes_at(address + _device_at[name])
+    _device.pack_into(at, 0, *device)
+    _element.pack_into(at, _device.size + 4, *element)  # behind the number of dimensions
 
 
 class ConsumedCapsule:
-    """The memory of a capsule that the program passed itself: consumed now, and freed with this object."""
+    """The memory of a capsule: taken over now, and freed with this object.
 
-    __slots__ = ("_address", "_deleter", "description")
+    A capsule that cannot be a tensor is left to whoever has it.
+    """
+
+    __slots__ = ("__weakref__", "_address", "_deleter", "description")
 
     def __init__(self, capsule: Any) -> None:
         with _consuming:
-            self.description = read(capsule)
-            self._address, name = _open(capsule)
-            deleter = ctypes.c_void_p.from_address(self._address + _deleter_at[name]).value
+            address, name = _open(capsule)
+            self.description, deleter = _parse(address, name)
             # From now on the capsule frees nothing and cannot be consumed again.
             _set_name(capsule, _USED[name])
-            self._deleter = _Deleter(deleter) if deleter else None
+            self._address = address
+            self._deleter = _deleter_from(deleter) if deleter else None
 
     def __del__(self) -> None:
-        deleter = getattr(self, "_deleter", None)
+        try:
+            deleter = self._deleter
+        except AttributeError:  # it was refused
+            return
         if deleter is not None:
             deleter(self._address)
 
@@ -147,12 +166,12 @@ def _integers(address: int, count: int) -> tuple[int, ...]:
 
 @cache
 def _read_device(word: int) -> DLDevice:
-    return DLDevice(*struct.unpack("=ii", struct.pack("=Q", word)))
+    return DLDevice(*_device.unpack(struct.pack("=Q", word)))
 
 
 @cache
 def _read_element(word: int, padded: int) -> DLDataType:
-    element = DLDataType(*struct.unpack("=BBH", struct.pack("=I", word)))
+    element = DLDataType(*_element.unpack(struct.pack("=I", word)))
     if not (element.bits and element.lanes):
         raise TensorError(
             f"unsupported dtype: the capsule has elements of {element.bits} bits and {element.lanes} lanes"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,11 +24,34 @@ from headrace.tensor.description import Description
 from headrace.tensor.errors import TensorError, error_text, type_name
 from headrace.tensor.export import request_capsule
 from headrace.tensor.libraries import Library, library_of
+from headrace.tensor.memory_exporter import MemoryExporter
 from headrace.tensor.pending_work import PendingWork, StreamWork
 from headrace.tensor.tensor import Tensor
-from headrace.tensor.types import CPU, CUDA_TYPES, DLDevice, DLDeviceType
+from headrace.tensor.types import (
+    CPU,
+    CUDA_TYPES,
+    HOST_TYPES,
+    DLDataType,
+    DLDevice,
+    DLDeviceType,
+    element_from_dtype,
+    is_of_ml_dtypes,
+)
 
 _SOME_GPU = DLDevice(DLDeviceType.CUDA, 0)
+
+# An array may ask for a tensor of the array that it wraps, but not without end.
+_MOST_NESTED = 8
+
+
+class _Thread(threading.local):
+    """What is so for one thread."""
+
+    def __init__(self) -> None:
+        self.converting: list[Any] = []  # the objects that are being asked for their memory
+
+
+_thread = _Thread()
 
 
 def as_tensor(obj: Any, *, stream: int | None = None) -> Tensor:
@@ -111,8 +135,15 @@ def _convert(obj: Any, pending_work: PendingWork | None, is_on_stream: bool) -> 
 
     With `is_on_stream`, the array of a library with a current stream is already ordered with that work.
     """
+    converting = _thread.converting
+    if converting and (len(converting) >= _MOST_NESTED or any(one is obj for one in converting)):
+        raise TensorError(
+            f"{type_name(obj)} cannot be a tensor: it asks as_tensor for itself, directly or through others"
+        )
+    depth = len(converting)
     tried: list[str] = []
     try:
+        converting.append(obj)
         library = library_of(type(obj))
         if library.refusal is not None:
             raise TensorError(f"{type_name(obj)} cannot be a tensor: {library.refusal}")
@@ -129,10 +160,16 @@ def _convert(obj: Any, pending_work: PendingWork | None, is_on_stream: bool) -> 
         raise
     except Exception as error:
         raise TensorError(f"{type_name(obj)} cannot be a tensor: {error_text(error)}") from error
+    finally:
+        del converting[depth:]  # right even where a signal handler raised before the append
     raise TensorError(f"{type_name(obj)} cannot be a tensor ({'; '.join(tried)})")
 
 
 def _from_dlpack(obj: Any, library: Library, pending_work: PendingWork | None, is_on_stream: bool) -> Tensor:
+    if library.view is not None:
+        view = library.view(obj)
+        capsule = request_capsule(view, None, capsules.VERSION, library)
+        return Tensor._create(capsules.read(capsule), obj, view, None)
     device = obj.__dlpack_device__()
     named = None
     if device[0] not in CUDA_TYPES:
@@ -150,12 +187,30 @@ def _from_dlpack(obj: Any, library: Library, pending_work: PendingWork | None, i
             if pending_work is None:
                 pending_work = StreamWork(gpu.current_stream() or LEGACY_DEFAULT_HANDLE)
             named = pending_work.stream_handle
-    capsule = request_capsule(obj, named, capsules.VERSION, library)
-    description = capsules.read(capsule)
+    # The memory of the capsule is kept too: an owner may export memory that it does not keep alive itself.
+    held = capsules.ConsumedCapsule(request_capsule(obj, named, capsules.VERSION, library))
+    description = held.description
+    _check_device(device, description[4])
     if library.is_immutable:
         description = (*description[:5], True)
-    # The capsule is kept too: an owner may export memory that it does not keep alive itself.
-    return Tensor._create(description, obj, obj, pending_work, capsule)
+    # Only the array itself can order the streams of other kinds of devices.
+    is_ours = device[0] in CUDA_TYPES or device[0] in HOST_TYPES
+    exporter = MemoryExporter(description, (obj, held), obj) if is_ours else obj
+    return Tensor._create(description, obj, exporter, pending_work, held)
+
+
+def _check_device(named: Any, found: DLDevice) -> None:
+    """Raise an error if the memory of a capsule is not on the device that its array names."""
+    if named[0] == found[0]:
+        # All of the host's memory is one device, by whatever number.
+        if found[0] in HOST_TYPES or named[1] == found[1]:
+            return
+    # PyTorch's name for pinned memory; its capsules call it memory of the CPU.
+    elif named[0] == DLDeviceType.CUDA_HOST and found[0] == DLDeviceType.CPU:
+        return
+    raise TensorError(
+        f"its __dlpack_device__ names {DLDevice(*named)}, but the memory in its capsule is on {found}"
+    )
 
 
 def _from_cuda_array_interface(
@@ -201,6 +256,10 @@ def _from_array_interface(
         interface = held.__array_interface__
     else:
         interface = obj.__array_interface__
+    element = _element_of_ml_dtypes(obj)
+    if element is not None:
+        description = interfaces.read(interface, CPU, element)
+        return Tensor._create(description, obj, MemoryExporter(description, (obj, held)), None, held)
     if isinstance(interface, Mapping) and not isinstance(interface.get("data"), tuple):
         # The memory belongs to a buffer, or to the object itself.
         buffer = interface.get("data")
@@ -210,6 +269,14 @@ def _from_array_interface(
     return Tensor._create(
         description, obj, _numpy_view(Tensor._create(description, obj, None, None, held)), None
     )
+
+
+def _element_of_ml_dtypes(obj: Any) -> DLDataType | None:
+    """Return the element type of a NumPy array if ml_dtypes defines it, or None."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(obj, numpy.ndarray | numpy.generic):
+        return None
+    return element_from_dtype(obj.dtype) if is_of_ml_dtypes(obj.dtype) else None
 
 
 def _is_scalar(obj: Any) -> bool:

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 _VERSIONS = range(4)  # RMM writes 0, DALI and PyCUDA write 2; the entries read here are the same in all
 
 
-def read(interface: Any, device: DLDevice) -> Description:
-    """Return the description of memory that an array interface names by address."""
-    shape, strides, element = _read_layout(interface)
+def read(interface: Any, device: DLDevice, element: DLDataType | None = None) -> Description:
+    """Return the description of memory that an array interface names by address.
+
+    `element` is the type of the elements where the interface cannot name it.
+    """
+    shape, strides, element = _read_layout(interface, element)
     if "data" not in interface:
         raise _missing("data")
     data = interface["data"]
@@ -73,7 +76,9 @@ def read_buffer(interface: Any, buffer: Any, device: DLDevice) -> tuple[Descript
     ), memory
 
 
-def _read_layout(interface: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None, DLDataType]:
+def _read_layout(
+    interface: Any, element: DLDataType | None = None
+) -> tuple[tuple[int, ...], tuple[int, ...] | None, DLDataType]:
     """Return shape, strides and element type, after checking the entries that both interfaces have."""
     if not isinstance(interface, Mapping):
         raise TensorError(f"it is {type(interface).__name__}; it should be a dict")
@@ -95,7 +100,7 @@ def _read_layout(interface: Any) -> tuple[tuple[int, ...], tuple[int, ...] | Non
     return (
         _integers("shape", interface["shape"]),
         None if strides is None else _integers("strides", strides),
-        element_from_typestr(typestr),
+        element_from_typestr(typestr) if element is None else element,
     )
 
 

@@ -15,6 +15,10 @@ cannot express that. So do older versions of PyArrow. Their arrays are treated a
 **The layout of an array.** A capsule describes it, for every library. CuPy's arrays have attributes that
 provide the same in half the time, and they are converted in every frame. A buffer of a simulated device has no
 capsule, since only that device could read it.
+
+**Asking again.** An array may export other memory the next time that it is asked, so a tensor takes the first
+capsule over and exports that memory itself. NumPy and CuPy export an array's own memory. CuPy's arrays are
+asked again. A NumPy array may be reshaped in place, so a view is asked, which only the tensor has.
 """
 
 from __future__ import annotations
@@ -39,6 +43,8 @@ class Library(NamedTuple):
     takes_stream: bool = True
     # Returns the description of an array, if there is a faster way than reading a capsule.
     describe: Callable[[Any, tuple[int, int]], Description] | None = None
+    # Returns another array on the same memory, if that is fast and each capsule of it is a new one.
+    view: Callable[[Any], Any] | None = None
     # Whether its arrays are read-only, regardless of their capsules.
     is_immutable: bool = False
     # Why its arrays cannot be tensors, and what to do instead.
@@ -72,6 +78,8 @@ def _identify(kind: type) -> Library:
     names = {module.partition(".")[0] for module in modules}
     if any(module.startswith("numpy.ma.") or module == "numpy.ma" for module in modules):
         return Library(refusal=_MASKED)
+    if "numpy" in names and kind is sys.modules["numpy"].ndarray:
+        return Library(view=kind.view)
     if "cupy" in names:
         cupy = sys.modules["cupy"]
         of_cupy = cupy.cuda.get_current_stream

@@ -12,8 +12,8 @@ and the names of the constants did not change.
 
 from __future__ import annotations
 
+import threading
 from sys import getrefcount
-from threading import Lock
 from typing import Any
 
 from headrace import gpu
@@ -135,7 +135,7 @@ class _Memory:
 
 
 _mats: list[tuple[Any, Tensor]] = []
-_mats_lock = Lock()
+_mats_lock = threading.Lock()
 # The reference count of a mat that only the list references, measured as below: interpreters count differently.
 _ALONE = next(getrefcount(pair[0]) for pair in [(object(), None)])
 

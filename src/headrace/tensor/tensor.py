@@ -10,9 +10,11 @@ from headrace import gpu
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor import interface as interfaces
 from headrace.tensor.description import Description
-from headrace.tensor.errors import type_name
-from headrace.tensor.export import make_read_only_capsule, request_capsule, request_copy
+from headrace.tensor.errors import TensorError, type_name
+from headrace.tensor.export import request_capsule, request_copy
+from headrace.tensor.memory_exporter import view_as_numpy
 from headrace.tensor.pending_work import PendingWork, stream_of
+from headrace.tensor.read_only import make_read_only_capsule
 from headrace.tensor.types import DLDataType, DLDevice
 
 if TYPE_CHECKING:
@@ -225,9 +227,10 @@ class Tensor:
         if self.device.is_cuda:
             self._order(stream)
             stream = -1
+        elif stream is not None and self.device.is_host:
+            raise self._export_error(f"memory of the host has no streams, and stream {stream} was requested")
         if self.is_readonly:
-            stream = None if self.device.is_cuda else stream
-            return make_read_only_capsule(self, stream, max_version, sys._getframe(1))
+            return make_read_only_capsule(self, max_version, sys._getframe(1))
         try:
             if is_asked:
                 return request_copy(exporter, stream, max_version, dl_device, copy)
@@ -273,6 +276,8 @@ class Tensor:
         if self.device.is_cuda:
             self._order(stream)
             if self.stream is not None:
+                if self.device.is_host:
+                    stream_of(self.stream).sync()  # it is the host that copies
                 with gpu.use_stream(stream_of(self.stream)):
                     return request_copy(self._exporter, stream, max_version, dl_device, copy)
         return request_copy(self._exporter, stream, max_version, dl_device, copy)
@@ -310,8 +315,20 @@ class Tensor:
         """Return a NumPy array, or raise an error instead of letting NumPy create an array of one object."""
         import numpy as np
 
+        array: Any = self
         try:
-            _ = self.__array_interface__
-        except AttributeError as error:
+            if self.device.is_host and self.dl_dtype.typestr is None:  # a type of ml_dtypes
+                described = (
+                    self.data,
+                    self.shape,
+                    self.strides,
+                    self.dl_dtype,
+                    self.device,
+                    self.is_readonly,
+                )
+                array = view_as_numpy(described, self, self.is_readonly).view(self.dtype)
+            else:
+                _ = self.__array_interface__
+        except (AttributeError, BufferError, TensorError) as error:
             raise TypeError(f"{self._error_prefix()}NumPy cannot take it: {error}") from None
-        return np.array(self, dtype=dtype) if copy else np.asarray(self, dtype=dtype)
+        return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype=dtype)

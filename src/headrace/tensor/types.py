@@ -121,6 +121,7 @@ _NAMES = {
     17: "float4_e2m1fn",
 }
 _SIZED_BY_NAME = frozenset(range(6, 18))  # their names include the bits
+_NARROW_BITS = {15: 6, 16: 6, 17: 4}
 _LETTERS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 # The sizes that the array interfaces can name. They cannot distinguish the various 8-bit floats.
 _SIZES = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64, 128), "c": (64, 128, 256), "b": (8,)}
@@ -184,6 +185,24 @@ def _as_numpy_spells(typestr: str) -> str:
         return ""
 
 
+def element_from_dtype(dtype: np.dtype[Any]) -> DLDataType:
+    """Return the element type of a dtype of NumPy or ml_dtypes.
+
+    The typestr of a type of ml_dtypes is void, or that of a float which the array interfaces do not have.
+
+    Raises
+    ------
+    TensorError
+        If no element type corresponds to it.
+    """
+    return element_from_name(dtype.name) if is_of_ml_dtypes(dtype) else element_from_typestr(dtype.str)
+
+
+def is_of_ml_dtypes(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype is one that NumPy does not define itself."""
+    return dtype.isbuiltin == 2
+
+
 def element_from_name(name: str) -> DLDataType:
     """Return the element type with a name of NumPy or ml_dtypes.
 
@@ -195,7 +214,7 @@ def element_from_name(name: str) -> DLDataType:
     stem = name.rstrip("0123456789")
     for code, known in _NAMES.items():
         if known == name:
-            return DLDataType(code, 8)
+            return DLDataType(code, _NARROW_BITS.get(code, 8))
         if known == stem and code not in _SIZED_BY_NAME:
             return DLDataType(code, int(name[len(stem) :]))
     raise TensorError(f"unsupported dtype {name!r}")

@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator
 from itertools import islice
 from typing import Generic, TypeVar
 
+from headrace import waits
+
 __all__ = ["ReadAhead"]
 
 T = TypeVar("T")
@@ -66,7 +68,7 @@ class ReadAhead(Generic[T]):
     def wait(self, count: int = 1) -> None:
         """Wait until `count` items wait, or all that will ever come do."""
         with self._changed:
-            self._changed.wait_for(lambda: self._has(count))
+            waits.wait_for(self._changed, lambda: self._has(count))
 
     def peek(self, count: int = 1) -> list[T]:
         """Return the next items, up to `count` of those that wait, and leave them there."""
@@ -82,7 +84,7 @@ class ReadAhead(Generic[T]):
             What the generator raised, once everything before it has been taken.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._has(count))
+            waits.wait_for(self._changed, lambda: self._has(count))
             taken = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
             error = self._error if not taken else None
             if error is not None:
@@ -99,7 +101,7 @@ class ReadAhead(Generic[T]):
             self._waiting.clear()
             self._changed.notify_all()
         if self._thread is not threading.current_thread():
-            self._thread.join()
+            waits.join(self._thread)
 
     def _has(self, count: int) -> bool:
         return self._ended or self._closing or len(self._waiting) >= min(count, self._depth)
@@ -126,7 +128,7 @@ class ReadAhead(Generic[T]):
     def _add(self, item: T) -> bool:
         """Add an item when there is room; return False if there never will be."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closing or len(self._waiting) < self._depth)
+            waits.wait_for(self._changed, lambda: self._closing or len(self._waiting) < self._depth)
             if self._closing:
                 return False
             self._waiting.append(item)

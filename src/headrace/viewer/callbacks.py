@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from headrace import waits
 from headrace.viewer.events import (
     ButtonEvent,
     CharacterEvent,
@@ -84,13 +85,13 @@ class Callbacks:
             self._is_closing = True
             self._changed.notify()
         if self._thread is not threading.current_thread():
-            self._thread.join()
+            waits.join(self._thread)
 
     def _work(self) -> None:
         while True:
             with self._changed:
                 while not self._waiting and not self._is_closing:
-                    self._changed.wait()
+                    waits.wait(self._changed)
                 if self._is_closing:
                     return
                 event = self._waiting.popleft()

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from headrace import waits
 from headrace.viewer.camera import Camera
 from headrace.viewer.canvas import Canvas
 from headrace.viewer.input_spec import InputSpec
@@ -141,7 +142,7 @@ class Display:
             self._is_closing = True
             self._changed.notify()
         if self._thread is not threading.current_thread():
-            self._thread.join()
+            waits.join(self._thread)
 
     # The thread.
 
@@ -198,7 +199,7 @@ class Display:
                     if left <= 0 and self._newest is None:
                         return None, False
                     timeout = left if timeout is None else min(timeout, left)
-                self._changed.wait(None if timeout is None else max(timeout, 1e-3))
+                waits.wait(self._changed, None if timeout is None else max(timeout, 1e-3))
 
     def _draw(self, scene: Scene) -> Picture:
         canvas = scene.canvas

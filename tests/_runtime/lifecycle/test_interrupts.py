@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace import CountCondition
+from headrace import CountCondition, waits
 from headrace.core import Resource
 from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, greedy, sink, threaded
 
@@ -349,6 +349,36 @@ def test_a_run_on_a_thread_of_its_own_leaves_signals_to_the_main_thread() -> Non
     assert not future.done()
     app.stop_execution()
     assert future.result(timeout=PATIENCE).ended_by == "stopped"
+
+
+@pytest.mark.parametrize("ask", ["result", "exception"])
+def test_a_signal_that_another_thread_gets_ends_the_wait_for_a_run_on_a_thread_of_its_own(
+    ask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "_LONGEST", 1e-3)
+    waiting, wait_for_futures = threading.Event(), waits.wait_for_futures
+
+    def wait(*arguments: Any) -> bool:
+        waiting.set()
+        return wait_for_futures(*arguments)
+
+    monkeypatch.setattr(waits, "wait_for_futures", wait)
+
+    def body(op: Step, i: Any, o: Any) -> None:
+        waiting.wait()
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    once = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body)))
+    endless = App(lambda app: app.add_operator(Step(app)))
+    future = endless.run_async()
+    other = once.run_async()
+    with pytest.raises(KeyboardInterrupt):
+        getattr(future, ask)()
+    with pytest.raises(TimeoutError):
+        getattr(future, ask)(timeout=0)
+    endless.stop_execution()
+    assert future.exception() is None
+    assert (future.result().ended_by, other.result().ended_by) == ("stopped", "finished")
 
 
 @threaded

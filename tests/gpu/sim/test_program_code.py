@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 import time
+import traceback
 import weakref
 from typing import Any, Never
 
@@ -43,6 +44,20 @@ def test_a_kernel_whose_effect_raises_breaks_the_device_as_a_fault_does(machine:
     ):
         with pytest.raises(sim.CUDAError, match="LAUNCH_FAILED"):
             call()
+
+
+def test_the_error_of_a_failed_kernel_has_the_traceback_of_the_call_that_raised_it(
+    machine: sim.Machine,
+) -> None:
+    stream = sim.Device(0).create_stream()
+    sim.launch(stream, ONE_BLOCK, sim.Kernel("bad", 1e-3, effect=lambda: 1 / 0))
+    lengths = []
+    for _ in range(5):
+        with pytest.raises(sim.CUDAError, match="LAUNCH_FAILED") as caught:
+            stream.sync()
+        lengths.append(len(traceback.format_exception(caught.value)))
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert lengths[1:] == lengths[1:2] * 4
 
 
 def test_a_callback_may_ask_without_waiting(machine: sim.Machine) -> None:

@@ -367,7 +367,7 @@ class _Buffer(ArrayKind):
         (size,) = layout.shape
         if gpu.backend() == "sim":
             return owner._view(size, owner, address - int(owner.handle))
-        return gpu.Buffer.from_handle(address, size, owner=owner)  # type: ignore[attr-defined]
+        return gpu.Buffer.from_handle(address, size, owner=owner)
 
     def aliasing(self, layout: Layout, array: Any) -> Callable[[Any], Any]:
         if gpu.backend() == "sim":

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headrace import waits
 from headrace.core.booleans import flag
 from headrace.core.registry import registry
 
@@ -66,7 +67,7 @@ def _line_of(fragment: Fragment) -> Iterator[None]:
     ended = threading.Event()
 
     def work() -> None:
-        while not ended.wait(PERIOD):
+        while not waits.wait(ended, PERIOD):
             screen.show(line.update(time.monotonic(), shutil.get_terminal_size().columns))
 
     line.update(time.monotonic(), 80)  # the beginning of the first interval
@@ -81,7 +82,7 @@ def _line_of(fragment: Fragment) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join()
+        waits.join(thread)
         for name, original in (("stderr", stderr), ("stdout", stdout)):
             if getattr(sys, name) is replaced.get(name):  # the program may have replaced it as well
                 setattr(sys, name, original)

@@ -77,9 +77,9 @@ def _progress_line(fragment: Fragment) -> AbstractContextManager[None]:
 
 def run_async(fragment: Fragment, claim: Claim) -> Future[Outcome]:
     """Run a fragment on its own thread; if another run is in progress, raise here, not in the future."""
-    from concurrent.futures import Future
+    from headrace._runtime.lifecycle.outcome_future import OutcomeFuture
 
-    future: Future[Outcome] = Future()
+    future = OutcomeFuture()
 
     def work() -> None:
         try:

@@ -6,7 +6,8 @@ its ready queue's `parked` list, so a worker gets at most one permit for each ti
 rules).
 
 A `threading.Lock` is enough for this and costs a third of a `threading.Event`: any thread may release it, and
-Ctrl-C can interrupt a wait for it. On the main thread no wait is long, so that no signal is missed (`threads`).
+Ctrl-C can interrupt a wait for it. On the main thread no wait is long, so that no signal is missed
+(`headrace.waits`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from headrace._runtime.scheduling.threads import acquire_in_parts
+from headrace import waits
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
@@ -53,7 +54,7 @@ class Parker:
     def park(self, seconds: float | None) -> bool:
         """Wait for a permit (True), or until `seconds` have passed (False)."""
         if self._handles_signals:
-            return acquire_in_parts(self._permit, seconds)
+            return waits.acquire(self._permit, seconds)
         if seconds is None:
             return self._permit.acquire()
         # A lock accepts no longer timeout, but a clock may request one.

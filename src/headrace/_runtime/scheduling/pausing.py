@@ -20,6 +20,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from headrace import waits
+
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
@@ -95,7 +97,7 @@ class Pausing:
     def wait(self, timeout: float | None) -> bool:
         """Wait until the run is paused and nothing computes; return False after `timeout` seconds or at its end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or self._is_settled(), timeout)
+            waits.wait_for(self._changed, lambda: self._is_over or self._is_settled(), timeout)
             return not self._is_over and self._is_settled()
 
     def _request(self, kind: str, count: int, node: Node | None) -> None:

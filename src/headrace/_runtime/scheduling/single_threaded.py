@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace import waits
 from headrace._runtime.lifecycle.notes import note
 from headrace._runtime.scheduling.parker import Parker
-from headrace._runtime.scheduling.threads import runs_signal_handlers
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
@@ -17,7 +17,7 @@ __all__ = ["run_single_threaded"]
 def run_single_threaded(engine: Engine) -> None:
     """Run until the engine is finished, on this thread."""
     ready_queue = engine.ready_queues[0]
-    parker = Parker(ready_queue, runs_signal_handlers())
+    parker = Parker(ready_queue, waits.runs_signal_handlers())
     waiting = engine.waiting
     while True:
         node = engine.take(ready_queue)

@@ -371,4 +371,4 @@ def _part(memory: AddressedMemory, start: int, size: int) -> Any:
         return memory.buffer
     if gpu.backend() == "sim":
         return memory.buffer._view(size, memory.buffer, start)
-    return gpu.Buffer.from_handle(memory.address + start, size, owner=memory.buffer)  # type: ignore[attr-defined]
+    return gpu.Buffer.from_handle(memory.address + start, size, owner=memory.buffer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.gpu.sim.context import Context as Context
 from headrace.gpu.sim.context import ContextOptions as ContextOptions
+from headrace.gpu.sim.copy_options import CopyOptions as CopyOptions
 from headrace.gpu.sim.device import Device as Device
 from headrace.gpu.sim.errors import CUDAError as CUDAError
 from headrace.gpu.sim.event import Event as Event

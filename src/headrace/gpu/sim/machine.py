@@ -77,7 +77,7 @@ class Machine:
         self.devices = tuple(DeviceState(self, index, find_profile(device)) for index in range(devices))
         self.stream_queues: weakref.WeakValueDictionary[int, StreamQueue] = weakref.WeakValueDictionary()
         self.captures: set[Capture] = set()  # in progress, or ended by a finalizer
-        self._failure: CUDAError | None = None
+        self._failure: tuple[str, BaseException] | None = None
         self._handles = itertools.count(0x5100_0000, 0x10)
         self._thread = threading.local()
         self._previous: list[Machine | None] = []
@@ -166,18 +166,27 @@ class Machine:
     def fail(self, what: str, cause: BaseException) -> None:
         """Put the devices into the error state, as a faulting kernel does: every later call raises an error."""
         if self._failure is None:
-            self._failure = CUDAError(f"CUDA_ERROR_LAUNCH_FAILED: {what} raised {cause!r}")
-            self._failure.__cause__ = cause
+            self._failure = (f"CUDA_ERROR_LAUNCH_FAILED: {what} raised {cause!r}", cause)
 
     @property
     def failure(self) -> CUDAError | None:
-        """The error of the kernel that faulted, or None."""
-        return self._failure
+        """The error of the kernel that faulted, or None.
+
+        It is a new object each time: an error that is raised again and again would collect the traceback, and with
+        it the variables, of every call that raised it.
+        """
+        if self._failure is None:
+            return None
+        text, cause = self._failure
+        error = CUDAError(text)
+        error.__cause__ = cause
+        return error
 
     def check(self) -> None:
         """Raise an error if a kernel has faulted."""
-        if self._failure is not None:
-            raise self._failure
+        error = self.failure
+        if error is not None:
+            raise error
 
     def require_driver(self, needed: tuple[int, int], what: str) -> None:
         """Raise an error unless the driver has at least that version; ``what`` names the feature."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from copy import copy
 from functools import partial
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.gpu.sim.capture import refuse_unsafe
+from headrace.gpu.sim.copy_options import CopyOptions, reads_at_once
 from headrace.gpu.sim.errors import CUDAError
 from headrace.gpu.sim.graph_nodes import AllocNode, FreeNode, GraphNode, MemcpyNode, MemsetNode
-from headrace.gpu.sim.machine import existing_machine
-from headrace.gpu.sim.memory_pool import AddressSpan, Bytes, MemoryPool
+from headrace.gpu.sim.machine import current_machine, existing_machine
+from headrace.gpu.sim.memory_pool import AddressSpan, Bytes, MemoryPool, find_in
 from headrace.gpu.sim.operations import CopyEngine, DoNothing, Transfer
 from headrace.gpu.sim.stream_queues import StreamQueue
 
@@ -57,8 +59,7 @@ class LegacyPinnedMemoryResource(MemoryResource):
 
     def allocate(self, size: int, *, stream: Stream | GraphBuilder | None = None) -> Buffer:
         """Allocate a buffer that the host can read through DLPack."""
-        _refuse_unsafe("allocating memory of the host")
-        return Buffer._create(np.zeros(_checked(size), np.uint8), None, None, self)
+        return _allocate_on_host(size, self)
 
 
 class ManagedMemoryResource(MemoryResource):
@@ -68,8 +69,7 @@ class ManagedMemoryResource(MemoryResource):
 
     def allocate(self, size: int, *, stream: Stream | GraphBuilder | None = None) -> Buffer:
         """Allocate a buffer that the host can read through DLPack."""
-        _refuse_unsafe("allocating memory of the host")
-        return Buffer._create(np.zeros(_checked(size), np.uint8), None, None, self)
+        return _allocate_on_host(size, self)
 
 
 class GraphMemoryResource(MemoryResource):
@@ -116,17 +116,53 @@ class _GraphMemory:
 class Buffer:
     """A block of simulated memory."""
 
-    __slots__ = ("_device", "_memory", "_owner", "_queue", "_resource")
+    __slots__ = ("_deallocates", "_device", "_memory", "_owner", "_queue", "_resource")
     _device: DeviceState | None
+    # The stream whose order it is freed in, or None if it frees nothing of the device.
     _queue: StreamQueue | None
     _memory: Bytes | None
     _resource: MemoryResource
     _owner: object
+    # The memory resource of a program, and the stream, that free the memory behind a handle.
+    _deallocates: tuple[Any, Stream | GraphBuilder | None] | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise RuntimeError(
-            "Buffer objects cannot be created directly; use Device.allocate or a memory resource"
+            "Buffer objects cannot be created directly; use Device.allocate, a memory resource or from_handle"
         )
+
+    @staticmethod
+    def from_handle(
+        ptr: int,
+        size: int,
+        mr: Any = None,
+        owner: object | None = None,
+        *,
+        stream: Stream | GraphBuilder | None = None,
+    ) -> Buffer:
+        """Return a buffer on memory of the simulated machine that belongs to somebody else.
+
+        Parameters
+        ----------
+        ptr, size
+            The memory, inside of one allocation of a device or of pinned or managed memory.
+        mr
+            A memory resource of the program. Its ``deallocate(ptr, size, stream=stream)`` is called when the buffer
+            is closed or destroyed.
+        owner
+            An object to keep as long as the buffer. Without either, the buffer refers to the memory and no more.
+        stream
+            Passed to ``mr.deallocate``.
+        """
+        if mr is not None and owner is not None:
+            raise ValueError("owner and mr cannot be specified together: either keeps the memory")
+        address = int(ptr)
+        device, memory, resource = _find(address, _checked(size))
+        buffer = Buffer._create(memory, device, None, resource)
+        buffer._owner = owner
+        if mr is not None:
+            buffer._deallocates = (mr, stream)
+        return buffer
 
     @classmethod
     def _create(
@@ -138,6 +174,7 @@ class Buffer:
         self._queue = queue
         self._resource = resource
         self._owner = None
+        self._deallocates = None
         return self
 
     def _view(self, size: int, owner: object, start: int = 0) -> Buffer:
@@ -179,11 +216,24 @@ class Buffer:
     @property
     def memory_resource(self) -> MemoryResource:
         """The memory resource that allocated it."""
-        return self._resource
+        return self._resource if self._deallocates is None else self._deallocates[0]
 
-    def copy_to(self, dst: Buffer | None = None, *, stream: Stream | GraphBuilder) -> Buffer:
+    @property
+    def owner(self) -> object:
+        """The object that keeps its memory, if the buffer was created from a handle with one."""
+        return None if isinstance(self._resource, GraphMemoryResource) else self._owner
+
+    def copy_to(
+        self,
+        dst: Buffer | None = None,
+        *,
+        stream: Stream | GraphBuilder,
+        options: CopyOptions | None = None,
+    ) -> Buffer:
         """Copy into another buffer (by default a new one) in stream order; return that buffer."""
         source = self._open()
+        if reads_at_once(options, stream):
+            source = source.copy()
         if dst is None:
             if self._device is None:
                 raise ValueError("copy_to needs a destination: the source is not a device buffer")
@@ -196,9 +246,11 @@ class Buffer:
         copy_memory(stream, target, source, dst._device is not None, self._device is not None)
         return dst
 
-    def copy_from(self, src: Buffer, *, stream: Stream | GraphBuilder) -> None:
+    def copy_from(
+        self, src: Buffer, *, stream: Stream | GraphBuilder, options: CopyOptions | None = None
+    ) -> None:
         """Copy from another buffer in stream order."""
-        src.copy_to(self, stream=stream)
+        src.copy_to(self, stream=stream, options=options)
 
     def fill(self, value: int | bytes, *, stream: Stream | GraphBuilder) -> None:
         """Fill with a pattern of 1, 2 or 4 bytes in stream order."""
@@ -221,10 +273,19 @@ class Buffer:
 
     def close(self, stream: Stream | GraphBuilder | None = None) -> None:
         """Free the memory in stream order (by default of the stream it was allocated on)."""
-        memory, queue = self._memory, self._queue if stream is None else stream._queue
-        self._memory = None
-        if memory is None or self._device is None or queue is None:
+        memory, own, deallocates = self._memory, self._queue, self._deallocates
+        self._memory = self._deallocates = None
+        if memory is not None and deallocates is not None:
+            resource, of_creation = deallocates
+            resource.deallocate(
+                int(memory.ctypes.data), memory.size, stream=of_creation if stream is None else stream
+            )
+        if memory is None:
             return
+        if self._device is None or own is None:  # nothing is freed: the memory belongs to somebody else
+            self._owner = None
+            return
+        queue = own if stream is None else stream._queue
         if not isinstance(self._resource, GraphMemoryResource):
             self._device.memory.free(memory, queue)
             return
@@ -285,6 +346,44 @@ def memory_of(argument: Any) -> Bytes | None:
         return None
     memory: Bytes = find(argument)
     return memory
+
+
+# Pinned and managed memory, by the type of its resource and its address.
+_host_memory: dict[type[MemoryResource], weakref.WeakValueDictionary[int, Bytes]] = {
+    LegacyPinnedMemoryResource: weakref.WeakValueDictionary(),
+    ManagedMemoryResource: weakref.WeakValueDictionary(),
+}
+
+
+def _allocate_on_host(size: int, resource: MemoryResource) -> Buffer:
+    machine = existing_machine()
+    if machine is not None and machine.captures:
+        with machine.timeline.lock:
+            refuse_unsafe(machine, "allocating memory of the host")
+    memory = np.zeros(_checked(size), np.uint8)
+    for kind, known in _host_memory.items():
+        if isinstance(resource, kind):
+            known[int(memory.ctypes.data)] = memory
+    return Buffer._create(memory, None, None, resource)
+
+
+def _find(address: int, size: int) -> tuple[DeviceState | None, Bytes, MemoryResource]:
+    """Return the memory at an address: its device if it is on one, its bytes, and a resource of its kind."""
+    for kind, known in _host_memory.items():
+        found = find_in(known, address, size)
+        if found is not None:
+            return None, found, kind()
+    machine = current_machine()
+    with machine.timeline.lock:
+        for device in machine.devices:
+            found = device.memory.find(address, size)
+            if found is not None:
+                break
+    if found is None:
+        raise CUDAError(
+            f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of simulated memory at {address:#x}"
+        )
+    return device, found, DeviceMemoryResource(device.index)
 
 
 def _allocate(device: DeviceState, size: int, queue: StreamQueue, resource: MemoryResource) -> Buffer:
@@ -374,10 +473,3 @@ def _checked(size: int) -> int:
     if size < 0:
         raise OverflowError(f"the size of a buffer must not be negative, got {size}")
     return size
-
-
-def _refuse_unsafe(what: str) -> None:
-    machine = existing_machine()
-    if machine is not None and machine.captures:
-        with machine.timeline.lock:
-            refuse_unsafe(machine, what)

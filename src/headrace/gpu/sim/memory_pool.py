@@ -11,7 +11,7 @@ import itertools
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,17 @@ Bytes = NDArray[np.uint8]
 # The bytes of freed memory that are kept for each stream. A program whose frames change size must not
 # accumulate it.
 _MAX_RETAINED = 64 << 20
+
+
+def find_in(memories: Mapping[int, Bytes], address: int, size: int) -> Bytes | None:
+    """Return the bytes at an address that lie in one of these memories, which are listed by address; or None."""
+    found = memories.get(address)
+    if found is not None and size <= found.size:
+        return found[:size]
+    for start, memory in list(memories.items()):
+        if start <= address and address + size <= start + memory.size:
+            return memory[address - start : address - start + size]
+    return None
 
 
 class MemoryPool:
@@ -65,13 +76,7 @@ class MemoryPool:
 
     def find(self, address: int, size: int) -> Bytes | None:
         """Return the bytes at an address that lie in one allocation, or None; the lock is held."""
-        found = self._at.get(address)
-        if found is None or found.size < size:
-            for start, memory in list(self._at.items()):
-                if start <= address and address + size <= start + memory.size:
-                    return memory[address - start : address - start + size]
-            return None
-        return found[:size]
+        return find_in(self._at, address, size)
 
     def spans(self, arrays: Iterable[NDArray[Any]]) -> list[Span]:
         """Return the allocations of this pool that these arrays lie in; the lock is held."""

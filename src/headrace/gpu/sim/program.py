@@ -43,8 +43,22 @@ class Program:
         options_of(ProgramOptions, options, "Program")
         self._code = code
 
-    def compile(self, target_type: str, name_expressions: tuple[str, ...] = ()) -> ObjectCode:
-        """Return the object code, which provides the kernels."""
+    def compile(
+        self,
+        target_type: str,
+        name_expressions: tuple[str, ...] | list[str] = (),
+        logs: Any = None,
+        *,
+        cache: Any = None,
+    ) -> ObjectCode:
+        """Return the object code, which provides the kernels.
+
+        Nothing is compiled, so nothing is written to ``logs`` and nothing is stored in ``cache``.
+        """
+        if cache is not None and name_expressions:
+            raise ValueError(
+                "compile takes no name_expressions with a cache, which does not store their names"
+            )
         if target_type not in ("cubin", "ptx", "ltoir"):
             raise ValueError(f"target_type must be 'cubin', 'ptx' or 'ltoir', got {target_type!r}")
         return ObjectCode._from_source(self._code)

@@ -37,6 +37,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
+from headrace import waits
 from headrace.gpu.sim.errors import CUDAError
 from headrace.gpu.uncaught import report_uncaught
 
@@ -255,7 +256,7 @@ class Timeline:
             return
         if any(map(self._is_over, self._waits)):
             self._changed.notify_all()  # a thread can continue and may not have noticed
-        self._changed.wait()
+        waits.wait(self._changed)
 
     def _poll_failed(self, me: int) -> bool:
         """Count a failed poll; return whether the thread has to sleep for :data:`POLL_NS`."""

@@ -32,6 +32,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from headrace import waits
 from headrace.gpu.sim.timeline import POLLS_TOLERATED, Timeline, _Wait
 from headrace.gpu.uncaught import report_uncaught
 
@@ -60,7 +61,7 @@ class WallTimeline(Timeline):
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             # The thread may be running user code that waits for the closing thread.
-            thread.join(_JOIN_TIMEOUT)
+            waits.join(thread, _JOIN_TIMEOUT)
 
     def _work_added(self) -> None:
         if self._thread is None and not self._stopped:
@@ -96,7 +97,7 @@ class WallTimeline(Timeline):
         """Wait for a wakeup, or for that long; newly scheduled work causes none while time stands still."""
         self._wants_wakeup = not standing
         try:
-            self._wakeup.wait(None if nanoseconds is None else max(nanoseconds, 0) / 1e9)
+            waits.wait(self._wakeup, None if nanoseconds is None else max(nanoseconds, 0) / 1e9)
         finally:
             self._wants_wakeup = False
 
@@ -124,9 +125,9 @@ class RealTimeline(WallTimeline):
 
     def _block(self, wait: _Wait, me: int) -> None:
         if wait.deadline is None:
-            self._changed.wait()
+            waits.wait(self._changed)
         else:
-            self._changed.wait(max(wait.deadline - self._clock(), 0) / 1e9)
+            waits.wait(self._changed, max(wait.deadline - self._clock(), 0) / 1e9)
 
     def _poll_failed(self, me: int) -> bool:
         return False
@@ -232,7 +233,7 @@ class PacedTimeline(WallTimeline):
         self._wakeup.notify()
 
     def _block(self, wait: _Wait, me: int) -> None:
-        self._changed.wait()
+        waits.wait(self._changed)
 
     def _poll_failed(self, me: int) -> bool:
         failed = self._failed_polls[me] = self._failed_polls.get(me, 0) + 1

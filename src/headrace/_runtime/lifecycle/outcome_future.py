@@ -1,0 +1,27 @@
+"""OutcomeFuture: the future of a run, whose waits Ctrl-C can end on the main thread.
+
+It is imported by the runs that need it: `concurrent.futures` takes as long to import as a tenth of headrace.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from headrace import waits
+from headrace.core.outcome import Outcome
+
+__all__ = ["OutcomeFuture"]
+
+
+class OutcomeFuture(Future[Outcome]):
+    """The outcome of a run that is in progress on another thread."""
+
+    def result(self, timeout: float | None = None) -> Outcome:
+        """Return the outcome, or raise the exception that ended the run, after waiting for its end."""
+        waits.wait_for_futures((self,), timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the exception that ended the run, or None, after waiting for its end."""
+        waits.wait_for_futures((self,), timeout)
+        return super().exception(0)

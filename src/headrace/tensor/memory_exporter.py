@@ -1,0 +1,150 @@
+"""MemoryExporter: creates the DLPack capsules of a tensor from its description.
+
+The array that a tensor was made from is not asked again. It may answer with other memory: a library may export a
+copy each time, and PyTorch may give a tensor another storage. A consumer then gets what `tensor.data` names in any
+case.
+
+The capsules are created by NumPy, from a view of the memory, and relabeled where NumPy cannot express the element
+type or the device. The view then has elements of the same size. NumPy never accesses the memory, so it may be GPU
+memory. Every capsule keeps the objects that the memory belongs to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.tensor import capsule as capsules
+from headrace.tensor.description import Description
+from headrace.tensor.export import request_copy
+from headrace.tensor.types import CPU, DLDevice, DLDeviceType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["MemoryExporter", "create_capsule", "view_as_numpy"]
+
+# Types that NumPy can export, by the bytes of an element.
+_STAND_IN_TYPESTR = {1: "|u1", 2: "=u2", 4: "=u4", 8: "=u8", 16: "=c16"}
+
+
+class MemoryExporter:
+    """Creates the capsules of one tensor.
+
+    Parameters
+    ----------
+    description
+        The memory.
+    kept
+        The object that keeps the memory, and that every capsule keeps.
+    producer
+        The array that the memory came from, if it can copy to and on other devices.
+    label
+        The device that the capsules name; by default that of the description.
+    """
+
+    __slots__ = ("_description", "_kept", "_label", "_producer")
+
+    def __init__(
+        self,
+        description: Description,
+        kept: object,
+        producer: Any = None,
+        label: DLDevice | None = None,
+    ) -> None:
+        self._description = description
+        self._kept = kept
+        self._producer = producer
+        self._label = description[4] if label is None else label
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device = self._description[4]
+        return (device.device_type, device.device_id)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return a capsule; the streams are the tensor's to order."""
+        device = self._description[4]
+        moves = dl_device is not None and tuple(dl_device) not in (device, self._label)
+        if moves or (copy and not device.is_host):
+            if self._producer is None:
+                raise BufferError("DLPack cannot copy this memory; copy it with a library")
+            return request_copy(self._producer, stream, max_version, dl_device, copy)
+        description = (*self._description[:4], self._label, False)
+        return create_capsule(description, self._kept, max_version, is_copied=bool(copy))
+
+
+def create_capsule(
+    description: Description,
+    kept: object,
+    max_version: tuple[int, int] | None,
+    *,
+    is_copied: bool = False,
+    is_readonly: bool = False,
+) -> Any:
+    """Return a capsule of some memory, or of a copy of memory of the host.
+
+    Raises
+    ------
+    BufferError
+        If no library exports elements of this type.
+    """
+    element, device = description[3], description[4]
+    if (
+        element.bits * element.lanes % 8
+    ):  # a capsule of NumPy cannot say that each element has bytes of its own
+        raise BufferError(f"no library exports {element.name}")
+    array = view_as_numpy(description, kept, is_readonly)
+    if is_copied:
+        array = array.copy()
+        device = CPU
+    if max_version is None:
+        capsule = array.__dlpack__()
+    else:
+        try:
+            capsule = array.__dlpack__(max_version=max_version)
+        except TypeError:
+            if not (isinstance(max_version, tuple) and len(max_version) == 2):
+                raise  # a mistake of the consumer
+            capsule = array.__dlpack__()  # NumPy before 2.1 has only the old form
+    if element.typestr is None or device.device_type != DLDeviceType.CPU:
+        capsules.relabel(capsule, element, device)
+    return capsule
+
+
+def view_as_numpy(description: Description, kept: object, is_readonly: bool) -> np.ndarray[Any, Any]:
+    """Return a view of some memory, with other elements of the same size if NumPy has none of this type."""
+    import numpy as np
+
+    address, shape, strides, element, _, _ = description
+    typestr = element.typestr
+    if typestr is None:
+        typestr = _STAND_IN_TYPESTR.get(element.itemsize)
+        if typestr is None:
+            raise BufferError(f"no library exports {element.name}")
+    source = _NumpySource()
+    source.kept = kept
+    source.__array_interface__ = {
+        "shape": shape,
+        "typestr": typestr,
+        "data": (0 if 0 in shape else address, False),
+        "strides": strides,
+        "version": 3,
+    }
+    array = np.asarray(source)
+    if is_readonly:  # not in the interface: NumPy ignores it there for an empty array
+        array.flags.writeable = False
+    return array
+
+
+class _NumpySource:
+    """Memory as NumPy sees it; keeps what it belongs to."""
+
+    __slots__ = ("__array_interface__", "kept")
+    __array_interface__: dict[str, Any]
+    kept: object

@@ -1,0 +1,197 @@
+"""All of headrace waits through `headrace.waits`, so that Ctrl-C ends every wait of the main thread.
+
+Names are followed, not values: a name that is bound to a lock, an event, a thread or the like anywhere in the
+package stands for one everywhere.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "src" / "headrace"
+
+# The methods that wait, by the type of the object.
+LOCK, QUEUE, FUTURE, EXECUTOR = {"acquire"}, {"get", "put", "join"}, {"result", "exception"}, {"shutdown"}
+WAITING = {
+    "threading.Lock": LOCK,
+    "threading.RLock": LOCK,
+    "threading.Semaphore": LOCK,
+    "threading.BoundedSemaphore": LOCK,
+    "threading.Condition": {"acquire", "wait", "wait_for"},
+    "threading.Event": {"wait"},
+    "threading.Barrier": {"wait"},
+    "threading.Thread": {"join"},
+    "queue.Queue": QUEUE,
+    "queue.SimpleQueue": QUEUE,
+    "select.poll": {"poll"},
+    "Future": FUTURE,
+    "OutcomeFuture": FUTURE,
+    "Executor": EXECUTOR,
+    "ThreadPoolExecutor": EXECUTOR,
+}
+
+WORKER = "only a worker's thread gets here; what it waits for is short"
+ALLOWED = {
+    ("_runtime/scheduling/parker.py", "Parker.__init__"): "the lock is new",
+    ("_runtime/scheduling/parker.py", "Parker.park"): "on other threads than the main thread, and often",
+    ("_runtime/scheduling/threads.py", "WorkerThread.__init__"): "the locks are new",
+    ("_runtime/scheduling/waiting.py", "Waiting.wait"): WORKER,
+    ("_runtime/scheduling/workers.py", "_work"): WORKER,
+    (
+        "gpu/completion.py",
+        "_WaiterThreads._serve",
+    ): "a thread of its own, which ends when it is idle for long",
+    ("gpu/completion.py", "_WaiterThreads.add"): "the queue has no limit",
+    ("gpu/sim/timeline.py", "Timeline._run_next_user_code"): "takes the lock back, as a `with` would",
+    ("gpu/sim/timeline.py", "Timeline.notify"): "limited; a signal handler may be the caller",
+    ("operators/inference.py", "_call_together"): "the futures are done",
+    ("operators/inference.py", "InferenceOp.stop"): "the threads are idle: every compute waits for its calls",
+    ("video/v4l2_device.py", "VideoDevice.wait"): "a thread of its own, which `wake` ends",
+}
+
+Modules = dict[str, ast.Module]
+Found = tuple[str, str, int, str]
+
+
+@cache
+def found_in_the_package() -> list[Found]:
+    """Return the direct waits of the package."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return list(direct_waits({str(file.relative_to(PACKAGE)): ast.parse(file.read_text()) for file in files}))
+
+
+def last_name(node: ast.AST) -> str:
+    """Return the name of a variable or attribute, or ""."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def kinds_in(node: ast.AST | None) -> set[str]:
+    """Return the types that a function creates, or that an annotation names."""
+    if isinstance(node, ast.BinOp):  # one type or another
+        return kinds_in(node.left) | kinds_in(node.right)
+    if isinstance(node, ast.Subscript):
+        return kinds_in(node.value)
+    name = last_name(node) if node is not None else ""
+    if isinstance(node, ast.Attribute):
+        name = f"{last_name(node.value)}.{name}"
+    return {name} & set(WAITING)
+
+
+def bindings(modules: Modules) -> dict[str, set[str]]:
+    """Return the types that each name stands for, somewhere in the package."""
+    bound: dict[str, set[str]] = defaultdict(set)
+    for tree in modules.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                for target in node.targets:
+                    bound[last_name(target)] |= kinds_in(node.value.func)
+            elif isinstance(node, ast.AnnAssign):
+                bound[last_name(node.target)] |= kinds_in(node.annotation)
+            elif isinstance(node, ast.arg):
+                bound[node.arg] |= kinds_in(node.annotation)
+    return bound
+
+
+def functions(tree: ast.AST, where: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Return every node with the function that it is in."""
+    for child in ast.iter_child_nodes(tree):
+        inside = where
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inside = f"{where}.{child.name}".lstrip(".")
+        yield inside, child
+        yield from functions(child, inside)
+
+
+def returns_at_once(call: ast.Call) -> bool:
+    """Return whether a call only tries: ``acquire(blocking=False)``, ``poll(0)``."""
+    given = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "blocking")]
+    return any(isinstance(one, ast.Constant) and one.value == 0 for one in given)
+
+
+def direct_waits(modules: Modules) -> Iterator[Found]:
+    """Return file, function, line and text of every wait that does not go through `headrace.waits`."""
+    bound = bindings(modules)
+    for path, tree in modules.items():
+        if path == "waits.py":
+            continue
+        for function, node in functions(tree):
+            if isinstance(node, ast.ImportFrom):
+                names = {f"{node.module}.{alias.name}" for alias in node.names}
+                if names & {*WAITING, "concurrent.futures.wait", "concurrent.futures.as_completed"}:
+                    yield path, function, node.lineno, ast.unparse(node)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                kinds = bound.get(last_name(node.func.value), ())
+                if any(node.func.attr in WAITING[kind] for kind in kinds) and not returns_at_once(node):
+                    yield path, function, node.lineno, ast.unparse(node)
+
+
+def test_every_wait_goes_through_waits() -> None:
+    wrong = [
+        f"src/headrace/{path}:{line}: {text} in {function}; use headrace.waits, or say in ALLOWED why not"
+        for path, function, line, text in found_in_the_package()
+        if (path, function) not in ALLOWED
+    ]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_nothing_is_allowed_that_is_not_there() -> None:
+    found = {(path, function) for path, function, _, _ in found_in_the_package()}
+    assert set(ALLOWED) - found == set()
+
+
+def test_a_direct_wait_is_found() -> None:
+    planted = """if True:
+        import threading, queue, select
+        from concurrent.futures import Future, wait
+        from threading import Event, current_thread
+
+        class Camera:
+            def __init__(self):
+                self._changed = threading.Condition()
+                self._ended: threading.Event | None = None
+                self._thread = threading.Thread(target=self.work)
+
+            def close(self, pending: Future[int], room: threading.Semaphore):
+                with self._changed:
+                    self._changed.wait()
+                    self._changed.wait_for(lambda: True)
+                    self._changed.wait(self.timeout)
+                self._ended.wait(5)
+                self._thread.join()
+                pending.result()
+                room.acquire()
+                frames = queue.SimpleQueue()
+                frames.get()
+                files = select.poll()
+                files.poll()
+                room.acquire(blocking=False)
+                room.acquire(False)
+                files.poll(0)
+                self.stream.wait(self.event)
+                ", ".join(self.names)
+                self.names.get("a")
+    """
+    modules = {"camera.py": ast.parse(planted), "waits.py": ast.parse(planted)}
+    found = [(function, text) for _, function, _, text in direct_waits(modules)]
+    assert found == [
+        ("", "from concurrent.futures import Future, wait"),
+        ("", "from threading import Event, current_thread"),
+        *(
+            ("Camera.close", text)
+            for text in (
+                "self._changed.wait()",
+                "self._changed.wait_for(lambda: True)",
+                "self._changed.wait(self.timeout)",
+                "self._ended.wait(5)",
+                "self._thread.join()",
+                "pending.result()",
+                "room.acquire()",
+                "frames.get()",
+                "files.poll()",
+            )
+        ),
+    ]

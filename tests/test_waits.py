@@ -1,0 +1,205 @@
+"""The main thread looks for signals while it waits; other threads wait in one piece."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace import waits
+
+
+class Waited:
+    """A lock, condition, event and thread that says how long it was waited for; the last wait succeeds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
+        self.now = 100.0
+        self.limits: list[float | None] = []
+        self._left = parts
+        monkeypatch.setattr(waits, "monotonic", lambda: self.now)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.limits.append(timeout)
+        self._left -= 1
+        if self._left <= 0:
+            return True
+        assert timeout is not None
+        self.now += timeout
+        return False
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        return self.wait(None if timeout == -1 else timeout)
+
+    def join(self, timeout: float | None = None) -> None:
+        self.wait(timeout)
+
+    def is_alive(self) -> bool:
+        return self._left > 0
+
+
+WAYS: dict[str, Callable[..., bool]] = {"lock": waits.acquire, "event": waits.wait, "thread": waits.join}
+ways = pytest.mark.parametrize("way", WAYS)
+
+
+@ways
+def test_the_main_thread_waits_for_a_second_at_a_time(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = Waited(monkeypatch, 4)
+    assert WAYS[way](waited)
+    assert waited.limits == [1.0] * 4
+
+
+@ways
+def test_a_limit_is_kept(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = Waited(monkeypatch, 9)
+    assert not WAYS[way](waited, 2.25)
+    assert waited.limits == [1.0, 1.0, 0.25]
+    waited = Waited(monkeypatch, 9)
+    assert not WAYS[way](waited, -1)
+    assert waited.limits == [0.0]
+    waited = Waited(monkeypatch, 2)
+    assert WAYS[way](waited, 1e300)
+    assert waited.limits == [1.0, 1.0]
+
+
+def on_another_thread(work: Callable[[], Any]) -> Any:
+    """Return the result of a function, called on another thread."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+@ways
+def test_another_thread_waits_in_one_piece(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = Waited(monkeypatch, 1)
+    assert on_another_thread(lambda: WAYS[way](waited))
+    assert waited.limits == [None]
+    waited = Waited(monkeypatch, 2)
+    assert not on_another_thread(lambda: WAYS[way](waited, 1e300))
+    assert waited.limits == [threading.TIMEOUT_MAX]
+
+
+def test_a_predicate_is_waited_for_and_its_last_result_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: Any = Waited(monkeypatch, 3)
+    answers = iter(["", "", "yes"])
+    assert waits.wait_for(waited, lambda: next(answers)) == "yes"
+    waited = Waited(monkeypatch, 99)
+    assert waits.wait_for(waited, lambda: "", 1.5) == ""
+    assert waited.limits == [1.0, 0.5]
+
+
+def test_futures_are_waited_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Future[int](), Future[int]()
+    limits: list[float | None] = []
+
+    def wait(futures: Any, timeout: float | None) -> Any:
+        limits.append(timeout)
+        (first if len(limits) == 1 else second).set_result(0)
+        return SimpleNamespace(not_done=[one for one in futures if not one.done()])
+
+    monkeypatch.setattr("concurrent.futures.wait", wait)
+    assert waits.wait_for_futures((first, second))
+    assert limits == [1.0, 1.0]
+
+
+# -- a signal that interrupts nothing ----------------------------------------------------------------
+
+
+class Interrupted(Exception):
+    """Raised by the handler of the signal."""
+
+
+@pytest.fixture
+def interrupting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A handler that raises, and a main thread that looks for signals often."""
+    monkeypatch.setattr(waits, "_LONGEST", 1e-3)
+
+    def handle(number: int, frame: Any) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def interrupt_another_thread(condition: threading.Condition) -> threading.Thread:
+    """Deliver the signal to another thread, when this one waits for a condition whose lock it holds now.
+
+    Such a signal wakes nobody: only a thread that looks for it learns of it.
+    """
+
+    def deliver() -> None:
+        with condition:  # which is free as soon as the main thread waits
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+    thread = threading.Thread(target=deliver)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("way", ["condition", "predicate"])
+def test_a_signal_that_another_thread_gets_ends_a_wait(interrupting: None, way: str) -> None:
+    condition = threading.Condition()
+    with condition:
+        thread = interrupt_another_thread(condition)
+        with pytest.raises(Interrupted):
+            waits.wait(condition) if way == "condition" else waits.wait_for(condition, lambda: False)
+    thread.join()
+
+
+@pytest.mark.parametrize("way", ["lock", "event", "thread", "future"])
+def test_a_signal_that_comes_before_a_wait_ends_it(interrupting: None, way: str) -> None:
+    lock, end = threading.Lock(), threading.Event()
+    lock.acquire()
+    endless = threading.Thread(target=end.wait)
+    endless.start()
+
+    class Late(threading.Thread):
+        """Delivers the signal to itself, at any moment of the wait or before."""
+
+        def run(self) -> None:
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+    late = Late()
+    with pytest.raises(Interrupted):
+        late.start()
+        if way == "lock":
+            waits.acquire(lock)
+        elif way == "event":
+            waits.wait(threading.Event())
+        elif way == "thread":
+            waits.join(endless)
+        else:
+            waits.wait_for_futures((Future(),))
+    end.set()
+    late.join()
+    endless.join()
+
+
+def test_no_notification_is_lost_between_two_parts_of_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waits, "_LONGEST", 1e-9)
+    condition = threading.Condition()
+    counts = {"made": 0, "seen": 0}
+
+    def notify() -> None:
+        for _ in range(200):
+            with condition:
+                waits.wait_for(condition, lambda: counts["made"] == counts["seen"])
+                counts["made"] += 1
+                condition.notify_all()
+
+    thread = threading.Thread(target=notify)
+    thread.start()
+    for number in range(200):
+        with condition:
+            while counts["made"] == number:
+                waits.wait(condition)
+            counts["seen"] += 1
+            condition.notify_all()
+    thread.join()
