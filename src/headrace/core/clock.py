@@ -121,6 +121,9 @@ class Clock(Resource):
     passes: ClassVar[bool] = False
     """Whether time passes by itself, so that a thread can sleep until a time."""
 
+    is_virtual: ClassVar[bool] = False
+    """Whether time stands still while operators compute, so that every run on one thread is the same."""
+
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""
         raise NotImplementedError

@@ -72,8 +72,11 @@ class Scheduler(Resource):
         # Accepted for compatibility: one process has no connections to wait for.
         self.network_connection_timeout = network_connection_timeout
 
-    def choose_clock(self) -> None:
-        """Use the clock of the simulated machine that the run will use, unless the program gave a clock."""
+    def prepare(self, fragment: Fragment) -> None:
+        """Prepare for a run of a composed graph.
+
+        Unless the program gave a clock, use the clock of the simulated machine that the run will use.
+        """
         if not self._clock_was_given:
             self.clock = registry.device_clock(self.fragment) or self.clock
 

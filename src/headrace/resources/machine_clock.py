@@ -29,6 +29,7 @@ class MachineClock(Clock):
     """
 
     passes: ClassVar[bool] = True
+    is_virtual: ClassVar[bool] = True
 
     def __init__(
         self, fragment: Fragment | None = None, machine: Machine | None = None, *, name: str = "machine_clock"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.core.clock import Clock
 
@@ -19,6 +19,8 @@ class ManualClock(Clock):
     `sleep_for` and `sleep_until` move it at once. An operator in a test calls them to simulate work that takes
     time.
     """
+
+    is_virtual: ClassVar[bool] = True
 
     def __init__(
         self, fragment: Fragment | None = None, initial_timestamp: int = 0, *, name: str = "manual_clock"

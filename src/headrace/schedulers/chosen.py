@@ -28,10 +28,13 @@ def chosen_scheduler(scheduler: Scheduler, options: RunOptions) -> Scheduler:
         changed = GreedyScheduler(scheduler.fragment, **_common(scheduler))
     else:
         kind = EventBasedScheduler if options.scheduler == "event" else MultiThreadScheduler
-        workers = options.workers or scheduler.workers or _cores()
-        pin_cores = scheduler.pin_cores if isinstance(scheduler, MultiThreadScheduler) else None
+        # The default scheduler's own choice is not kept: it counts operators, and the program did not ask for it.
+        own = scheduler if isinstance(scheduler, MultiThreadScheduler) else None
         changed = kind(
-            scheduler.fragment, worker_thread_number=workers, pin_cores=pin_cores, **_common(scheduler)
+            scheduler.fragment,
+            worker_thread_number=options.workers or (_cores() if own is None else own.workers),
+            pin_cores=None if own is None else own.pin_cores,
+            **_common(scheduler),
         )
     if options.max_duration_ms is not None:
         changed.max_duration_ms = options.max_duration_ms
