@@ -114,10 +114,12 @@ def test_in_virtual_time_one_thread_runs_all_so_that_every_run_is_the_same(virtu
         assert app.scheduler().workers == 0
 
 
-def test_a_clock_that_the_program_moves_is_not_virtual() -> None:
+def test_paced_time_and_a_clock_that_the_program_moves_pass_in_a_compute() -> None:
     def compose(app: App) -> None:
         app.add_flow(source(app, range(3)), sink(app, []), policy=POP)
 
+    with sim.Machine(time="paced"):
+        assert run(compose, default).scheduler().workers == 2
     assert run(compose, default, clock=SyntheticClock()).scheduler().workers == 2
 
 

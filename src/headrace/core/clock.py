@@ -121,8 +121,10 @@ class Clock(Resource):
     passes: ClassVar[bool] = False
     """Whether time passes by itself, so that a thread can sleep until a time."""
 
-    is_virtual: ClassVar[bool] = False
-    """Whether time stands still while operators compute, so that every run on one thread is the same."""
+    @property
+    def is_virtual(self) -> bool:
+        """Whether time stands still while operators compute, so that every run on one thread is the same."""
+        return False
 
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""

@@ -29,7 +29,6 @@ class MachineClock(Clock):
     """
 
     passes: ClassVar[bool] = True
-    is_virtual: ClassVar[bool] = True
 
     def __init__(
         self, fragment: Fragment | None = None, machine: Machine | None = None, *, name: str = "machine_clock"
@@ -38,6 +37,11 @@ class MachineClock(Clock):
         from headrace.gpu import sim
 
         self.machine = sim.current_machine() if machine is None else machine
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the machine is in virtual time; paced time passes in a compute that waits."""
+        return self.machine.time == "virtual"
 
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from headrace.core.clock import Clock
 
@@ -20,8 +20,6 @@ class ManualClock(Clock):
     time.
     """
 
-    is_virtual: ClassVar[bool] = True
-
     def __init__(
         self, fragment: Fragment | None = None, initial_timestamp: int = 0, *, name: str = "manual_clock"
     ) -> None:
@@ -33,6 +31,11 @@ class ManualClock(Clock):
     def initialize(self) -> None:
         """Go back to the initial time."""
         self._now = self._initial
+
+    @property
+    def is_virtual(self) -> bool:
+        """True: time moves when nothing computes, or when a compute sleeps."""
+        return True
 
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""
