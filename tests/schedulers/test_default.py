@@ -136,7 +136,9 @@ def test_only_a_queue_between_two_operators_needs_a_second_thread() -> None:
         )
         loop.spec.inputs["in"].condition(ConditionType.NONE)
         app.add_flow(loop, loop)
-        alone = Step(app, CountCondition(app, 1), inputs=[("in", {"policy": POP})], body=lambda op, i, o: None)
+        alone = Step(
+            app, CountCondition(app, 1), inputs=[("in", {"policy": POP})], body=lambda op, i, o: None
+        )
         alone.spec.inputs["in"].condition(ConditionType.NONE)
         app.add_operator(alone)
 
@@ -162,7 +164,9 @@ def test_a_thread_pool_has_its_threads_without_another_scheduler() -> None:
         def note(op: Step, i: Any, o: Any) -> None:
             threads[op.name] = threading.current_thread().name
 
-        pooled, other = (Step(app, CountCondition(app, 3), body=note, name=name) for name in ("pooled", "other"))
+        pooled, other = (
+            Step(app, CountCondition(app, 3), body=note, name=name) for name in ("pooled", "other")
+        )
         app.add_operator(pooled)
         app.add_operator(other)
         app.make_thread_pool("pool", 1).add(pooled)
@@ -223,7 +227,9 @@ def test_the_environment_chooses_greedy(monkeypatch: pytest.MonkeyPatch) -> None
     threads: set[int] = set()
 
     def compose(app: App) -> None:
-        last = Step(app, inputs=["in"], body=lambda op, i, o: threads.add(threading.get_ident()) or i.receive())
+        last = Step(
+            app, inputs=["in"], body=lambda op, i, o: threads.add(threading.get_ident()) or i.receive()
+        )
         app.add_flow(source(app, range(5)), last, policy=POP)
 
     run(compose, default)

@@ -11,6 +11,7 @@ from headrace.core.operator import Operator
 from headrace.core.queues import queues_of
 from headrace.core.resource import Resource
 from headrace.core.scheduler import Scheduler
+from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -156,11 +157,12 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
             for output in other.spec.outputs
         ]
         if name is None:
+            name = next(iter(operator.spec.inputs))
             raise GraphError(
-                f"input {next(iter(operator.spec.inputs))!r} of operator {operator.name!r} takes the messages of any "
-                "number of flows and has none, so the function would be called without arguments for ever; connect "
-                f"it with add_flow (outputs: {', '.join(outputs) or 'none'}), or give the operator a condition, such "
-                "as CountCondition(self, 1)"
+                f"input {name!r} of operator {operator.name!r} takes the messages of any number of flows and has "
+                "none, so the function would be called without arguments for ever; connect it with add_flow "
+                f"(outputs: {', '.join(outputs) or 'none'}), or give the operator a condition, such as "
+                "CountCondition(self, 1)"
             )
         raise GraphError(
             f"input {name!r} of operator {operator.name!r} is not connected, so the operator would never "
@@ -175,7 +177,8 @@ def _check_queues(operator: Operator) -> None:
         for condition in port.conditions:
             if condition.kind is not ConditionType.MESSAGE_AVAILABLE:
                 continue
-            least = condition.arguments.get("min_size", 1)
+            where = f"input {name!r} of operator {operator.name!r}: min_size"
+            least = whole_number(condition.arguments.get("min_size", 1), where, 0)
             if size and least > size:
                 raise GraphError(
                     f"input {name!r} of operator {operator.name!r} waits for {least} messages, but its queue "

@@ -204,6 +204,6 @@ def _parse_period(text: str) -> float:
         period = float(text)
     except ValueError:
         period = math.nan
-    if not period > 0 or math.isinf(period):
-        raise ValueError("must be a number of milliseconds of more than 0")
+    if not period >= 0 or math.isinf(period):
+        raise ValueError("must be a number of milliseconds of 0 or more")
     return period

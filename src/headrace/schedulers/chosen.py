@@ -6,7 +6,7 @@ import copy
 import os
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.scheduler import Scheduler
+from headrace.core.scheduler import Scheduler, recession_period
 from headrace.schedulers.event_based import EventBasedScheduler
 from headrace.schedulers.greedy import GreedyScheduler
 from headrace.schedulers.multi_thread import MultiThreadScheduler
@@ -44,7 +44,9 @@ def chosen_scheduler(scheduler: Scheduler, options: RunOptions) -> Scheduler:
     if options.stop_on_deadlock is not None:
         changed.stop_on_deadlock = options.stop_on_deadlock and changed.stop_on_deadlock_timeout >= 0
     if options.check_recession_period_ms is not None:
-        changed.check_recession_period_ms = options.check_recession_period_ms
+        changed.check_recession_period_ms = recession_period(
+            options.check_recession_period_ms, "check_recession_period_ms"
+        )
     return changed
 
 
