@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Never
 
 import pytest
 
 from headrace.cli import COMMANDS, main
+from headrace.cli.info import LIBRARIES
 from headrace.gpu import sim
 from tests.harness.processes import output_of
 
@@ -80,6 +84,35 @@ def test_info_tells_the_device_its_partitions_the_libraries_and_what_is_missing(
         "a driver for CUDA 13.1",
     ):
         assert words in told
+
+
+def test_info_lists_the_libraries_of_every_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the project's own file, but for the extras of people who change headrace itself."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = {
+        re.split(r"[\[<>=!; ]", requirement)[0].lower(): extra
+        for extra, requirements in {"": project["dependencies"], **extras}.items()
+        if extra not in ("all-cpu", "docs", "dev")
+        for requirement in requirements
+    }
+    wanted.pop("headrace")
+    known = {name.lower(): extra for names, extra in LIBRARIES.values() for name in names}
+    assert wanted.keys() <= known.keys()
+    assert {extra for extra in known.values() if extra} <= extras.keys()
+
+    def no_version(name: str) -> Never:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", no_version)
+    assert main(["info"]) == 0
+    told = capsys.readouterr().out
+    for library, (_, extra) in LIBRARIES.items():
+        assert re.search(
+            rf"^  {library} +-{re.escape(f'  (headrace[{extra}])') if extra else ''}$", told, re.M
+        )
 
 
 @pytest.mark.parametrize(
