@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
 from typing import Any, Never
 
 import pytest
 
 from headrace.cli import COMMANDS, main
+from headrace.cli.info import LIBRARIES
 from headrace.gpu import sim
 from tests.harness import PATIENCE
 from tests.harness.processes import output_of
@@ -79,6 +85,35 @@ def test_info_tells_the_device_its_partitions_the_libraries_and_what_is_missing(
         "a driver for CUDA 13.1",
     ):
         assert words in told
+
+
+def test_info_lists_the_libraries_of_every_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the project's own file, but for the extras of people who change headrace itself."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = {
+        re.split(r"[\[<>=!; ]", requirement)[0].lower(): extra
+        for extra, requirements in {"": project["dependencies"], **extras}.items()
+        if extra not in ("all-cpu", "docs", "dev")
+        for requirement in requirements
+    }
+    wanted.pop("headrace")
+    known = {name.lower(): extra for names, extra in LIBRARIES.values() for name in names}
+    assert wanted.keys() <= known.keys()
+    assert {extra for extra in known.values() if extra} <= extras.keys()
+
+    def no_version(name: str) -> Never:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", no_version)
+    assert main(["info"]) == 0
+    told = capsys.readouterr().out
+    for library, (_, extra) in LIBRARIES.items():
+        assert re.search(
+            rf"^  {library} +-{re.escape(f'  (headrace[{extra}])') if extra else ''}$", told, re.M
+        )
 
 
 @pytest.mark.parametrize(
@@ -190,6 +225,50 @@ def test_a_reader_that_has_seen_enough_is_no_error(entry, arguments):
     finally:
         os.close(writer)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("arguments", ["run app.py", "no-such-command"])
+def test_closed_outputs_are_no_error(tmp_path: Path, arguments: str, closed: str) -> None:
+    (tmp_path / "app.py").write_text(
+        "from headrace import Application, CountCondition, op\n"
+        "@op\ndef say(): print('said')\n"
+        "class App(Application):\n"
+        "    def compose(self): self.add_operator(say(self, CountCondition(self, 2)))\n"
+    )
+    command = f"{shlex.quote(sys.executable)} -m headrace.cli {arguments} {closed}"
+    environment = {**os.environ, "HEADRACE_DEVICE": "sim"}
+    result = subprocess.run(
+        command, shell=True, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120
+    )
+    assert result.returncode == (2 if arguments == "no-such-command" else 0)
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_output_that_cannot_be_written_is_an_error_of_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "headrace.cli", "completion", "bash"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    told = "headrace: cannot write the output: No space left on device\n"
+    assert (result.returncode, result.stderr) == (1, told)
+
+
+def test_a_program_may_close_its_output(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("import sys\nsys.stdout.close()\nsys.exit(4)\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "headrace.cli", "run", str(tmp_path / "app.py")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (4, "", "")
 
 
 def test_help_fits_on_a_screen_and_has_examples_and_statuses(capsys: pytest.CaptureFixture[str]) -> None:

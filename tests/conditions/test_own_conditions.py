@@ -227,3 +227,48 @@ def test_an_answer_that_is_none_is_told_with_what_would_be_one(answer: Any) -> N
     ) as told:
         run(lambda app: app.add_operator(Step(app, Wrong(app), name="body")))
     assert "raised by a condition of operator 'body'" in told.value.__notes__
+
+
+class FailsIn(Condition):
+    """Raises in one of its methods."""
+
+    polled = False
+
+    def __init__(self, fragment: Any, method: str) -> None:
+        self.method = method
+        super().__init__(fragment, name="fails")
+
+    def _fail_in(self, method: str) -> None:
+        if method == self.method:
+            raise ZeroDivisionError("on purpose")
+
+    def initialize(self) -> None:
+        self._fail_in("initialize")
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        return SchedulingStatusType.READY, None
+
+    def on_execute(self, timestamp: int) -> None:
+        self._fail_in("on_execute")
+
+    def on_resume(self, timestamp: int) -> None:
+        self._fail_in("on_resume")
+
+
+@pytest.mark.parametrize("method", ["initialize", "on_execute", "on_resume"])
+def test_an_error_of_a_condition_is_not_blamed_on_its_operator(scheduler: MakeScheduler, method: str) -> None:
+    def compose(app: App) -> None:
+        def pause(op: Step, i: Any, o: Any) -> None:
+            app.pause()
+            app.resume()
+
+        app.add_operator(Step(app, FailsIn(app, method), CountCondition(app, 3), body=pause, name="innocent"))
+
+    app = App(compose, scheduler)
+    with pytest.raises(ZeroDivisionError) as caught:
+        app.run()
+    told = f"raised by condition 'fails' (FailsIn) of operator 'innocent', in its {method}"
+    assert caught.value.__notes__ == [told]
+    assert app.outcome is not None
+    (error,) = app.outcome.errors
+    assert error.where == told

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, CountCondition, GreedyScheduler
+from headrace import Application, CountCondition
 from headrace.core import Fragment, GraphError
+from headrace.schedulers import DefaultScheduler
 from tests.harness import PATIENCE, App, Step, run, sink, source, through
 
 
@@ -43,8 +44,8 @@ def test_a_fragment_runs_like_an_application() -> None:
     assert ticks == [1, 2]
 
 
-def test_the_default_scheduler_is_greedy() -> None:
-    assert isinstance(Application([]).scheduler(), GreedyScheduler)
+def test_an_application_has_a_scheduler_by_default() -> None:
+    assert isinstance(Application([]).scheduler(), DefaultScheduler)
 
 
 def test_run_async_gives_a_future_that_ends_with_the_run() -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,73 @@ def test_a_file_that_is_no_yaml_is_named_with_the_line(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("part:\n  value: [1, 2\n")
     with pytest.raises(ValueError, match=r"(?s)broken.yaml' is not valid YAML: .*line 3"):
         Application([]).config(tmp_path / "broken.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "camera:\n  since: 2024-13-45\n",
+            "the value of 'camera.since' in line 2 is not a date: 2024-13-45 (month",
+        ),
+        (
+            "camera:\n  at: [1, {x: 2024-01-01T99:00:00}]\n",
+            "the value of 'camera.at[1].x' in line 2 is not a date: 2024-01-01T99:00:00 (hour must be",
+        ),
+        ("2024-13-45: 1\n", "the value of '2024-13-45' in line 1 is not a date"),
+        (
+            "camera:\n  id: " + "1" * 5000,
+            (
+                "the value of 'camera.id' in line 2 is not a number that can be read: "
+                "11111111111111111111... (5000 characters) (Exceeds the limit (4300 digits)"
+            ),
+        ),
+        ("camera: !!bool maybe\n", "the value of 'camera' in line 1 is not what its tag says: maybe"),
+        ("camera: &all\n  inner: [1, *all]\n", "'camera.inner[1]' contains itself"),
+        ("camera:\n  deep: " + "[" * 600, " is nested too deeply to be read, in line 2"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_named_with_its_file_and_key(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    file = tmp_path / "app.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        Application([]).config(file)
+    assert str(caught.value).startswith(f"configuration file '{file}'")
+    assert len(str(caught.value)) < 500
+
+
+def test_such_a_value_is_named_with_the_variable_or_the_option_that_sets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ValueError, match="^--set a=2024-13-45: the value is not a date: 2024-13-45"):
+        Application(["", "--set", "a=2024-13-45"]).config({"a": 1}, argv=True)
+    with pytest.raises(ValueError, match=r"^--set a=&x \[\*x\]: '\[0\]' contains itself"):
+        Application(["", "--set", "a=&x [*x]"]).config({"a": 1}, argv=True)
+    monkeypatch.setenv("HEADRACE_SET_a", "2024-13-45")
+    with pytest.raises(ValueError, match="^HEADRACE_SET_a=2024-13-45: the value is not a date"):
+        Application([]).config({"a": 1})
+
+
+def test_a_few_lines_that_stand_for_any_number_of_values_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.core.config._MOST_VALUES", 1000)
+    file = tmp_path / "app.yaml"
+    lines = [f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in pairwise("abcd")]
+    file.write_text("a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + lines[0])
+    Application([]).config(file)
+    file.write_text("a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(lines))
+    with pytest.raises(ValueError, match=r"'.*app.yaml' has more than 1,000 values, at 'c\["):
+        Application([]).config(file)
+
+
+def test_a_dict_that_contains_itself_is_refused() -> None:
+    section: dict[str, Any] = {}
+    section["inner"] = section
+    with pytest.raises(ValueError, match=r"the configuration: 'camera\.inner' contains itself"):
+        Application([]).config({"camera": section})
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,11 @@ def add(left: int, right: int) -> int:
     return left + right
 
 
+@op
+def gather(*values: int) -> None:
+    pass
+
+
 class Average(Operator):
     def setup(self, spec: Any) -> None:
         spec.input("value")
@@ -187,6 +192,15 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         GraphError,
         "input 'right' of operator 'add' is not connected, so the operator would never run; connect it with",
     ),
+    "a function of any number of messages that gets none": (
+        lambda app: (app.add_flow(numbers(app), show(app)), app.add_operator(gather(app))),
+        GraphError,
+        (
+            "input 'values' of operator 'gather' takes the messages of any number of flows and has none, so the "
+            "function would be called without arguments for ever; connect it with add_flow "
+            "(outputs: numbers.out, show.out), or give the operator a condition, such as CountCondition(self, 1)"
+        ),
+    ),
     "a port map without braces": (
         lambda app: app.add_flow(numbers(app), show(app), ("out", "value")),  # type: ignore[arg-type]
         GraphError,
@@ -244,6 +258,25 @@ def test_a_mistake_is_told_with_what_would_be_right(mistake: str) -> None:
     make, kind, text = MISTAKES[mistake]
     with pytest.raises(kind, match=re.escape(text)):
         run(make)
+
+
+def test_a_function_of_any_number_of_messages_may_get_none_if_something_else_ends_it() -> None:
+    called: list[tuple[int, ...]] = []
+
+    @op
+    def rest(first: int, *others: int) -> None:
+        called.append((first, *others))
+
+    @op
+    def keep(*values: int) -> None:
+        called.append(values)
+
+    def compose(app: App) -> None:
+        app.add_flow(numbers(app, count=2), rest(app), {("out", "first")})
+        app.add_operator(keep(app, CountCondition(app, 1)))
+
+    run(compose)
+    assert sorted(called) == [(), (0,), (1,)]
 
 
 METHODS = {

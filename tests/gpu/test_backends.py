@@ -53,6 +53,12 @@ def test_without_a_gpu_auto_simulates_and_says_so_once() -> None:
     assert line.endswith("running on a simulated device, in paced time")
 
 
+def test_the_kind_of_time_is_that_of_the_machine_in_use() -> None:
+    code = "from headrace import gpu; from headrace.gpu import sim\nwith sim.Machine(time='virtual'): gpu.Device(0)"
+    (line,) = run(NO_CUDA + code).stderr.splitlines()
+    assert line.endswith("running on a simulated device, in virtual time")
+
+
 def test_asking_for_the_simulation_says_nothing() -> None:
     result = run("from headrace import gpu; print(gpu.Device(0))", device="sim")
     assert result.stdout.strip() == "<Device 0 (NVIDIA H200 (simulated))>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -317,6 +318,22 @@ def test_a_frame_that_cannot_be_converted_is_refused(frame: Any, params: dict[st
     with pytest.raises(ValueError, match=text) as raised:
         run_operator(FormatConverterOp, inputs=[frame], name="format", **{"out_dtype": "rgb888", **params})
     assert str(raised.value).startswith("operator 'format', input 'source_video': ")
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("element", [np.uint8, np.uint16, np.float32])
+def test_a_refusal_offers_what_can_be_done_and_nothing_else(element: Any, channels: int) -> None:
+    frame = random(element, 4, 4, channels)
+    possible, offers = set(), []
+    for target in ("uint8", "rgb888", "rgba8888", "float32", "yuv420"):
+        try:
+            convert(frame, out_dtype=target)
+            possible.add(target)
+        except ValueError as error:
+            offers += re.findall("it can be converted to (.*)", str(error))
+    assert possible or element == np.uint16
+    for offer in offers:
+        assert set(re.findall("'(.*?)'", offer)) == possible
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,71 @@ def test_only_the_results_that_were_asked_for_are_emitted() -> None:
     names = {"processed_map": {"a": ["x"], "b": ["y"]}}
     assert set(result(message, operations, **names)) == {"x", "y"}
     assert set(result(message, operations, out_tensor_names=["y"], **names)) == {"y"}
+
+
+@pytest.mark.parametrize(
+    ("operations", "names", "where"),
+    [
+        (
+            {"a": ["scale_intensity_cpu"], "b": ["scale_intensity_cpu"]},
+            {"a": ["x"], "b": ["x"]},
+            "processed_map['a'] and processed_map['b']",
+        ),
+        (
+            {"a": ["scale_intensity_cpu", "scale_intensity_cpu"]},
+            {"a": ["x", "x"]},
+            "processed_map['a'] and processed_map['a']",
+        ),
+    ],
+)
+def test_two_results_of_one_name_are_refused_before_the_first_frame(
+    operations: dict[str, Any], names: dict[str, Any], where: str
+) -> None:
+    text = f"operator 'results': two results are named 'x', and one would replace the other ({where} have it)"
+    with pytest.raises(ValueError, match=re.escape(text)):
+        run_operator(
+            InferenceProcessorOp,
+            inputs={"receivers": [[]]},
+            process_operations=operations,
+            processed_map=names,
+            name="results",
+        )
+
+
+def test_a_result_may_have_a_name_that_no_operation_uses() -> None:
+    message = {"a": np.zeros((1, 2, 2), np.float32), "b": np.zeros((1, 2, 2), np.float32)}
+    operations = {"a": ["scale_intensity_cpu"], "b": ["print"]}
+    assert list(result(message, operations, processed_map={"a": ["x"], "b": ["x"]})) == ["x"]
+
+
+def test_a_result_does_not_replace_a_box(config: str) -> None:
+    message = {
+        "boxes": np.zeros((1, 1, 4), np.float32),
+        "scores": np.array([[0.7]], np.float32),
+        "labels": np.array([[1]], np.int64),
+        "picture": np.zeros((1, 2, 2), np.float32),
+    }
+    operations = {"boxes:scores:labels": ["generate_boxes"], "picture": ["scale_intensity_cpu"]}
+    with pytest.raises(
+        ValueError, match="two results are named 'cat0'.*generate_boxes names its results itself"
+    ):
+        result(message, operations, processed_map={"picture": ["cat0"]}, config_path=config)
+
+
+def test_two_messages_with_one_tensor_are_refused() -> None:
+    def run(first: Any, second: Any) -> Outcome:
+        return run_operator(
+            InferenceProcessorOp,
+            inputs={"receivers": [[first], [second]]},
+            process_operations={"a": ["print"]},
+        )
+
+    array = np.array([1], np.float32)
+    with pytest.raises(ValueError, match="input 'receivers': two messages brought the tensor 'a'"):
+        run({"a": array}, {"a": array})
+    with pytest.raises(ValueError, match="two messages brought the tensor ''"):
+        run(array, array)
+    run({"a": array, "unused": array}, {"unused": array})
 
 
 def test_a_single_array_needs_no_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -248,7 +248,7 @@ class TestArguments:
         assert (pool().block_size, rmm.block_size) == (1024, 1)
 
     def test_mistakes(self) -> None:
-        with pytest.raises(ValueError, match="'p': num_blocks must be an int of at least 1, not 0"):
+        with pytest.raises(ValueError, match="'p': num_blocks must be from 1 to 1048576, not 0"):
             pool(0, name="p")
         with pytest.raises(ValueError, match="'block_memory_pool': block_size must be at least 1 B, not 0"):
             pool(size=0)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("machine")
     ("arguments", "text"),
     [
         ({"stream_flags": 4}, "stream_flags must be 0 or 1"),
-        ({"max_size": -1}, "must not be negative"),
+        ({"max_size": -1}, "max_size must be at least 0, not -1"),
         ({"stream_priority": 1}, "stream_priority must be 0, or negative for a higher priority, not 1"),
         ({"reserved_size": 3, "max_size": 2}, "reserved_size=3 is more than max_size=2"),
         (

@@ -18,10 +18,15 @@ from headrace import (
     gpu,
     op,
 )
-from headrace.conditions import ExpiringMessageAvailableCondition
-from headrace.core import GraphError, ParameterError, PortError, UnreceivedMessageWarning
+from headrace.conditions import (
+    ExpiringMessageAvailableCondition,
+    MessageAvailableCondition,
+    OrConditionCombiner,
+)
+from headrace.core import GraphError, MetadataPolicy, ParameterError, PortError, UnreceivedMessageWarning
 from headrace.gpu import sim
 from headrace.testing import Message, run_operator
+from tests.harness import switching_often
 
 MS = 1_000_000
 
@@ -215,6 +220,47 @@ def test_an_input_that_may_stay_empty_need_not_be_given() -> None:
     assert run_operator(Optional, inputs={"in": [1, 2]}) == {"out": [(1, None), (2, None)]}
 
 
+def test_an_input_that_is_combined_with_one_that_gets_messages_need_not_be_given() -> None:
+    class Either(Operator):
+        def setup(self, spec: Any) -> None:
+            spec.input("in")
+            spec.input("other")
+            spec.or_combine_port_conditions(["in", "other"])
+            spec.output("out")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit((op_input.receive("in"), op_input.receive("other")), "out")
+
+    assert run_operator(Either, inputs={"other": [1, 2]}) == {"out": [(None, 1), (None, 2)]}
+    with pytest.raises(GraphError, match="would wait for its input 'in' forever"):
+        run_operator(Either)
+
+    class Both(Operator):
+        def setup(self, spec: Any) -> None:
+            spec.input("in")
+            spec.input("other")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+
+    def given(app: Any) -> Operator:
+        terms = [MessageAvailableCondition(app, receiver=port) for port in ("in", "other")]
+        return Both(app, OrConditionCombiner(app, terms))
+
+    assert run_operator(given, inputs={"in": [1, 2]}).steps == 2
+
+
+def test_a_function_of_any_number_of_messages_that_gets_none_is_an_error() -> None:
+    @op
+    def total(*values: int) -> int:
+        return sum(values)
+
+    for inputs in (None, {}, {"values": []}):
+        with pytest.raises(GraphError, match=r"without messages forever: .* inputs=\{'values': \[\[...\], "):
+            run_operator(total, inputs=inputs)
+    assert run_operator(total, steps=2) == {"out": [0, 0]}
+
+
 def test_an_exception_comes_out_as_itself() -> None:
     with pytest.raises(TypeError, match="unsupported operand|can't multiply"):
         run_operator(square, inputs=["a"])
@@ -293,6 +339,31 @@ def test_any_scheduler_can_run_it(kind: Any, workers: int) -> None:
         square, inputs=range(50), scheduler=lambda app: kind(app, worker_thread_number=workers)
     )
     assert outcome == {"out": [n * n for n in range(50)]}
+
+
+def test_messages_that_are_emitted_while_others_are_collected_are_collected_later() -> None:
+    """With a second worker, the operator goes on while its messages are taken off their queue."""
+    with switching_often():
+        for _ in range(5):
+            outcome = run_operator(
+                Tick, steps=1000, scheduler=lambda app: EventBasedScheduler(app, worker_thread_number=2)
+            )
+            assert len(outcome["out"]) == 1000
+
+
+def test_two_messages_of_one_compute_may_contradict_each_other_in_their_metadata() -> None:
+    class Pair(Operator):
+        def setup(self, spec: Any) -> None:
+            spec.output("out")
+            self.metadata_policy = MetadataPolicy.UPDATE
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            for number in range(2):
+                self.metadata["number"] = number
+                op_output.emit("value", "out")
+
+    outcome = run_operator(Pair, steps=1)
+    assert [message.metadata for message in outcome.messages["out"]] == [{"number": 0}, {"number": 1}]
 
 
 def test_arrays_are_sent_as_tensors_as_in_a_pipeline() -> None:

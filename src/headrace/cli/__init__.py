@@ -9,6 +9,7 @@ may rewrite the words before ``--`` first.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -53,15 +54,47 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
+    _replace_closed_outputs()
+    status = 0
     try:
         try:
-            return _run(list(sys.argv[1:] if arguments is None else arguments))
+            status = _run(list(sys.argv[1:] if arguments is None else arguments))
         finally:
-            sys.stdout.flush()  # here, not at exit, because here a closed pipe can be handled
+            _flush()
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        # Python flushes stdout once more at exit, so it must stay writable.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        _discard_output()
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _discard_output()
+        print(f"headrace: cannot write the output: {error.strerror}", file=sys.stderr)
+        return status or 1
+    return status
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+def _replace_closed_outputs() -> None:
+    """Discard what is written to an output that was closed when Python started (``headrace info >&-``).
+
+    Python has None in its place, and the next file that is opened would get its number.
+    """
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for the whole process)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _flush() -> None:
+    """Write what is left of the output: here, not at exit, because here an error can be handled."""
+    if not sys.stdout.closed:  # by the program
+        sys.stdout.flush()
+
+
+def _discard_output() -> None:
+    """Discard the rest of the output: Python flushes stdout once more at exit, so it must stay writable."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def make_parser(command: str | None = None, *, every: bool = False) -> argparse.ArgumentParser:

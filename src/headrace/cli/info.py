@@ -14,22 +14,32 @@ from headrace.extras import installing
 from headrace.gpu import backends
 from headrace.version import __version__
 
-# The distributions that provide each library.
+# Each library: the distributions that provide it, and the extra that installs it; "" if none does. The libraries of
+# every extra are here, and those that are used if they are there.
 LIBRARIES = {
-    "NumPy": ["numpy"],
-    "cuda-core": ["cuda-core"],
-    "cuda-bindings": ["cuda-bindings"],
-    "CuPy": ["cupy-cuda13x", "cupy-cuda12x", "cupy"],
-    "PyTorch": ["torch"],
-    "JAX": ["jax"],
-    "Numba CUDA": ["numba-cuda"],
-    "CV-CUDA": ["cvcuda-cu13", "cvcuda-cu12", "cvcuda"],
-    "cuCIM": ["cucim-cu13", "cucim-cu12", "cucim"],
-    "OpenCV": ["opencv-python", "opencv-python-headless", "opencv-contrib-python"],
-    "PyArrow": ["pyarrow"],
-    "ONNX Runtime": ["onnxruntime-gpu", "onnxruntime"],
-    "Rich": ["rich"],
-    "Matplotlib": ["matplotlib"],
+    "NumPy": (["numpy"], ""),
+    "PyYAML": (["PyYAML"], ""),
+    "cuda-core": (["cuda-core"], "cu13"),
+    "cuda-bindings": (["cuda-bindings"], "cu13"),
+    "CuPy": (["cupy-cuda13x", "cupy-cuda12x", "cupy"], "cupy"),
+    "PyTorch": (["torch"], "torch"),
+    "JAX": (["jax"], ""),
+    "Numba CUDA": (["numba-cuda"], ""),
+    "CV-CUDA": (["cvcuda-cu13", "cvcuda-cu12", "cvcuda"], ""),
+    "cuCIM": (["cucim-cu13", "cucim-cu12", "cucim"], ""),
+    "OpenCV": (["opencv-python", "opencv-python-headless", "opencv-contrib-python"], ""),
+    "PyAV": (["av"], "video"),
+    "ONNX Runtime": (["onnxruntime-gpu", "onnxruntime"], "inference"),
+    "ONNX": (["onnx"], "demo"),
+    "aiohttp": (["aiohttp"], "view"),
+    "Pillow": (["Pillow"], "view"),
+    "Rerun": (["rerun-sdk"], "rerun"),
+    "PyArrow": (["pyarrow"], "arrow"),
+    "NVTX": (["nvtx"], "nvtx"),
+    "CUPTI": (["cupti-python"], "cupti"),
+    "OpenTelemetry": (["opentelemetry-api"], "otel"),
+    "Rich": (["rich"], "demo"),
+    "Matplotlib": (["matplotlib"], "demo"),
 }
 
 
@@ -55,9 +65,9 @@ def info() -> str:
     lines = [f"headrace {__version__}, Python {platform.python_version()} on {platform.platform()}"]
     lines += [f"Hot path   {'compiled' if is_compiled() else 'pure Python'}", ""]
     lines += [*_devices(advice), "", "Libraries"]
-    found = {name: _version_of(candidates) for name, candidates in LIBRARIES.items()}
+    found = {name: _version_of(candidates) for name, (candidates, _) in LIBRARIES.items()}
     width = max(map(len, found))
-    lines += [f"  {name:<{width}}  {version or '-'}" for name, version in found.items()]
+    lines += [f"  {name:<{width}}  {version or _missing(name)}" for name, version in found.items()]
     if not found["CuPy"] and not found["PyTorch"]:
         advice.append(f"arrays on the GPU: {installing('cupy')}, or with torch")
     if not (found["Rich"] and found["Matplotlib"]):
@@ -127,6 +137,11 @@ def _abilities(names: Any, driver: tuple[int, int], advice: list[str]) -> list[s
             f"partitions of {sm.min_partition_size} SMs or more in steps of {sm.coscheduled_alignment}"
         )
     return lines
+
+
+def _missing(library: str) -> str:
+    _, extra = LIBRARIES[library]
+    return f"-  (headrace[{extra}])" if extra else "-"
 
 
 def _version_of(candidates: list[str]) -> str | None:

@@ -72,7 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scheduler",
         type=_checked(parse_scheduler),
         metavar="KIND",
-        help="greedy, multithread[:N] or event[:N], with N workers (HEADRACE_SCHEDULER)",
+        help="greedy (all operators on one thread, each waiting for the others), multithread[:N] or event[:N] "
+        "with N workers (HEADRACE_SCHEDULER)",
     )
     how.add_argument(
         "--workers",

@@ -51,7 +51,13 @@ class AsynchronousCondition(Condition, kind=ConditionType.ASYNCHRONOUS):
 
     @event_state.setter
     def event_state(self, state: AsynchronousEventState) -> None:
-        self._state = state
+        given: object = state
+        if not isinstance(given, AsynchronousEventState):
+            names = ", ".join(AsynchronousEventState.__members__)
+            raise TypeError(
+                f"condition {self.name!r}: event_state must be an AsynchronousEventState ({names}), not {given!r}"
+            )
+        self._state = given
         self.notify_scheduler()
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:

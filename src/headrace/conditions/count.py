@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -28,10 +29,7 @@ class CountCondition(Condition, kind=ConditionType.COUNT):
         self, fragment: Fragment | None = None, count: int = 1, *, name: str = "count_condition"
     ) -> None:
         super().__init__(fragment, name=name)
-        if isinstance(count, bool) or not isinstance(count, int):
-            raise TypeError(f"condition {name!r}: count must be an int, not {count!r}")
-        self._count = count
-        self._left = count
+        self.count = count
 
     @property
     def count(self) -> int:
@@ -40,7 +38,7 @@ class CountCondition(Condition, kind=ConditionType.COUNT):
 
     @count.setter
     def count(self, count: int) -> None:
-        self._count = self._left = count
+        self._count = self._left = whole_number(count, f"condition {self.name!r}: count")
 
     def attach(self, node: Node) -> None:
         """Limit the computes of the node."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace import gpu
 from headrace._runtime import Message, is_complete
 from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.ports import port_names
 
 if TYPE_CHECKING:
     from headrace import _runtime
@@ -44,7 +45,9 @@ class CudaStreamCondition(Condition):
         name: str = "cuda_stream_condition",
     ) -> None:
         super().__init__(fragment, name=name)
-        self.ports = (*([receiver] if receiver is not None else []), *receivers)
+        where = f"condition {name!r}: "
+        first = () if receiver is None else port_names([receiver], f"{where}receiver")
+        self.ports = (*first, *port_names(receivers, f"{where}receivers"))
         self._queues: tuple[Queue, ...] = ()
         self._awaited: Message | None = None
 

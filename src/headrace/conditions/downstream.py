@@ -8,6 +8,7 @@ from headrace._runtime import UnconnectedQueue
 from headrace.conditions.single_port import SinglePortCondition
 from headrace.core.condition import ConditionType, SchedulingStatusType
 from headrace.core.errors import GraphError
+from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -43,7 +44,7 @@ class DownstreamMessageAffordableCondition(
         name: str = "downstream_affordable_condition",
     ) -> None:
         super().__init__(fragment, transmitter, name=name)
-        self.min_size = min_size
+        self.min_size = whole_number(min_size, f"condition {name!r}: min_size", 0)
         self._queues: tuple[Queue, ...] = ()
 
     def attach(self, node: Node) -> None:

@@ -8,6 +8,7 @@ from headrace._runtime import Message
 from headrace.conditions.single_port import SinglePortCondition
 from headrace.core.clock import Clock, Duration, nanoseconds
 from headrace.core.condition import ConditionType, SchedulingStatusType
+from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -44,9 +45,7 @@ class ExpiringMessageAvailableCondition(SinglePortCondition, kind=ConditionType.
         name: str = "expiring_message_available_condition",
     ) -> None:
         super().__init__(fragment, receiver, name=name)
-        if max_batch_size < 1:
-            raise ValueError(f"condition {name!r}: max_batch_size must be at least 1, not {max_batch_size}")
-        self.max_batch_size = max_batch_size
+        self.max_batch_size = whole_number(max_batch_size, f"condition {name!r}: max_batch_size", 1)
         self.max_delay_ns = nanoseconds(max_delay_ns, f"condition {name!r}: max_delay_ns")
         # Accepted for compatibility: a run has one clock, its scheduler's.
         self.clock = clock

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.conditions.single_port import SinglePortCondition
 from headrace.core.condition import ConditionType, SchedulingStatusType
 from headrace.core.errors import GraphError
+from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -40,8 +41,10 @@ class MessageAvailableCondition(SinglePortCondition, kind=ConditionType.MESSAGE_
         name: str = "message_available_condition",
     ) -> None:
         super().__init__(fragment, receiver, name=name)
-        self.min_size = min_size
+        self.min_size = whole_number(min_size, f"condition {name!r}: min_size", 0)
         self.front_stage_max_size = front_stage_max_size
+        if front_stage_max_size is not None:
+            whole_number(front_stage_max_size, f"condition {name!r}: front_stage_max_size", 0)
         self._queues: tuple[Queue, ...] = ()
 
     def attach(self, node: Node) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.core.clock import Duration, nanoseconds
 from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
 from headrace.core.errors import GraphError
+from headrace.core.ports import port_names
+from headrace.core.whole_numbers import whole_number, whole_numbers
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -64,14 +66,20 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
                     f"not {sampling_mode!r}"
                 )
             sampling_mode = _BY_NAME[sampling_mode]
+        if not isinstance(sampling_mode, _SamplingMode):
+            raise TypeError(
+                f"condition {name!r}: sampling_mode must be 'SumOfAll' or 'PerReceiver', not {sampling_mode!r}"
+            )
         self.sampling_mode: _SamplingMode = sampling_mode
         if sampling_mode is _SamplingMode.SUM_OF_ALL and min_sizes is not None:
             raise ValueError(f"condition {name!r}: 'SumOfAll' takes min_sum, not min_sizes")
         if sampling_mode is _SamplingMode.PER_RECEIVER and (min_sizes is None or min_sum is not None):
             raise ValueError(f"condition {name!r}: 'PerReceiver' takes min_sizes, a number for each input")
-        self.min_sum = 1 if min_sum is None else min_sum
-        self.min_sizes = list(min_sizes or ())
-        self.ports = (receivers,) if isinstance(receivers, str) else tuple(receivers)
+        self.min_sum = 1 if min_sum is None else whole_number(min_sum, f"condition {name!r}: min_sum", 0)
+        self.min_sizes = (
+            [] if min_sizes is None else [*whole_numbers(min_sizes, f"condition {name!r}: min_sizes")]
+        )
+        self.ports = port_names(receivers, f"condition {name!r}: receivers")
         self._queues: tuple[tuple[Queue, ...], ...] = ()
 
     @property

@@ -31,6 +31,8 @@ class OrConditionCombiner(Condition):
         self, fragment: Fragment | None = None, terms: Iterable[Condition] = (), *, name: str = "or_combiner"
     ) -> None:
         super().__init__(fragment, name=name)
+        if not isinstance(terms, Iterable):
+            raise TypeError(f"{name!r}: terms must be a list of conditions, not {terms!r}")
         self._terms = tuple(terms)
         for term in self._terms:
             if not isinstance(term, Condition):

@@ -62,6 +62,11 @@ class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
                     f"condition {name!r}: there is no policy {policy!r}; there are {', '.join(_BY_NAME)}"
                 )
             policy = named
+        if not isinstance(policy, PeriodicConditionPolicy):
+            raise TypeError(
+                f"condition {name!r}: policy must be a PeriodicConditionPolicy or one of {', '.join(_BY_NAME)}, "
+                f"not {policy!r}"
+            )
         self.policy: PeriodicConditionPolicy = policy
         self.recess_period(recess_period)
         self._next: int | None = None

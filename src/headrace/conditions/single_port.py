@@ -24,6 +24,8 @@ class SinglePortCondition(Condition):
 
     def __init__(self, fragment: Fragment | None, port: str | None, *, name: str) -> None:
         super().__init__(fragment, name=name)
+        if port is not None and not isinstance(port, str):
+            raise TypeError(f"condition {name!r}: {self.port_role} must be the name of a port, not {port!r}")
         self.port = port
 
     @property

@@ -11,6 +11,7 @@ from headrace.core.operator import Operator
 from headrace.core.queues import queues_of
 from headrace.core.resource import Resource
 from headrace.core.scheduler import Scheduler
+from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
     from headrace.core.graph import Graph
 
-__all__ = ["check", "check_compute", "check_member", "check_resources", "check_scheduler"]
+__all__ = [
+    "check",
+    "check_compute",
+    "check_member",
+    "check_resources",
+    "check_scheduler",
+    "has_nothing_to_wait_for",
+    "waits_for_ever",
+]
 
 
 def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
@@ -107,24 +116,54 @@ def check_compute(operator: Operator) -> None:
         )
 
 
-def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None:
+def waits_for_ever(operator: Operator, connected: set[str]) -> str | None:
+    """Return the first input that keeps an operator from ever running if only `connected` get messages, or None."""
     groups = [set(names) for names in operator.spec.or_combined]
     groups += [set(condition.ports) for condition in operator.spec.multi_port]
     groups += [set(condition.port_names) for condition in operator.conditions.values()]
     for name, port in operator.spec.inputs.items():
         if name in connected or port.is_receivers:
             continue
-        if any(condition.kind is ConditionType.NONE for condition in port.conditions) or port.conditions:
-            # The operator runs without a message here, or a condition was declared for this port.
+        if port.conditions:  # it runs without a message here, or a condition was declared for this port
             continue
         if any(name in group and group & connected for group in groups):
             continue
+        return name
+    return None
+
+
+def has_nothing_to_wait_for(operator: Operator, connected: set[str]) -> bool:
+    """Return whether a function takes any number of messages, gets none, and would be called for ever.
+
+    A class may mean it: an operator without messages is a source.
+    """
+    ports = operator.spec.inputs
+    return (
+        operator.is_function
+        and bool(ports)
+        and not connected
+        and not operator.conditions
+        and all(port.is_receivers and not port.conditions for port in ports.values())
+    )
+
+
+def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None:
+    name = waits_for_ever(operator, connected)
+    if name is not None or has_nothing_to_wait_for(operator, connected):
         outputs = [
             f"{other.name}.{output}"
             for other in graph
             if other is not operator
             for output in other.spec.outputs
         ]
+        if name is None:
+            name = next(iter(operator.spec.inputs))
+            raise GraphError(
+                f"input {name!r} of operator {operator.name!r} takes the messages of any number of flows and has "
+                "none, so the function would be called without arguments for ever; connect it with add_flow "
+                f"(outputs: {', '.join(outputs) or 'none'}), or give the operator a condition, such as "
+                "CountCondition(self, 1)"
+            )
         raise GraphError(
             f"input {name!r} of operator {operator.name!r} is not connected, so the operator would never "
             f"run; connect it with add_flow (outputs: {', '.join(outputs) or 'none'}), or declare it with "
@@ -138,7 +177,8 @@ def _check_queues(operator: Operator) -> None:
         for condition in port.conditions:
             if condition.kind is not ConditionType.MESSAGE_AVAILABLE:
                 continue
-            least = condition.arguments.get("min_size", 1)
+            where = f"input {name!r} of operator {operator.name!r}: min_size"
+            least = whole_number(condition.arguments.get("min_size", 1), where, 0)
             if size and least > size:
                 raise GraphError(
                     f"input {name!r} of operator {operator.name!r} waits for {least} messages, but its queue "

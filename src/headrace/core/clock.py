@@ -22,7 +22,7 @@ from headrace.core.resource import Resource
 if TYPE_CHECKING:
     from headrace.core.protocols import Parker
 
-__all__ = ["Clock", "Duration", "milliseconds", "nanoseconds"]
+__all__ = ["Clock", "Duration", "finite_number", "milliseconds", "nanoseconds"]
 
 
 Duration: TypeAlias = int | float | str | timedelta
@@ -57,7 +57,7 @@ def nanoseconds(duration: Duration, what: str = "a duration") -> int:
         return _parse(duration, what)
     if isinstance(duration, timedelta):
         return (duration.days * 86_400 + duration.seconds) * 1_000_000_000 + duration.microseconds * 1_000
-    number = _number(duration)
+    number = finite_number(duration)
     if number is not None:
         return number if isinstance(number, int) else round(number * 1e9)
     raise TypeError(f"{what} must be {_FORMS}; not {duration!r}")
@@ -74,7 +74,7 @@ def milliseconds(duration: int | float | str | timedelta, what: str) -> int | fl
             raise ValueError(_not_milliseconds(duration, what)) from None
     if isinstance(duration, timedelta):
         return -(-nanoseconds(duration, what) // 1_000_000)
-    number = _number(duration)
+    number = finite_number(duration)
     if number is not None:
         return number
     raise TypeError(_not_milliseconds(duration, what))
@@ -84,7 +84,7 @@ def _not_milliseconds(duration: object, what: str) -> str:
     return f"{what} must be a number of milliseconds, a str such as '1.5s' or a timedelta, not {duration!r}"
 
 
-def _number(value: object) -> int | float | None:
+def finite_number(value: object) -> int | float | None:
     """Return a number of any library as an int or a float, or None for anything but a finite number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
         return None
@@ -120,6 +120,11 @@ class Clock(Resource):
 
     passes: ClassVar[bool] = False
     """Whether time passes by itself, so that a thread can sleep until a time."""
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether time stands still while operators compute, so that every run on one thread is the same."""
+        return False
 
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.core.construction import constructor, refuse_keywords
+from headrace.core.construction import check_name, constructor, refuse_keywords
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -96,6 +96,7 @@ class Condition:
 
         if args:
             raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
+        check_name(type(self), name)
         self.fragment = fragment
         self.name = name or type(self).__name__.lower()
         self._node: Node | None = None

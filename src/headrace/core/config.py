@@ -105,7 +105,7 @@ class Config:
                 f"configuration file {self.where} must hold a mapping of sections at its top level, "
                 f"not a {type(sections).__name__}"
             )
-        self._sections = _copy(sections)
+        self._sections = _copy(sections, f"configuration file {self.where}{suffix}")
 
     def _set(self, key: str, text: str, origin: str) -> None:
         """Set the value of an existing key, written as in a YAML file."""
@@ -113,7 +113,7 @@ class Config:
             before = self.value(key)
         except KeyError as error:
             raise ConfigError(f"{origin}: {error}") from None
-        value = _load(text, origin)
+        value = _copy(_load(text, origin), origin)
         if isinstance(before, dict) and not isinstance(value, dict):
             raise ConfigError(
                 f"{origin}: {key!r} is a section; set one of its keys: "
@@ -197,25 +197,95 @@ def _chosen_file(options: list[tuple[str, str]]) -> tuple[str, str] | None:
     return None
 
 
-def _copy(value: Any) -> Any:
-    """Return a value with new dicts and lists.
+def _copy(value: Any, where: str = "the configuration") -> Any:
+    """Return a value with new dicts and lists; raise for one that contains itself.
 
     A section that YAML repeats (``&name``, ``*name``) is loaded as one object, so setting a value in one place
     would set it in all of them. A change that an operator makes to a list must not affect the next run either.
     """
-    if isinstance(value, dict):
-        return {key: _copy(each) for key, each in value.items()}
-    return [_copy(each) for each in value] if isinstance(value, list) else value
+    return _Copying(where).copy(value, "")
+
+
+class _Copying:
+    """A copy in progress: the objects around the current one, and the number of values so far."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._around: set[int] = set()
+        self._count = 0
+
+    def copy(self, value: Any, path: str) -> Any:
+        """Return a copy of the value at `path`."""
+        if not isinstance(value, dict | list):
+            return value
+        if id(value) in self._around:
+            raise ValueError(f"{self._where}: {path!r} contains itself; write out what is meant")
+        self._count += len(value)
+        if self._count > _MOST_VALUES:
+            # A few lines of YAML that repeat each other (*name) can stand for any number of values.
+            raise ValueError(f"{self._where} has more than {_MOST_VALUES:,} values, at {path!r}")
+        self._around.add(id(value))
+        try:
+            if isinstance(value, dict):
+                return {
+                    key: self.copy(each, f"{path}.{key}" if path else str(key)) for key, each in value.items()
+                }
+            return [self.copy(each, f"{path}[{place}]") for place, each in enumerate(value)]
+        finally:
+            self._around.discard(id(value))
+
+
+_MOST_VALUES = 1_000_000
 
 
 def _load(text: str, what: str) -> Any:
     """Load YAML, with numbers as people write them."""
     import yaml
 
+    loader = _loader()(text)
+    root = None
     try:
-        return yaml.load(text, Loader=_loader())
+        root = loader.get_single_node()
+        return None if root is None else loader.construct_document(root)
     except yaml.YAMLError as error:
         raise ValueError(f"{what} is not valid YAML: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{what} is nested too deeply to be read, in line {loader.line + 1}") from None
+    except Exception as error:  # of the function that reads one value: a 13th month, for example
+        raise ValueError(f"{what}: {_wrong_scalar(loader.scalar, root, error)}") from None
+    finally:
+        loader.dispose()
+
+
+def _wrong_scalar(node: Any, root: Any, error: Exception) -> str:
+    """Return which value of a document cannot be read, and why."""
+    path = _path_to(node, root, set())
+    key = f"the value of {path!r} in line {node.start_mark.line + 1}" if path else "the value"
+    shown = node.value if len(node.value) <= 40 else f"{node.value[:20]}... ({len(node.value)} characters)"
+    kind = _KINDS.get(node.tag.rpartition(":")[2], "what its tag says")
+    why = str(error).partition(";")[0]
+    return f"{key} is not {kind}: {shown} ({why}); write it in quotes, and without a tag, if it is text"
+
+
+_KINDS = {"timestamp": "a date", "int": "a number that can be read", "float": "a number that can be read"}
+
+
+def _path_to(target: Any, node: Any, seen: set[int], path: str = "") -> str:
+    """Return the keys that lead from a node of YAML to another, or "" if it is the same one."""
+    if node is target or id(node) in seen or isinstance(node.value, str):
+        return path if node is target else ""
+    seen.add(id(node))
+    for place, each in enumerate(node.value):
+        if isinstance(each, tuple):
+            key, inner = each
+            step = f"{path}.{key.value}" if path else str(key.value)
+            if key is target:
+                return step
+        else:
+            inner, step = each, f"{path}[{place}]"
+        if found := _path_to(target, inner, seen, step):
+            return found
+    return ""
 
 
 def _loader() -> Any:
@@ -232,6 +302,14 @@ def _loader() -> Any:
     if _Loader is None:
 
         class Loader(yaml.SafeLoader):
+            scalar: Any = None  # the last value that was read, for the error if that fails
+
+            def construct_object(self, node: Any, deep: bool = False) -> Any:
+                """Construct a value; remember which."""
+                if isinstance(node, yaml.ScalarNode):
+                    self.scalar = node
+                return super().construct_object(node, deep)
+
             def compose_mapping_node(self, anchor: Any) -> Any:
                 """Raise for a duplicate key; YAML would silently use the last one."""
                 node = super().compose_mapping_node(anchor)

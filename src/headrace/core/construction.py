@@ -24,7 +24,7 @@ from typing import Any, TypeVar, cast
 from headrace.core.arguments import Arg, ArgList
 from headrace.core.errors import ParameterError, choices
 
-__all__ = ["constructor", "known_keywords", "named_values", "needs_fragment", "refuse_keywords"]
+__all__ = ["check_name", "constructor", "known_keywords", "named_values", "needs_fragment", "refuse_keywords"]
 
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
@@ -76,6 +76,13 @@ def needs_fragment(init: Constructor) -> Constructor:
         init(self, *args, **kwargs)
 
     return cast(Constructor, wrapper)
+
+
+def check_name(cls: type, name: object) -> None:
+    """Raise for a name that is no text."""
+    if not isinstance(name, str):
+        article = "an" if cls.__name__[0] in "AEIOU" else "a"
+        raise TypeError(f"the name of {article} {cls.__name__} must be a str, not {name!r}")
 
 
 def refuse_keywords(cls: type, unknown: list[str], more: list[str] | None = None) -> None:

@@ -239,7 +239,7 @@ class Fragment:
         return [*self._data_loggers, *self._composed_data_loggers]
 
     def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
-        """Set the scheduler, if one is given, and return the one in use (greedy unless set)."""
+        """Set the scheduler, if one is given, and return the one in use (a `DefaultScheduler` unless set)."""
         if scheduler is not None:
             check_scheduler(scheduler)
             self._scheduler = scheduler

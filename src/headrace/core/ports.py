@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 from headrace.core.condition import ConditionType
 from headrace.core.errors import GraphError
 
-__all__ = ["IOSpec", "PortCondition"]
+__all__ = ["IOSpec", "PortCondition", "port_names"]
+
+
+def port_names(names: object, what: str) -> tuple[str, ...]:
+    """Return one name of a port, or several, as a tuple; raise for anything else. `what` begins the error."""
+    if isinstance(names, str):
+        return (names,)
+    listed = tuple(names) if isinstance(names, Iterable) else (names,)
+    for name in listed:
+        if not isinstance(name, str):
+            raise TypeError(f"{what} must be names of ports, such as ['left', 'right'], not {names!r}")
+    return listed
 
 
 class _IOType(enum.Enum):

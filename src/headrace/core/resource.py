@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.construction import constructor, refuse_keywords
+from headrace.core.construction import check_name, constructor, refuse_keywords
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -34,6 +34,7 @@ class Resource:
             raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
         if kwargs:
             refuse_keywords(type(self), list(kwargs))
+        check_name(type(self), name)
         self.fragment = fragment
         self.name = name or type(self).__name__.lower()
 

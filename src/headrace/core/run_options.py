@@ -1,7 +1,8 @@
 """RunOptions: what the environment changes in a run, without a change to the program.
 
     ==========================================  ===================================================================
-    ``HEADRACE_SCHEDULER=event:4``              another scheduler: ``greedy``, ``multithread[:N]``, ``event[:N]``
+    ``HEADRACE_SCHEDULER=event:4``              another scheduler: ``greedy`` (one thread for all operators),
+                                                ``multithread[:N]``, ``event[:N]``
     ``HEADRACE_DURATION=10s``                   end the run after that time of its clock
     ``HEADRACE_COUNT=100``                      end each source after that many computes
     ==========================================  ===================================================================
@@ -203,6 +204,6 @@ def _parse_period(text: str) -> float:
         period = float(text)
     except ValueError:
         period = math.nan
-    if not period > 0 or math.isinf(period):
-        raise ValueError("must be a number of milliseconds of more than 0")
+    if not period >= 0 or math.isinf(period):
+        raise ValueError("must be a number of milliseconds of 0 or more")
     return period

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from headrace.core.fragment import Fragment
 
-__all__ = ["Scheduler"]
+__all__ = ["SHORTEST_RECESSION_MS", "Scheduler", "recession_period"]
+
+SHORTEST_RECESSION_MS = 1.0
+"""The shortest period of polling. With a period of 0 an idle run would use a whole core."""
 
 
 class Scheduler(Resource):
@@ -36,7 +39,8 @@ class Scheduler(Resource):
     max_duration_ms
         The milliseconds of the clock's time after which the run ends; a negative value means no bound.
     check_recession_period_ms
-        The period at which a user's condition that returns WAIT is checked again while nothing else happens.
+        The period at which a user's condition that returns WAIT is checked again while nothing else happens; at
+        least 1 ms, which 0 means too.
 
     The last three are numbers of milliseconds, or a str with a unit such as ``"1.5s"``, or a timedelta.
     """
@@ -66,14 +70,18 @@ class Scheduler(Resource):
         is_wanted = boolean(stop_on_deadlock, f"{where}stop_on_deadlock")
         self.stop_on_deadlock = is_wanted and self.stop_on_deadlock_timeout >= 0
         self.max_duration_ms: int = _whole(max_duration_ms, f"{where}max_duration_ms")
-        self.check_recession_period_ms: float = milliseconds(
-            check_recession_period_ms, f"{where}check_recession_period_ms"
+        self.check_recession_period_ms: float = recession_period(
+            milliseconds(check_recession_period_ms, f"{where}check_recession_period_ms"),
+            f"{where}check_recession_period_ms",
         )
         # Accepted for compatibility: one process has no connections to wait for.
         self.network_connection_timeout = network_connection_timeout
 
-    def choose_clock(self) -> None:
-        """Use the clock of the simulated machine that the run will use, unless the program gave a clock."""
+    def prepare(self, fragment: Fragment) -> None:
+        """Prepare for a run of a composed graph.
+
+        Unless the program gave a clock, use the clock of the simulated machine that the run will use.
+        """
         if not self._clock_was_given:
             self.clock = registry.device_clock(self.fragment) or self.clock
 
@@ -85,6 +93,13 @@ class Scheduler(Resource):
     def execute(self, engine: Any) -> None:
         """Run until the engine is finished; `engine` is the runtime's, and only schedulers use it."""
         raise NotImplementedError
+
+
+def recession_period(period: float, what: str) -> float:
+    """Return a period of polling in milliseconds; 0 and less than `SHORTEST_RECESSION_MS` mean that one."""
+    if period < 0:
+        raise ValueError(f"{what} must not be negative, and is {period}")
+    return max(period, SHORTEST_RECESSION_MS)
 
 
 def _whole(duration: int | str | timedelta, what: str) -> int:

@@ -12,6 +12,7 @@ from headrace.core.errors import GraphError, ParameterError
 from headrace.core.errors import choices as choices_of
 from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag
 from headrace.core.ports import IOSpec, PortCondition
+from headrace.core.ports import port_names as names_of
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -257,7 +258,7 @@ class OperatorSpec(ComponentSpec):
         self.or_combined.append(self._known(port_names))
 
     def _known(self, port_names: Iterable[str]) -> tuple[str, ...]:
-        names = tuple(port_names)
+        names = names_of(port_names, f"operator {self.owner!r}: the ports of a condition")
         known = self.inputs | self.outputs
         for name in names:
             if name not in known:

@@ -10,6 +10,7 @@ from headrace.core.booleans import boolean
 from headrace.core.operator import Operator
 from headrace.core.resource import Resource
 from headrace.core.run_options import MOST_WORKERS
+from headrace.core.whole_numbers import whole_number, whole_numbers
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -39,11 +40,7 @@ class ThreadPool(Resource):
         self, fragment: Fragment | None = None, initial_size: int = 1, *, name: str = "thread_pool"
     ) -> None:
         super().__init__(fragment, name=name)
-        if not 1 <= initial_size <= MOST_WORKERS:
-            raise ValueError(
-                f"thread pool {name!r}: initial_size must be from 1 to {MOST_WORKERS}, not {initial_size}"
-            )
-        self.initial_size = initial_size
+        self.initial_size = whole_number(initial_size, f"thread pool {name!r}: initial_size", 1, MOST_WORKERS)
         self.assignments: list[Assignment] = []
         if fragment is not None:
             fragment._thread_pools.append(self)
@@ -65,9 +62,12 @@ class ThreadPool(Resource):
         pin_cores
             The CPU cores that those threads may use; any unless given.
         """
-        cores = tuple(pin_cores or ())
-        pinned = boolean(pin_operator, f"thread pool {self.name!r}: pin_operator")
-        for operator in [ops] if isinstance(ops, Operator) else ops:
+        where = f"thread pool {self.name!r}: "
+        cores = () if pin_cores is None else whole_numbers(pin_cores, f"{where}pin_cores")
+        pinned = boolean(pin_operator, f"{where}pin_operator")
+        for operator in ops if isinstance(ops, Iterable) else (ops,):
+            if not isinstance(operator, Operator):
+                raise TypeError(f"{where}add takes an operator or a list of operators, not {operator!r}")
             for pool in operator.fragment._thread_pools:
                 if any(assignment.operator is operator for assignment in pool.assignments):
                     raise ValueError(f"operator {operator.name!r} is in thread pool {pool.name!r} already")

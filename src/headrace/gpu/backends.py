@@ -70,10 +70,19 @@ def _choose() -> Backend:
         reason = why_not_cuda()
         if reason is None:
             return "cuda"
-        time = os.environ.get("HEADRACE_SIM_TIME", SIMULATED_TIME)
-        print(f"headrace: {reason}; running on a simulated device, in {time} time", file=sys.stderr)
+        print(
+            f"headrace: {reason}; running on a simulated device, in {_simulated_time()} time", file=sys.stderr
+        )
         return "sim"
     return "sim" if setting == "sim" else "none"
+
+
+def _simulated_time() -> str:
+    """Return the kind of time of the simulated machine that is current, or of the one that would be created."""
+    # Not imported here: the module imports this one, and is slow to import.
+    module = sys.modules.get("headrace.gpu.sim.machine")
+    machine = None if module is None else module.existing_machine()
+    return os.environ.get("HEADRACE_SIM_TIME", SIMULATED_TIME) if machine is None else str(machine.time)
 
 
 def why_not_cuda() -> str | None:

@@ -498,8 +498,18 @@ class FormatConverterOp(TensorOperator):
     def _unsupported(self, image: _Image) -> ValueError:
         return ValueError(
             f"{self._where}: {image.format} with {image.channels} channels cannot be converted to "
-            f"{self.out_dtype}; it can be converted to {choices(_TARGETS.get(image.format, ()))}"
+            f"{self.out_dtype}; it can be converted to {choices(_targets(image))}"
         )
+
+
+def _targets(image: _Image) -> list[str]:
+    """Return the formats that an image of so many channels can be converted to."""
+    without: tuple[str, ...] = ()
+    if image.format == "uint8" and image.channels == 2:
+        without = ("float32",)
+    elif image.format == "float32" and image.channels != 3:
+        without = ("rgb888",) if image.channels == 1 else ("rgb888", "uint8")
+    return [target for target in _TARGETS.get(image.format, ()) if target not in without]
 
 
 _TARGETS = {

@@ -163,8 +163,9 @@ class InferenceProcessorOp(TensorOperator):
             (key, [self._parse(key, text, kernels) for text in _as_list(texts)])
             for key, texts in self.process_operations.items()
         ]
+        results: dict[str, str] = {}
         for key, operations in self._plan:
-            self._check_results(key, operations)
+            self._check_results(key, operations, results)
 
     def stop(self) -> None:
         """Close the files."""
@@ -188,7 +189,10 @@ class InferenceProcessorOp(TensorOperator):
         for key, operations in self._plan:
             names = iter(_as_list(self.processed_map.get(key, [])))
             for operation in operations:
-                results.update(self._process(key, operation, tensors, names, stream))
+                made = self._process(key, operation, tensors, names, stream)
+                if not results.keys().isdisjoint(made):
+                    raise self._twice(next(name for name in made if name in results))
+                results.update(made)
         if self._has_output:
             op_output.emit(self._emitted(results, stream), "transmitter")
 
@@ -232,7 +236,8 @@ class InferenceProcessorOp(TensorOperator):
             operation.results = BinaryResults(texts[0], texts[1:])
         return operation
 
-    def _check_results(self, key: str, operations: list[_Operation]) -> None:
+    def _check_results(self, key: str, operations: list[_Operation], results: dict[str, str]) -> None:
+        """Raise if the operations on a tensor cannot be carried out; add their results to those of the others."""
         where = f"operator {self.name!r}, process_operations[{key!r}]"
         if not operations:
             raise ValueError(f"{where}: the list of operations is empty")
@@ -243,8 +248,20 @@ class InferenceProcessorOp(TensorOperator):
                 f"{where}: {', '.join(with_results)} need {len(with_results)} names in processed_map[{key!r}] for "
                 f"their results, not {len(names)}"
             )
+        for name in names[: len(with_results)]:
+            if name in results:
+                raise self._twice(
+                    name, f"processed_map[{results[name]!r}] and processed_map[{key!r}] have it"
+                )
+            results[name] = key
         if ":" in key and any(operation.boxes is None for operation in operations):
             raise ValueError(f"{where}: only generate_boxes takes several tensors")
+
+    def _twice(self, name: str, where: str = "generate_boxes names its results itself") -> ValueError:
+        return ValueError(
+            f"operator {self.name!r}: two results are named {name!r}, and one would replace the other ({where}); "
+            "give each a name of its own in processed_map"
+        )
 
     # The tensors of a tick.
 
@@ -257,6 +274,12 @@ class InferenceProcessorOp(TensorOperator):
         for message in messages:
             if not isinstance(message, Mapping):
                 message = {"": message}
+            twice = [name for name in message if name in found and (name in needed or not name)]
+            if twice:
+                raise ValueError(
+                    f"operator {self.name!r}, input 'receivers': two messages brought the tensor {twice[0]!r}, of "
+                    "which one would be ignored; give them different names"
+                )
             found.update(message)
         if len(needed) == len(found) == 1 and "" in found:
             found = {needed[0]: found[""]}  # the only tensor needs no name

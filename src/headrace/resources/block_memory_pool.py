@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.byte_sizes import Size, byte_size, size_text
+from headrace.core.whole_numbers import whole_number
 from headrace.resources.allocator import Allocator
 from headrace.resources.block_store import BlockStore
 from headrace.resources.memory_sources import memory_source
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
 
 __all__ = ["BlockMemoryPool"]
+
+# More than any pipeline has messages. Every block has an entry in a list of the host.
+_MOST_BLOCKS = 1 << 20
 
 
 class BlockMemoryPool(Allocator):
@@ -53,9 +57,7 @@ class BlockMemoryPool(Allocator):
             storage_type, f"{name!r}: storage_type"
         )
         self._block_size = byte_size(block_size, f"{name!r}: block_size", 1)
-        if not isinstance(num_blocks, int) or isinstance(num_blocks, bool) or num_blocks < 1:
-            raise ValueError(f"{name!r}: num_blocks must be an int of at least 1, not {num_blocks!r}")
-        self.num_blocks = num_blocks
+        self.num_blocks = whole_number(num_blocks, f"{name!r}: num_blocks", 1, _MOST_BLOCKS)
 
     @property
     def block_size(self) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu
 from headrace._runtime import ManagedStream, StreamSource, create_event
 from headrace.core.errors import GraphError
+from headrace.core.whole_numbers import whole_number
 from headrace.resources.cuda_green_context import CudaGreenContext
 from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
 
@@ -56,6 +57,10 @@ class CudaStreamPool(StreamSource):
         name: str = "cuda_stream_pool",
     ) -> None:
         super().__init__(fragment, name=name)
+        dev_id = whole_number(dev_id, f"{name!r}: dev_id")
+        stream_priority = whole_number(stream_priority, f"{name!r}: stream_priority")
+        reserved_size = whole_number(reserved_size, f"{name!r}: reserved_size", 0)
+        max_size = whole_number(max_size, f"{name!r}: max_size", 0)
         if dev_id < 0:
             raise ValueError(f"{name!r}: dev_id must be the number of a device, 0 or more, not {dev_id}")
         if stream_flags not in (0, _NON_BLOCKING):
@@ -64,8 +69,6 @@ class CudaStreamPool(StreamSource):
             raise ValueError(
                 f"{name!r}: stream_priority must be 0, or negative for a higher priority, not {stream_priority}"
             )
-        if reserved_size < 0 or max_size < 0:
-            raise ValueError(f"{name!r}: reserved_size and max_size must not be negative")
         if max_size and reserved_size > max_size:
             raise ValueError(f"{name!r}: reserved_size={reserved_size} is more than max_size={max_size}")
         if cuda_green_context is not None:

@@ -38,6 +38,11 @@ class MachineClock(Clock):
 
         self.machine = sim.current_machine() if machine is None else machine
 
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the machine is in virtual time; paced time passes in a compute that waits."""
+        return self.machine.time == "virtual"
+
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""
         timeline = self.machine.timeline

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from headrace.core.clock import Clock
+from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -24,13 +25,17 @@ class ManualClock(Clock):
         self, fragment: Fragment | None = None, initial_timestamp: int = 0, *, name: str = "manual_clock"
     ) -> None:
         super().__init__(fragment, name=name)
-        self._initial = initial_timestamp
-        self._now = initial_timestamp
+        self._initial = self._now = whole_number(initial_timestamp, f"clock {name!r}: initial_timestamp")
         self._lock = threading.Lock()
 
     def initialize(self) -> None:
         """Go back to the initial time."""
         self._now = self._initial
+
+    @property
+    def is_virtual(self) -> bool:
+        """True: time moves when nothing computes, or when a compute sleeps."""
+        return True
 
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace import waits
 from headrace.core.booleans import boolean
-from headrace.core.clock import Clock
+from headrace.core.clock import Clock, finite_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,10 +43,13 @@ class RealtimeClock(Clock):
         name: str = "realtime_clock",
     ) -> None:
         super().__init__(fragment, name=name)
-        if initial_time_scale <= 0:
-            raise ValueError(f"clock {name!r}: the time scale must be positive, not {initial_time_scale}")
-        self._offset = initial_time_offset
-        self._initial_scale = initial_time_scale
+        offset = finite_number(initial_time_offset)
+        if offset is None:
+            raise TypeError(
+                f"clock {name!r}: initial_time_offset must be a number of seconds, not {initial_time_offset!r}"
+            )
+        self._offset = offset
+        self._initial_scale = self._scale(initial_time_scale)
         self._since_epoch = boolean(use_time_since_epoch, f"clock {name!r}: use_time_since_epoch")
         self._announce: Callable[[], None] | None = None
         self._changed = threading.Condition()
@@ -81,16 +84,23 @@ class RealtimeClock(Clock):
 
     def set_time_scale(self, time_scale: float) -> None:
         """Set the number of clock seconds per real second, from now on."""
-        if time_scale <= 0:
-            raise ValueError(f"clock {self.name!r}: the time scale must be positive, not {time_scale}")
+        new_scale = self._scale(time_scale)
         with self._changed:
             shown, reference, scale = self._reading
             now = time.monotonic_ns()
-            self._reading = (shown + round((now - reference) * scale), now, time_scale)
+            self._reading = (shown + round((now - reference) * scale), now, new_scale)
             self._changed.notify_all()
         announce = self._announce
         if announce is not None:
             announce()
+
+    def _scale(self, given: object) -> float:
+        scale = finite_number(given)
+        if scale is None:
+            raise TypeError(f"clock {self.name!r}: the time scale must be a number, not {given!r}")
+        if scale <= 0:
+            raise ValueError(f"clock {self.name!r}: the time scale must be positive, not {given}")
+        return scale
 
     def watch(self, announce: Callable[[], None] | None) -> None:
         """Set the function to call after a change of the scale."""

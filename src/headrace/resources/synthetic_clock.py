@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace import waits
 from headrace.core.clock import Clock, Duration, nanoseconds
+from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +24,7 @@ class SyntheticClock(Clock):
         self, fragment: Fragment | None = None, initial_timestamp: int = 0, *, name: str = "synthetic_clock"
     ) -> None:
         super().__init__(fragment, name=name)
-        self._initial = initial_timestamp
-        self._now = initial_timestamp
+        self._initial = self._now = whole_number(initial_timestamp, f"clock {name!r}: initial_timestamp")
         self._moved = threading.Condition()
         self._announce: Callable[[], None] | None = None
 
@@ -38,6 +38,7 @@ class SyntheticClock(Clock):
 
     def advance_to(self, new_time_ns: int) -> None:
         """Move the time forward to `new_time_ns`."""
+        new_time_ns = whole_number(new_time_ns, f"clock {self.name!r}: new_time_ns")
         with self._moved:
             if new_time_ns < self._now:
                 raise ValueError(

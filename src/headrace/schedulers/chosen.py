@@ -6,7 +6,7 @@ import copy
 import os
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.scheduler import Scheduler
+from headrace.core.scheduler import Scheduler, recession_period
 from headrace.schedulers.event_based import EventBasedScheduler
 from headrace.schedulers.greedy import GreedyScheduler
 from headrace.schedulers.multi_thread import MultiThreadScheduler
@@ -28,10 +28,13 @@ def chosen_scheduler(scheduler: Scheduler, options: RunOptions) -> Scheduler:
         changed = GreedyScheduler(scheduler.fragment, **_common(scheduler))
     else:
         kind = EventBasedScheduler if options.scheduler == "event" else MultiThreadScheduler
-        workers = options.workers or scheduler.workers or _cores()
-        pin_cores = scheduler.pin_cores if isinstance(scheduler, MultiThreadScheduler) else None
+        # The default scheduler's own choice is not kept: it counts operators, and the program did not ask for it.
+        own = scheduler if isinstance(scheduler, MultiThreadScheduler) else None
         changed = kind(
-            scheduler.fragment, worker_thread_number=workers, pin_cores=pin_cores, **_common(scheduler)
+            scheduler.fragment,
+            worker_thread_number=options.workers or (_cores() if own is None else own.workers),
+            pin_cores=None if own is None else own.pin_cores,
+            **_common(scheduler),
         )
     if options.max_duration_ms is not None:
         changed.max_duration_ms = options.max_duration_ms
@@ -41,7 +44,9 @@ def chosen_scheduler(scheduler: Scheduler, options: RunOptions) -> Scheduler:
     if options.stop_on_deadlock is not None:
         changed.stop_on_deadlock = options.stop_on_deadlock and changed.stop_on_deadlock_timeout >= 0
     if options.check_recession_period_ms is not None:
-        changed.check_recession_period_ms = options.check_recession_period_ms
+        changed.check_recession_period_ms = recession_period(
+            options.check_recession_period_ms, "check_recession_period_ms"
+        )
     return changed
 
 

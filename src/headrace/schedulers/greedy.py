@@ -14,7 +14,11 @@ __all__ = ["GreedyScheduler"]
 
 
 class GreedyScheduler(Scheduler):
-    """Runs one operator at a time, on the thread that called `run`, without locks or other threads."""
+    """Runs one operator at a time, on the thread that called `run`, without locks or other threads.
+
+    Every operator waits while another computes. So a consumer that blocks slows down its producer, even through a
+    queue that drops messages; with the `DefaultScheduler` it does not.
+    """
 
     def execute(self, engine: Engine) -> None:
         """Run until the engine is finished."""

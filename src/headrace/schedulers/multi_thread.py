@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime import run_workers
 from headrace.core.run_options import MOST_WORKERS
 from headrace.core.scheduler import Scheduler
+from headrace.core.whole_numbers import whole_number, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,14 +44,11 @@ class MultiThreadScheduler(Scheduler):
         **kwargs: Any,
     ) -> None:
         super().__init__(fragment, **kwargs)
-        if isinstance(worker_thread_number, bool) or not isinstance(worker_thread_number, int):
-            raise TypeError(f"worker_thread_number must be an int, not {worker_thread_number!r}")
-        if not 1 <= worker_thread_number <= MOST_WORKERS:
-            raise ValueError(
-                f"worker_thread_number must be from 1 to {MOST_WORKERS}, not {worker_thread_number}"
-            )
-        self.worker_thread_number = worker_thread_number
-        self.pin_cores = tuple(pin_cores or ())
+        where = f"scheduler {self.name!r}: "
+        self.worker_thread_number = whole_number(
+            worker_thread_number, f"{where}worker_thread_number", 1, MOST_WORKERS
+        )
+        self.pin_cores = () if pin_cores is None else whole_numbers(pin_cores, f"{where}pin_cores")
         # Accepted for compatibility: a thread that an operator is pinned to never runs another operator.
         self.strict_job_thread_pinning = strict_job_thread_pinning
 

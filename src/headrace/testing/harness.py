@@ -7,16 +7,16 @@ from typing import Any
 
 from headrace._runtime import Message as RuntimeMessage
 from headrace.core.clock import nanoseconds
-from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+from headrace.core.condition import Condition, SchedulingStatusType
 from headrace.core.fragment import Fragment
 from headrace.core.operator import Operator
 from headrace.core.spec import OperatorSpec
 from headrace.testing.message import Message
 
-__all__ = ["Collector", "Feeder", "StepCounter"]
+__all__ = ["UNBOUNDED", "Collector", "Feeder", "StepCounter"]
 
-# More than any test emits in one step. An empty queue takes no memory, whatever its length.
-_UNBOUNDED = 1 << 20
+UNBOUNDED = 1 << 20
+"""The length of a collector's queue: more than any test emits in one step. An empty queue takes no memory."""
 
 
 class StepCounter(Condition):
@@ -86,15 +86,17 @@ class _Due(Condition):
 
 
 class Collector(Operator):
-    """Collects everything that one output emits."""
+    """Collects everything that one output emits; connected by a flow of size `UNBOUNDED`."""
 
     def __init__(self, fragment: Fragment, name: str) -> None:
         self.collected: list[Message] = []
         super().__init__(fragment, name=name)
+        # It looks at the metadata of each message by itself: merged, two messages may contradict each other.
+        self.enable_metadata(False)
 
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare an input for any number of messages."""
-        spec.input("in", size=_UNBOUNDED).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
+        """Declare an input that gives one message at a time."""
+        spec.input("in")
 
     def start(self) -> None:
         """Record when the run begins."""
@@ -104,9 +106,11 @@ class Collector(Operator):
         """Receive the waiting messages, with metadata and times."""
         assert self._node is not None
         waiting = self._node.receiver("in")
-        carried = [waiting.peek(number) for number in range(waiting.size)]
         at = context.timestamp - self.began
-        for data, item in zip(op_input.receive("in"), carried, strict=True):
+        # One by one: on another thread, the operator may emit further messages meanwhile.
+        for _ in range(waiting.size):
+            item = waiting.peek(0)
+            data = op_input.receive("in")
             is_message = type(item) is RuntimeMessage
             metadata = dict(item.metadata or {}) if is_message else {}
             timestamp = item.acq_timestamp if is_message else None

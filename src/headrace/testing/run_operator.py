@@ -14,13 +14,14 @@ from typing import Any
 
 from headrace import gpu
 from headrace.core.application import Application
+from headrace.core.checks import has_nothing_to_wait_for, waits_for_ever
 from headrace.core.errors import GraphError, PortError, choices
 from headrace.core.operator import Operator
 from headrace.core.scheduler import Scheduler
 from headrace.resources.machine_clock import machine_clock
 from headrace.resources.manual_clock import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
-from headrace.testing.harness import Collector, Feeder, StepCounter
+from headrace.testing.harness import UNBOUNDED, Collector, Feeder, StepCounter
 from headrace.testing.outcome import Outcome
 
 __all__ = ["device_in_virtual_time", "run_operator"]
@@ -118,7 +119,7 @@ class _SingleOperator(Application):
             self.add_flow(feeder, operator, {("out", name)})
         for name in operator.spec.outputs:
             self.collectors[name] = Collector(self, f"collector_of_{name}")
-            self.add_flow(operator, self.collectors[name], {(name, "in")})
+            self.add_flow(operator, self.collectors[name], {(name, "in")}, size=UNBOUNDED)
 
     def _make_operator(self) -> Operator:
         make = self._make
@@ -158,15 +159,24 @@ class _SingleOperator(Application):
         fed: list[tuple[str, list[Any]]] = []
         for name, port in ports.items():
             if name not in given:
-                if not (port.conditions or port.is_receivers or operator.spec.multi_port):
-                    raise GraphError(
-                        f"operator {operator.name!r} would wait for its input {name!r} forever: give it messages, "
-                        f"inputs={{{name!r}: [...]}}"
-                    )
-            elif port.is_receivers:
+                continue
+            if port.is_receivers:
                 fed += [(name, list(messages)) for messages in given[name]]
             else:
                 fed.append((name, list(given[name])))
+        connected = {name for name, _ in fed}
+        waits_for = waits_for_ever(operator, connected)
+        if waits_for is not None:
+            raise GraphError(
+                f"operator {operator.name!r} would wait for its input {waits_for!r} forever: give it messages, "
+                f"inputs={{{waits_for!r}: [...]}}"
+            )
+        if self._steps is None and has_nothing_to_wait_for(operator, connected):
+            name = next(iter(ports))
+            raise GraphError(
+                f"operator {operator.name!r} would run without messages forever: give it a list for each "
+                f"connection, inputs={{{name!r}: [[...], [...]]}}, or steps=..."
+            )
         return fed
 
     def _limit(self, fed: list[tuple[str, list[Any]]]) -> int:

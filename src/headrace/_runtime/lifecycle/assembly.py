@@ -42,7 +42,7 @@ def assemble(fragment: Fragment, make_queue: Callable[..., Queue] = Queue) -> En
     """Create the engine that runs the composed graph of `fragment`."""
     options = read_run_options()
     scheduler = fragment.scheduler()
-    scheduler.choose_clock()
+    scheduler.prepare(fragment)
     if options.changes_scheduler:
         scheduler = registry.chosen_scheduler(scheduler, options)
     engine = Engine(scheduler)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.core.condition import Condition
     from headrace.core.operator import Operator
     from headrace.core.resource import Resource
 
-__all__ = ["message_of", "note", "traceback_of"]
+__all__ = ["message_of", "note", "note_condition", "traceback_of"]
 
 
 def note(error: BaseException, phase: str, component: Operator | Resource) -> None:
     """Add a note to an exception: which operator or resource raised it, and in which phase."""
     from headrace.core.resource import Resource
+
+    if getattr(error, "__notes__", [""])[-1].startswith(_IN_A_CONDITION):
+        return  # a method of a condition raised it, which the phase calls
 
     kind = "resource" if isinstance(component, Resource) else "operator"
     error.add_note(f"raised in {phase} of {kind} {component.name!r} ({type(component).__name__})")
@@ -22,6 +26,15 @@ def note(error: BaseException, phase: str, component: Operator | Resource) -> No
             "a segment was being recorded, and the driver does not let anybody synchronize the whole device "
             "meanwhile; synchronize a stream, or record nothing (HEADRACE_CAPTURE=off)"
         )
+
+
+def note_condition(error: BaseException, method: str, condition: Condition, operator: str) -> None:
+    """Add a note to an exception: which condition of an operator raised it, and in which method."""
+    kind = type(condition).__name__
+    error.add_note(f"{_IN_A_CONDITION}{condition.name!r} ({kind}) of operator {operator!r}, in its {method}")
+
+
+_IN_A_CONDITION = "raised by condition "
 
 
 def message_of(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headrace._runtime.lifecycle.accounts import count_messages, operators_of
 from headrace._runtime.lifecycle.assembly import assemble
 from headrace._runtime.lifecycle.interrupts import Interrupts
-from headrace._runtime.lifecycle.notes import message_of, note, traceback_of
+from headrace._runtime.lifecycle.notes import message_of, note, note_condition, traceback_of
 from headrace._runtime.lifecycle.starvation import find_starved
 from headrace.core.checks import check_compute
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, Starved
@@ -196,8 +196,12 @@ class _Life:
             with _phase("initialize", operator):
                 operator.initialize()
                 assert operator._node is not None
-                for condition in operator.conditions.values():
+            for condition in operator.conditions.values():
+                try:
                     condition.initialize()
+                except BaseException as error:
+                    note_condition(error, "initialize", condition, operator.name)
+                    raise
 
     def _execute(self, engine: Engine) -> None:
         if engine.stopping:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace._runtime.lifecycle.notes import note_condition
 from headrace.core.condition import SchedulingStatusType
 
 if TYPE_CHECKING:
@@ -112,7 +113,20 @@ class EvaluatedConditions:
     def on_execute(self, timestamp: int) -> None:
         """Notify the conditions that compute ran."""
         for condition in self.conditions:
-            condition.on_execute(timestamp)
+            try:
+                condition.on_execute(timestamp)
+            except BaseException as error:
+                note_condition(error, "on_execute", condition, self.node.name)
+                raise
+
+    def on_resume(self, timestamp: int) -> None:
+        """Notify the conditions that a pause has ended."""
+        for condition in self.conditions:
+            try:
+                condition.on_resume(timestamp)
+            except BaseException as error:
+                note_condition(error, "on_resume", condition, self.node.name)
+                raise
 
 
 _RANK = {_READY: 0, _WAIT_TIME: 1, _WAIT: 2, _WAIT_EVENT: 3}

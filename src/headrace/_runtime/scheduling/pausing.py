@@ -204,7 +204,7 @@ class Pausing:
         if self._limit is not None:
             engine.limit = self._limit + now - self._since
         for node in engine.nodes:
-            for condition in node.conditions:
-                condition.on_resume(now)
+            if node.evaluated is not None:
+                node.evaluated.on_resume(now)
         # Timers have come due; and what was not ready before the pause gets its time again before it is a deadlock.
         engine.timed = engine.progress = True

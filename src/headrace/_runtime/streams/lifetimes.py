@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from headrace import gpu
 from headrace._runtime.streams.in_flight import InFlight
 from headrace._runtime.streams.keeper import Keeper
+from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
@@ -49,9 +50,8 @@ class Lifetimes:
         self.readers: list[InFlight] = []
         self.full: InFlight | None = None
         limit = node.operator.max_in_flight
-        self._limit = run.fragment.max_in_flight if limit is None else limit
-        if self._limit < 1:
-            raise ValueError(f"operator {node.name!r}: max_in_flight must be at least 1, not {self._limit}")
+        given = run.fragment.max_in_flight if limit is None else limit
+        self._limit = whole_number(given, f"operator {node.name!r}: max_in_flight", 1)
 
     def add_reader(self, fences: Fences) -> None:
         """From now on, also keep received frames until this stream has completed its work."""

@@ -1,0 +1,84 @@
+"""DefaultScheduler: the scheduler of an application that sets none.
+
+It runs all operators on the thread that called `run`, as `GreedyScheduler` does, unless the program declares that
+operators do not wait for each other: by a queue that drops messages (POP or REJECT), or by a thread pool. A queue
+that drops does not slow down its producer. One thread cannot keep that promise: while the consumer of such a queue
+computes, or waits for a device, its producer could not run, and a camera would lose frames that nobody counts. So
+such a program gets worker threads, as with `EventBasedScheduler`.
+
+Why not worker threads always? A program without such a queue gains little, because its slow operators slow down
+their producers in any case. It would pay for locks (a step costs 2.0 µs instead of 1.2 in `benchmarks.chain`), its
+branches would run in another order in each run, and code that belongs to one thread (a window, a database
+connection, PyTorch's gradient mode) would fail. Programs for the Holoscan SDK, whose default is greedy, rely on
+that. Nor does the scheduler measure whether an operator blocks and then start threads: the same program would run
+on one thread or on several, depending on the machine and its load. What a program declares is the same everywhere.
+
+There are as many workers as operators, since each operator may block, up to `_MOST`. A worker that has nothing to
+do costs no time: a thread is woken only for work that no other thread will do in a moment (`workers`).
+
+In virtual time (`Clock.is_virtual`) one thread runs all operators, because every run is to be the same: the order
+of computes at one moment would depend on which thread was faster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace._runtime import run_single_threaded, run_workers
+from headrace.core.ports import IOSpec
+from headrace.core.queues import queues_of
+from headrace.core.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from headrace._runtime import Engine
+    from headrace.core.fragment import Fragment
+    from headrace.core.operator import Operator
+
+__all__ = ["DefaultScheduler"]
+
+_MOST = 32
+_FAULT = IOSpec.QueuePolicy.FAULT
+
+
+class DefaultScheduler(Scheduler):
+    """Runs operators on one thread, or on several if the program has a queue that drops, or a thread pool.
+
+    Without these, operators run one at a time on the thread that called `run`, as with `GreedyScheduler`. With a
+    queue that drops messages (`POP` or `REJECT`), its producer does not wait for its consumer: operators then run
+    on as many worker threads as there are operators, at most 32. In virtual time such a program stays on one
+    thread, so that every run is the same. Thread pools have their own threads, as with `EventBasedScheduler`.
+    """
+
+    # For the next or current run.
+    _workers = 0
+
+    @property
+    def workers(self) -> int:
+        """The number of worker threads of the last run; 0 if operators ran on the thread that called `run`."""
+        return self._workers
+
+    def prepare(self, fragment: Fragment) -> None:
+        """Choose the clock and the number of workers, for a run of a composed graph."""
+        super().prepare(fragment)
+        operators = list(fragment.graph)
+        if not self.clock.is_virtual and any(map(_drops, operators)):
+            self._workers = min(len(operators), _MOST)
+        else:
+            self._workers = 1 if fragment._thread_pools else 0
+
+    def execute(self, engine: Engine) -> None:
+        """Run until the engine is finished."""
+        if self._workers:
+            run_workers(engine, self._workers, (), engine.nodes[0].operator.fragment._thread_pools)
+        else:
+            with engine.clock.attach():
+                run_single_threaded(engine)
+
+
+def _drops(operator: Operator) -> bool:
+    """Return whether an operator has a queue that drops the messages of another operator."""
+    return any(
+        queue.policy is not _FAULT and any(flow.source is not operator for flow in queue.flows)
+        for port in operator.spec.inputs.values()
+        for queue in queues_of(operator, port)
+    )

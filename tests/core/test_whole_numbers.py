@@ -1,0 +1,200 @@
+"""Numbers, names and states that a program gives are checked where they are given, and the error names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace import Application, ConditionType, CountCondition, EventBasedScheduler, GreedyScheduler
+from headrace.conditions import (
+    AsynchronousCondition,
+    CudaStreamCondition,
+    DownstreamMessageAffordableCondition,
+    ExpiringMessageAvailableCondition,
+    MessageAvailableCondition,
+    MultiMessageAvailableCondition,
+    OrConditionCombiner,
+    PeriodicCondition,
+)
+from headrace.core.whole_numbers import whole_number
+from headrace.resources import (
+    BlockMemoryPool,
+    CudaStreamPool,
+    ManualClock,
+    RealtimeClock,
+    SyntheticClock,
+    ThreadPool,
+)
+from tests.harness import App, Step, run, sink, source
+
+
+def set_count(value: Any) -> None:
+    CountCondition().count = value
+
+
+def set_state(value: Any) -> None:
+    AsynchronousCondition().event_state = value
+
+
+NUMBERS: dict[str, Callable[[Any], object]] = {
+    "scheduler 'eventbasedscheduler': worker_thread_number": (
+        lambda v: EventBasedScheduler(worker_thread_number=v)
+    ),
+    "each number in scheduler 'eventbasedscheduler': pin_cores": lambda v: EventBasedScheduler(pin_cores=[v]),
+    "thread pool 'thread_pool': initial_size": lambda v: ThreadPool(None, v),
+    "each number in thread pool 'thread_pool': pin_cores": lambda v: ThreadPool().add([], pin_cores=[v]),
+    "condition 'count_condition': count": lambda v: CountCondition(None, v),
+    "condition 'message_available_condition': min_size": lambda v: MessageAvailableCondition(None, v),
+    "condition 'message_available_condition': front_stage_max_size": (
+        lambda v: MessageAvailableCondition(None, 1, v)
+    ),
+    "condition 'downstream_affordable_condition': min_size": (
+        lambda v: DownstreamMessageAffordableCondition(None, v)
+    ),
+    "condition 'expiring_message_available_condition': max_batch_size": (
+        lambda v: ExpiringMessageAvailableCondition(None, v)
+    ),
+    "condition 'multi_message_condition': min_sum": lambda v: MultiMessageAvailableCondition(min_sum=v),
+    "each number in condition 'multi_message_condition': min_sizes": (
+        lambda v: MultiMessageAvailableCondition(None, "PerReceiver", min_sizes=[v])
+    ),
+    "clock 'manual_clock': initial_timestamp": lambda v: ManualClock(None, v),
+    "clock 'synthetic_clock': initial_timestamp": lambda v: SyntheticClock(None, v),
+    "clock 'synthetic_clock': new_time_ns": lambda v: SyntheticClock().advance_to(v),
+    "'cuda_stream_pool': dev_id": lambda v: CudaStreamPool(None, v),
+    "'cuda_stream_pool': stream_priority": lambda v: CudaStreamPool(None, 0, 0, v),
+    "'cuda_stream_pool': reserved_size": lambda v: CudaStreamPool(None, 0, 0, 0, v),
+    "'cuda_stream_pool': max_size": lambda v: CudaStreamPool(None, 0, 0, 0, 1, v),
+    "'block_memory_pool': num_blocks": lambda v: BlockMemoryPool(None, 0, 1024, v),
+}
+
+
+@pytest.mark.parametrize("wrong", ["2", 1.5, True, float("nan"), [1], object])
+@pytest.mark.parametrize("what", NUMBERS)
+def test_what_is_no_whole_number_is_refused_by_name(what: str, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"{what} must be an int, not {wrong!r}")):
+        NUMBERS[what](wrong)
+
+
+def test_a_setter_checks_as_the_constructor_does() -> None:
+    with pytest.raises(TypeError, match="condition 'count_condition': count must be an int, not '2'"):
+        set_count("2")
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            lambda: ThreadPool(None, 0),
+            "thread pool 'thread_pool': initial_size must be from 1 to 1024, not 0",
+        ),
+        (lambda: ThreadPool(None, 10**5000), "from 1 to 1024, not a number of about 5000 digits"),
+        (lambda: MessageAvailableCondition(None, -1), "min_size must be at least 0, not -1"),
+        (lambda: ExpiringMessageAvailableCondition(None, 0), "max_batch_size must be at least 1, not 0"),
+        (lambda: CudaStreamPool(None, 0, 0, 0, -1), "reserved_size must be at least 0, not -1"),
+        (lambda: BlockMemoryPool(None, 0, 8, 10**30), "num_blocks must be from 1 to 1048576, not 1000"),
+        (lambda: EventBasedScheduler(pin_cores=[0, -1]), "pin_cores must be at least 0, not -1"),
+        (lambda: RealtimeClock(None, 0, 0), "the time scale must be positive, not 0"),
+        (
+            lambda: GreedyScheduler(check_recession_period_ms=-1),
+            "check_recession_period_ms must not be negative, and is -1",
+        ),
+    ],
+)
+def test_a_number_out_of_bounds_is_refused_with_the_bounds(make: Callable[[], Any], text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda v: EventBasedScheduler(pin_cores=v), "pin_cores must be a list of ints, such as [0, 1]"),
+        (lambda v: ThreadPool().add([], pin_cores=v), "pin_cores must be a list of ints, such as [0, 1]"),
+        (lambda v: ThreadPool().add(v), "thread pool 'thread_pool': add takes an operator or a list of"),
+        (lambda v: OrConditionCombiner(None, v), "'or_combiner': terms must be"),
+        (lambda v: MultiMessageAvailableCondition(None, receivers=[v]), "receivers must be names of ports"),
+        (lambda v: CudaStreamCondition(None, v), "receiver must be names of ports"),
+        (lambda v: MessageAvailableCondition(None, receiver=v), "receiver must be the name of a port"),
+        (lambda v: MultiMessageAvailableCondition(None, v), "sampling_mode must be 'SumOfAll' or"),
+        (lambda v: PeriodicCondition(None, 1, v), "policy must be a PeriodicConditionPolicy or one of"),
+        (
+            set_state,
+            "condition 'async_condition': event_state must be an AsynchronousEventState (READY, WAIT",
+        ),
+        (lambda v: RealtimeClock(None, v), "initial_time_offset must be a number of seconds"),
+        (lambda v: RealtimeClock(None, 0, v), "the time scale must be a number"),
+        (lambda v: RealtimeClock().set_time_scale(v), "the time scale must be a number"),
+        (lambda v: EventBasedScheduler(name=v), "the name of an EventBasedScheduler must be a str"),
+        (lambda v: CountCondition(name=v), "the name of a CountCondition must be a str"),
+    ],
+)
+@pytest.mark.parametrize("wrong", [[1.5], object, False])
+def test_what_is_of_the_wrong_kind_is_refused_by_name(
+    make: Callable[[Any], Any], text: str, wrong: Any
+) -> None:
+    if (wrong == [1.5]) and "list of ints" in text:
+        text = "pin_cores must be an int, not 1.5"
+    with pytest.raises(TypeError, match=re.escape(text)):
+        make(wrong)
+
+
+def test_a_number_of_messages_is_checked_where_a_port_declares_it() -> None:
+    def compose(app: App) -> None:
+        last = Step(app, inputs=["in"], name="last")
+        last.spec.inputs["in"].condition(ConditionType.MESSAGE_AVAILABLE, min_size="2")
+        app.add_flow(source(app, [1]), last)
+
+    with pytest.raises(TypeError, match="input 'in' of operator 'last': min_size must be an int, not '2'"):
+        run(compose)
+
+
+def test_the_ports_of_a_condition_are_names() -> None:
+    app = Application([])
+    step = Step(app, inputs=["in", "other"], name="step")
+    with pytest.raises(TypeError, match="operator 'step': the ports of a condition must be names of ports"):
+        step.spec.or_combine_port_conditions(3)  # type: ignore[arg-type]
+    step.spec.or_combine_port_conditions("in")  # one name, and not its letters
+    assert step.spec.or_combined == [("in",)]
+
+
+def test_the_number_of_unfinished_computes_is_checked() -> None:
+    def compose(app: App) -> None:
+        app.max_in_flight = "8"  # type: ignore[assignment]
+        app.add_flow(source(app, [1]), sink(app, []))
+
+    with pytest.raises(TypeError, match="operator 'source': max_in_flight must be an int, not '8'"):
+        run(compose)
+
+
+def test_a_whole_number_of_any_library_is_one() -> None:
+    number = whole_number(np.int64(3), "it")
+    assert (number, type(number)) == (3, int)
+    assert EventBasedScheduler(worker_thread_number=np.int8(3), pin_cores=np.array([0, 1])).pin_cores == (
+        0,
+        1,
+    )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("period", [0, 0.25, "0ms"])
+def test_a_period_of_polling_is_never_so_short_that_an_idle_run_uses_a_core(period: Any) -> None:
+    assert GreedyScheduler(check_recession_period_ms=period).check_recession_period_ms == 1
+
+
+def test_nor_is_it_if_the_environment_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLOSCAN_CHECK_RECESSION_PERIOD_MS", "0")
+    periods: list[float] = []
+
+    def compose(app: App) -> None:
+        def note(op: Step, i: Any, o: Any) -> None:
+            assert op._node is not None
+            periods.append(op._node.engine.scheduler.check_recession_period_ms)
+
+        app.add_operator(Step(app, CountCondition(app, 1), body=note))
+
+    run(compose)
+    assert periods == [1]
