@@ -58,7 +58,7 @@ class KnobValues:
         if name in operator.live_parameters:
             operator.set_live(name, value)
             return
-        if getattr(operator, name, None) is not None:
+        if getattr(operator._parameters, name, None) is not None:
             what, remedy = "attribute", f"assign the attribute, or give the knob another name than {name!r}"
             if name in operator.spec.params:
                 what, remedy = "parameter", f"declare it as live: spec.param({name!r}, ..., live=True)"

@@ -263,6 +263,19 @@ def test_a_knob_follows_a_property_and_an_attribute_of_the_class() -> None:
     assert seen == [3, 10, 4, 11, 5, 12]
 
 
+def test_knobs_of_a_function_may_have_the_names_of_methods_of_operators() -> None:
+    seen: list[Any] = []
+
+    @op(outputs=())
+    def amplify(frame: Any, *, start: float = 2.0, context: Any) -> None:
+        stream = context.allocate_cuda_stream("mine")
+        read(stream, context.knob("start", np.float32), seen)
+        read(stream, context.knob("stop", np.float32, 5), seen)
+
+    run(lambda app: app.add_flow(source(app, [1, 2]), amplify(app, start=3.0)))
+    assert seen == [3.0, 5.0, 3.0, 5.0]
+
+
 def test_a_function_has_knobs_that_follow_its_parameters() -> None:
     seen: list[Any] = []
 

@@ -331,7 +331,7 @@ class _Life:
 
 def _resources_of(operator: Operator) -> list[Resource]:
     """Return the resources that an operator was given: as such, as parameters, or through its conditions."""
-    parameters = [getattr(operator, name, None) for name in operator.spec.params]
+    parameters = [getattr(operator._parameters, name, None) for name in operator.spec.params]
     found = [*operator.resources.values(), *(value for value in parameters if isinstance(value, Resource))]
     for condition in operator.conditions.values():
         for each in (condition, *condition.terms):
