@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.booleans import boolean
@@ -66,8 +67,9 @@ class Fragment:
         self._names: dict[str, int] = {}
         self.count_messages = False
         """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
-        # The operators that compose has created; None while compose is not running.
+        # The operators that compose has created; None while compose is not running. And the thread that composes.
         self._made: list[Operator] | None = None
+        self._composing_on = 0
         # The current use of the fragment, under "run". A dict, because its setdefault is atomic.
         self._claims: dict[str, Claim] = {}
         self._outcome: Outcome | None = None
@@ -231,7 +233,7 @@ class Fragment:
         A logger is a :class:`headrace.observe.DataLogger`. One that compose adds is used in that run alone.
         """
         registry.check_data_logger(self, logger)
-        (self._data_loggers if self._made is None else self._composed_data_loggers).append(logger)
+        (self._composed_data_loggers if self._is_composing_here else self._data_loggers).append(logger)
 
     @property
     def data_loggers(self) -> list[Any]:
@@ -328,11 +330,11 @@ class Fragment:
         self._chain_options = None
         self._composed_data_loggers = []
         made: list[Operator] = []
-        self._made = made
+        self._made, self._composing_on = made, get_ident()
         try:
             self.compose()
         finally:
-            self._made = None
+            self._made, self._composing_on = None, 0
         if self._live_values:
             for operator in made:
                 if operator._live is not None:
@@ -344,6 +346,11 @@ class Fragment:
         check_resources(self)
         self._find_segments()
         return self._graph
+
+    @property
+    def _is_composing_here(self) -> bool:
+        """Whether this is the thread that runs compose now."""
+        return self._composing_on == get_ident()
 
     def _find_segments(self) -> None:
         """Check the segments that compose declared, and find those that are wanted besides."""

@@ -70,7 +70,7 @@ class KnobValues:
         self.check(name, value)
         self.given[name] = value
         fragment = operator.fragment
-        if not self.is_in_run and fragment._made is None:  # otherwise compose will set it again
+        if not self.is_in_run and not fragment._is_composing_here:  # otherwise compose will set it again
             fragment._knob_values[operator.name, name] = value
 
     def check(self, name: str, value: Any) -> None:
@@ -88,7 +88,7 @@ class KnobValues:
 
     def recall(self) -> None:
         """Take on the values that were set before the run."""
-        for (operator, name), value in self._operator.fragment._knob_values.items():
+        for (operator, name), value in list(self._operator.fragment._knob_values.items()):
             if operator == self._operator.name:
                 self.given[name] = value
 

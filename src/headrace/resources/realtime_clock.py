@@ -10,8 +10,6 @@ from headrace.core.booleans import boolean
 from headrace.core.clock import Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace.core.fragment import Fragment
 
 __all__ = ["RealtimeClock"]
@@ -47,12 +45,13 @@ class RealtimeClock(Clock):
         self._offset = initial_time_offset
         self._initial_scale = initial_time_scale
         self._since_epoch = boolean(use_time_since_epoch, f"clock {name!r}: use_time_since_epoch")
-        self._announce: Callable[[], None] | None = None
         self._changed = threading.Condition()
         self.initialize()
 
     def initialize(self) -> None:
-        """Start from the offset."""
+        """Start from the offset, unless another run uses this clock."""
+        if self.is_in_use:
+            return
         start = self._offset + (time.time() if self._since_epoch else 0.0)
         # The time shown at a reference moment, that moment, and the scale since then. They form one object, so that
         # a thread that reads it while another changes the scale sees either all old or all new values.
@@ -87,10 +86,4 @@ class RealtimeClock(Clock):
             now = time.monotonic_ns()
             self._reading = (shown + round((now - reference) * scale), now, time_scale)
             self._changed.notify_all()
-        announce = self._announce
-        if announce is not None:
-            announce()
-
-    def watch(self, announce: Callable[[], None] | None) -> None:
-        """Set the function to call after a change of the scale."""
-        self._announce = announce
+        self.announce()
