@@ -498,25 +498,21 @@ class Fragment:
 
         May be called from any thread; a run that is not paused is paused first. In the step, virtual time goes on
         to the next compute. The step of a named operator waits until that operator can run: it needs its messages,
-        and nothing else runs.
+        and nothing else runs. A step during composing or starting takes place when the run begins.
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ValueError(f"{self.name!r}: step takes a number of computes of 1 or more, not {n!r}")
-        operator = self._graph.find(op_name) if op_name else None
-        self.pause()
-        engine = self._engine
-        if engine is not None:
-            engine.pausing.step(
-                n, None if operator is None or operator._node is None else operator._node.scheduled
-            )
+        claim = self._claims.get("run")
+        if op_name and (claim is None or claim.engine is not None):
+            self._graph.find(op_name)  # raises if there is none; before there is an engine, the run does so
+        if claim is not None:
+            claim.step(n, op_name)
 
     @property
     def is_paused(self) -> bool:
         """Whether the run is paused, or was asked to be."""
         claim = self._claims.get("run")
-        if claim is None:
-            return False
-        return claim.pause_wanted if claim.engine is None else claim.engine.pausing.is_requested
+        return claim is not None and claim.pause_wanted
 
     def wait_until_paused(self, timeout: float | None = None) -> bool:
         """Wait until the run is paused, its steps are done and no operator computes; not from inside an operator.

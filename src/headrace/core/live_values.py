@@ -119,9 +119,12 @@ class LiveValues:
 
     def end_run(self) -> None:
         """Apply the changes that are left: there will be no more computes."""
-        with self._lock:
-            self._is_in_run = False
-        self._apply()
+        try:
+            self._apply()
+        finally:
+            with self._lock:
+                self._is_in_run = False
+                self._waiting.clear()
 
     def _apply(self) -> None:
         # A setter of the program may set further values, which take effect in the next round: setters that set each
@@ -129,21 +132,17 @@ class LiveValues:
         # go on with the next compute.
         for _ in range(len(self.parameters) + 1):
             with self._lock:
-                changes = dict(self._waiting)
-                self._waiting.clear()
+                changes = list(self._waiting.items())
             if not changes:
                 return
-            # Not under the lock: a setter may wait for a thread that sets a value itself.
-            try:
-                while changes:
-                    name, value = next(iter(changes.items()))
-                    del changes[name]
+            for name, value in changes:
+                # Not under the lock: a setter may wait for a thread that sets a value itself.
+                try:
                     setattr(self._operator, name, value)
-            finally:
-                if changes:
+                finally:
                     with self._lock:
-                        for name, value in changes.items():
-                            self._waiting.setdefault(name, value)
+                        if self._waiting.get(name, _NOTHING) is value:
+                            del self._waiting[name]
 
 
 _NOTHING = object()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -221,10 +222,8 @@ def test_the_end_does_not_depend_on_names() -> None:
 
 def test_an_interrupt_comes_out_though_exceptions_lead_to_each_other_in_a_circle() -> None:
     def interrupted(self: Any, op_input: Any, op_output: Any) -> None:
-        try:
+        with suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt:
-            pass
         first, second = ValueError("first"), ValueError("second")
         first.__context__, second.__context__ = second, first
         raise first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -342,6 +343,22 @@ def test_a_value_that_compose_sets_is_that_of_the_program() -> None:
     for app.wanted in (2, 3):
         app.run()
     assert seen == [2, 2, 3, 3]
+
+
+def test_a_value_that_another_thread_sets_while_the_application_is_composed_is_kept() -> None:
+    seen: list[Any] = []
+
+    def compose(app: Any) -> None:
+        plain(app, seen)
+        if app.is_second:
+            thread = threading.Thread(target=app.step.set_knob, args=("gain", 4))
+            thread.start()
+            thread.join()
+
+    app: Any = App(compose)
+    for app.is_second in (False, True, False):
+        app.run()
+    assert seen == [1, 1, 4, 4, 4, 4]
 
 
 def test_an_operator_that_is_restarted_keeps_its_knobs() -> None:
