@@ -93,6 +93,7 @@ class Fragment:
     def add_operator(self, op: Operator) -> None:
         """Add an operator that is not connected; `add_flow` adds the operators that it connects."""
         check_member(self, op)
+        self._check_composing(f"add_operator({op.name!r})")
         self._graph.add(op)
 
     def add_flow(
@@ -123,6 +124,7 @@ class Fragment:
         """
         check_member(self, upstream_op)
         check_member(self, downstream_op)
+        self._check_composing(f"add_flow({upstream_op.name!r}, {downstream_op.name!r})")
         self._graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
 
     def capture(
@@ -166,6 +168,7 @@ class Fragment:
         """
         options = SegmentOptions(warmup, verify, shapes, outputs, slots, strict)
         check_operators(self, operators, self._segments)
+        self._check_composing(f"capture({', '.join(repr(operator.name) for operator in operators)})")
         segment = Segment(name or self._unused_name("segment"), operators, options)
         if any(segment.name == other.name for other in self._segments):
             raise GraphError(f"two segments are named {segment.name!r}; give one another name=...")
@@ -177,6 +180,7 @@ class Fragment:
 
         Where an operator of a chain turns out not to be recordable, those before and behind it still are.
         """
+        self._check_composing("capture_chains()")
         self._chain_options = SegmentOptions(**options)
 
     @property
@@ -346,6 +350,16 @@ class Fragment:
         check_resources(self)
         self._find_segments()
         return self._graph
+
+    def _check_composing(self, call: str) -> None:
+        """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
+        if self._made is not None:
+            return
+        why = "which is running" if self._engine is not None else "which is not being composed"
+        raise GraphError(
+            f"{call} of {self.name!r}, {why}: call it in compose(), which every run calls to make its graph; "
+            "a graph that is there is not changed"
+        )
 
     @property
     def _is_composing_here(self) -> bool:
