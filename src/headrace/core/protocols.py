@@ -161,6 +161,15 @@ class Queue(Protocol):
     def snapshot(self) -> tuple[Any, ...]:
         """Return the waiting messages."""
 
+    def peek(self, index: int = 0) -> Any:
+        """Return a waiting message without taking it, or None if there is none."""
+
+    def note_arrivals(self, now: Callable[[], int]) -> None:
+        """Record when each message arrives, by the time that `now` returns; before the run begins."""
+
+    def oldest_arrival(self) -> int | None:
+        """Return when the oldest waiting message arrived, or None if none waits; only after `note_arrivals`."""
+
     def __len__(self) -> int: ...
 
 
