@@ -58,7 +58,7 @@ class Pausing(Protocol):
     """What was requested and not carried out yet."""
 
     def wake(self) -> None:
-        """Have the requests carried out; called after one was appended."""
+        """Wake the workers, which carry out the requests; called after one was appended."""
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until the run is paused and nothing computes."""

@@ -77,7 +77,7 @@ class Pausing:
     # From any thread.
 
     def wake(self) -> None:
-        """Have the requests carried out; called after one was appended."""
+        """Wake the workers, which carry out the requests; called after one was appended."""
         engine = self._engine
         # After the request: a worker that clears the flag looks for requests afterwards.
         engine.held = True
