@@ -321,6 +321,21 @@ def test_a_setter_may_set_another_live_value_outside_of_a_run() -> None:
     assert (linked.left, linked.right) == (2, 20)
 
 
+def test_values_that_were_set_outside_of_a_run_are_recalled_one_by_one() -> None:
+    def compose(app: Any) -> None:
+        app.linked = Linked(app, CountCondition(app, 1), name="linked")
+        app.linked.setters = {"left": lambda value: app.linked.set_live("right", 10 * value)}
+        app.add_operator(app.linked)
+
+    app: Any = App(compose)
+    app.compose_graph()
+    app.linked.set_live("left", 2)
+    app.linked.set_live("right", 5)  # not what the setter of the other has set
+    for _ in range(2):
+        app.run()
+        assert app.linked.seen == [(2, 5)]
+
+
 def test_setters_that_set_each_other_do_not_keep_a_compute_from_beginning() -> None:
     linked = run_linked(
         lambda op, i, o: op.set_live("left", 1) if op.ticks == 1 else None,

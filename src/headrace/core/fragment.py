@@ -337,8 +337,19 @@ class Fragment:
         self._made, self._composing_on = made, get_ident()
         try:
             self.compose()
+            self._recall_values(made)
         finally:
             self._made, self._composing_on = None, 0
+        check(self._graph, made)
+        check_resources(self)
+        self._find_segments()
+        return self._graph
+
+    def _recall_values(self, made: list[Operator]) -> None:
+        """Give operators the live parameters and knobs that were set outside of a run.
+
+        As a part of composing: what a setter of the program sets meanwhile was not set from outside.
+        """
         if self._live_values:
             for operator in made:
                 if operator._live is not None:
@@ -346,10 +357,6 @@ class Fragment:
         if self._knob_values:
             for operator in made:
                 operator._knobs.recall()
-        check(self._graph, made)
-        check_resources(self)
-        self._find_segments()
-        return self._graph
 
     def _check_composing(self, call: str) -> None:
         """Raise if compose is not running: every run composes its graph anew, and does not change it then."""

@@ -55,7 +55,8 @@ class ComponentSpec:
         Parameters
         ----------
         name
-            The name of the attribute, and the keyword by which the program gives the value.
+            The name of the attribute, and the keyword by which the program gives the value. It must not be the name
+            of a method, or of an attribute that every component has, such as ``name``.
         default_value
             The value if the program gives none; without a default the program must give one.
         flag
