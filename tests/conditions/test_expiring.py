@@ -163,6 +163,57 @@ def test_what_is_left_of_a_batch_keeps_its_age(scheduler: MakeScheduler) -> None
     assert taken == [(30, ("first", "late")), (50, ("second",))]
 
 
+@pytest.mark.parametrize("is_observed", [False, True])
+@pytest.mark.parametrize("again", ["another", "message"])
+def test_a_message_that_arrives_during_a_compute_has_its_own_age(
+    scheduler: MakeScheduler, again: str, is_observed: bool
+) -> None:
+    """Also if it is the object that this compute has received."""
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        clock = app.scheduler().clock
+
+        def body(op: Step, i: Any, o: Any) -> None:
+            taken.append((app.now, i.receive("in")))
+            if op.ticks == 1:
+                clock.sleep_for(20)
+                o.emit(again, "out")
+                clock.sleep_for(40)
+
+        expiring = ExpiringMessageAvailableCondition(app, 3, 50, receiver="in")
+        b = Step(app, expiring, inputs=[("in", {"size": 3})], outputs=["out"], body=body, name="b")
+        app.add_flow(source(app, ["message"]), b)
+        app.add_flow(b, b)
+
+    app = App(compose, scheduler)
+    if is_observed:
+        app.track()
+    app.run()
+    assert taken == [(50, ("message",)), (120, (again,))]  # it arrived at 70
+
+
+@pytest.mark.parametrize("policy", [IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT])
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_messages_that_are_dropped_have_no_age(
+    scheduler: MakeScheduler, policy: IOSpec.QueuePolicy, is_observed: bool
+) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        send = source(app, range(4), PeriodicCondition(app, 10))
+        expiring = ExpiringMessageAvailableCondition(app, 3, 35, receiver="in")
+        body = lambda op, i, o: taken.append((app.now, i.receive("in")))  # noqa: E731
+        b = Step(app, expiring, inputs=[("in", {"size": 2, "policy": policy})], body=body, name="b")
+        app.add_flow(send, b)
+
+    app = App(compose, scheduler)
+    if is_observed:
+        app.track()
+    app.run()
+    assert taken == ([(55, (2, 3))] if policy is IOSpec.QueuePolicy.POP else [(35, (0, 1))])
+
+
 def test_a_condition_on_an_expiring_input_must_be_named_where_there_are_several() -> None:
     def compose(app: App) -> None:
         expiring = ExpiringMessageAvailableCondition(app, 3, 50)

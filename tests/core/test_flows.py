@@ -237,3 +237,40 @@ def test_port_sizes_and_policies_are_checked() -> None:
         build(lambda app: Step(app, inputs=[("in", {"policy": "pop"})]))
     with pytest.raises(GraphError, match="declares the input 'in' twice"):
         build(lambda app: Step(app, inputs=["in", "in"]))
+
+
+CALLS: dict[str, Any] = {
+    "add_operator('b')": lambda app, a, b: app.add_operator(b),
+    "add_flow('a', 'b')": lambda app, a, b: app.add_flow(a, b, {("x", "p")}),
+    "capture('a')": lambda app, a, b: app.capture(a),
+    "capture_chains()": lambda app, a, b: app.capture_chains(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("phase", ["initialize", "start", "compute", "stop"])
+def test_a_graph_that_runs_is_not_changed(call: str, phase: str) -> None:
+    def change(app: Any) -> None:
+        CALLS[call](app, *pair(app))
+
+    class Changing(Step):
+        pass
+
+    setattr(Changing, phase, lambda op, *contexts: change(op.fragment))
+    app = App(lambda app: app.add_operator(Changing(app, CountCondition(app, 1), name="changing")))
+    with pytest.raises(GraphError) as caught:
+        app.run()
+    assert str(caught.value).startswith(f"{call} of 'App', which is running: call it in compose()")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_is_added_outside_of_compose_is_refused(call: str) -> None:
+    app = App(lambda app: app.add_operator(source(app, [1])))
+    for _ in ("before a run", "after a run"):
+        with pytest.raises(GraphError) as caught:
+            CALLS[call](app, *pair(app))
+        assert str(caught.value).startswith(
+            f"{call} of 'App', which is not being composed: call it in compose()"
+        )
+        app.run()
+        assert [operator.name for operator in app.graph] == ["source"]

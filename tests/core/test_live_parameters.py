@@ -10,7 +10,18 @@ import pytest
 
 from headrace import CountCondition
 from headrace.core import Condition, Operator, OperatorSpec, ParameterError
-from tests.harness import PATIENCE, App, MakeScheduler, Step, multi_thread, run, sink, source, switching_often
+from tests.harness import (
+    PATIENCE,
+    App,
+    MakeScheduler,
+    Step,
+    greedy,
+    multi_thread,
+    run,
+    sink,
+    source,
+    switching_often,
+)
 
 
 class Gain(Operator):
@@ -267,6 +278,139 @@ def test_an_operator_without_live_parameters_runs_as_it_is() -> None:
     assert app.graph.find("it").live_parameters == {}
     with pytest.raises(ParameterError, match="has no live parameter 'gain'; it has none"):
         app.graph.find("it").set_live("gain", 1)
+
+
+class Linked(Step):
+    """Has live parameters with setters of the test; `seen` are their values at the beginning of each compute."""
+
+    def setup(self, spec: OperatorSpec) -> None:
+        self.setters: dict[str, Any] = {}
+        self.values: dict[str, int] = {}
+        self.seen: list[tuple[int, int]] = []
+        spec.param("left", 0, live=True)
+        spec.param("right", 0, live=True)
+
+    def _set(self, name: str, value: int) -> None:
+        self.values[name] = value
+        self.setters.get(name, lambda value: None)(value)
+
+    left = property(lambda self: self.values["left"], lambda self, value: self._set("left", value))
+    right = property(lambda self: self.values["right"], lambda self, value: self._set("right", value))
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.seen.append((self.left, self.right))
+        super().compute(op_input, op_output, context)
+
+
+def run_linked(body: Any, scheduler: MakeScheduler, setters: Any = None, runs: int = 1) -> Linked:
+    def compose(app: Any) -> None:
+        app.linked = Linked(app, CountCondition(app, 3), body=body, name="linked")
+        app.linked.setters = {} if setters is None else setters(app.linked)
+        app.add_operator(app.linked)
+
+    app: Any = App(compose, scheduler)
+    for _ in range(runs):
+        app.run()
+    return app.linked  # type: ignore[no-any-return]
+
+
+def test_a_setter_may_set_another_live_value(scheduler: MakeScheduler) -> None:
+    linked = run_linked(
+        lambda op, i, o: op.set_live("left", op.ticks),
+        scheduler,
+        lambda op: {"left": lambda value: op.set_live("right", 10 * value)},
+        runs=2,  # the second begins as the first: what a setter sets at the end of a run is over with the run
+    )
+    assert linked.seen == [(0, 0), (1, 10), (2, 20)]  # one compute sees both
+    assert (linked.left, linked.right) == (3, 30)
+
+
+def test_a_setter_may_set_another_live_value_outside_of_a_run() -> None:
+    linked = Linked(App(lambda app: None), name="linked")
+    linked.setters = {"left": lambda value: linked.set_live("right", 10 * value)}
+    linked.set_live("left", 2)
+    assert (linked.left, linked.right) == (2, 20)
+
+
+def test_values_that_were_set_outside_of_a_run_are_recalled_one_by_one() -> None:
+    def compose(app: Any) -> None:
+        app.linked = Linked(app, CountCondition(app, 1), name="linked")
+        app.linked.setters = {"left": lambda value: app.linked.set_live("right", 10 * value)}
+        app.add_operator(app.linked)
+
+    app: Any = App(compose)
+    app.compose_graph()
+    app.linked.set_live("left", 2)
+    app.linked.set_live("right", 5)  # not what the setter of the other has set
+    for _ in range(2):
+        app.run()
+        assert app.linked.seen == [(2, 5)]
+
+
+def test_setters_that_set_each_other_do_not_keep_a_compute_from_beginning() -> None:
+    linked = run_linked(
+        lambda op, i, o: op.set_live("left", 1) if op.ticks == 1 else None,
+        greedy,
+        lambda op: {
+            "left": lambda value: op.set_live("right", value + 1),
+            "right": lambda value: op.set_live("left", value + 1),
+        },
+    )
+    assert len(linked.seen) == 3
+    assert linked.seen[2] > linked.seen[1] > linked.seen[0]
+
+
+def test_a_setter_may_wait_for_a_thread_that_sets_a_value() -> None:
+    def setters(op: Linked) -> Any:
+        def wait(value: int) -> None:
+            thread = threading.Thread(target=op.set_live, args=("right", 10 * value))
+            thread.start()
+            thread.join()
+
+        return {"left": wait}
+
+    linked = run_linked(lambda op, i, o: op.set_live("left", op.ticks), greedy, setters)
+    assert linked.seen == [(0, 0), (1, 10), (2, 20)]
+
+
+def test_a_setter_that_fails_loses_its_own_value_alone() -> None:
+    def setters(op: Linked) -> Any:
+        def fail(value: int) -> None:
+            raise ArithmeticError
+
+        return {"left": fail}
+
+    changed: list[Linked] = []
+
+    def body(op: Any, op_input: Any, op_output: Any) -> None:
+        changed.append(op)
+        op.set_live("left", 5)
+        op.set_live("right", 7)
+
+    with pytest.raises(ArithmeticError) as caught:
+        run_linked(body, greedy, setters)
+    assert changed[0].seen == [(0, 0)]
+    assert changed[0].right == 7
+    assert not hasattr(caught.value, "other_errors")  # the end of the run does not set `left` again
+
+
+@pytest.mark.parametrize("which", ["the operator of the last run", "the new operator"])
+def test_a_change_by_another_thread_while_the_application_is_composed_is_kept(which: str) -> None:
+    taken: list[float] = []
+
+    def change(app: Any) -> None:
+        earlier = getattr(app, "gain", None)
+        compose(app, taken)
+        if earlier is not None:
+            operator = earlier if which == "the operator of the last run" else app.gain
+            thread = threading.Thread(target=operator.set_live, args=("gain", 4.0))
+            thread.start()
+            thread.join()
+
+    app = App(change)
+    app.run()
+    app.run()
+    assert taken == [1.0] * 3 + [4.0] * 3
 
 
 def test_the_page_finds_what_a_parameter_may_be() -> None:

@@ -442,6 +442,30 @@ PLANTS = [
         "pause-end-1",
         (_WRONG,),
     ),
+    Plant(
+        "no time passes in a step of one node while others are ready",
+        _WAITING,
+        "            if engine.held and not engine.running and self._may_jump(until):\n",
+        "            if False:\n",
+        "step-late-2",
+        (_HANG, _LOST),
+    ),
+    Plant(
+        "time jumps for a step while a node computes",
+        _WAITING,
+        "            if engine.held and not engine.running and self._may_jump(until):\n",
+        "            if engine.held and self._may_jump(until):\n",
+        "step-late-2",
+        (_ERROR,),
+    ),
+    Plant(
+        "time jumps although the node of the step is ready",
+        _WAITING,
+        "        if until is None or any(map(engine.pausing.allows, engine.ready_queues)):\n",
+        "        if until is None:\n",
+        "step-pooled-1",
+        (_WRONG,),
+    ),
     # Computing alone.
     Plant(
         "a node that wants to compute alone waits for nobody",

@@ -826,6 +826,67 @@ def _check_stepped(world: World) -> None:
 _add((0, 1, 2), Scenario("step-periodic", _beating, others={"pauser": _step_in_time}, check=_check_stepped))
 
 
+def _late_beside_others(world: World) -> None:
+    """One operator waits for a time while others are ready, or compute."""
+
+    def steady(op: Any, op_input: Any, op_output: Any) -> None:
+        now = world.clock.timestamp()
+        world.control.sleep(MS)  # the others run meanwhile
+        assert world.clock.timestamp() == now, "time jumped in the middle of a compute"
+
+    world.op("steady", CountCondition(world.app, 2), body=steady)
+    world.op("late", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 2))
+
+
+def _step_late(world: World) -> None:
+    world.app.pause()
+    world.app.step(2, "late")
+    if world.app.wait_until_paused():
+        world.notes["stepped"] = world.count("late")
+    world.app.resume()
+
+
+def _check_late(world: World) -> None:
+    assert world.notes.get("stepped", 2) == 2, f"{world.notes['stepped']} computes ran in two steps"
+    assert (world.count("late"), world.count("steady")) == (2, 2), f"computes: {world.computes}"
+
+
+_add(
+    (0, 2),
+    Scenario(
+        "step-late", _late_beside_others, others={"pauser": _step_late}, clock="manual", check=_check_late
+    ),
+)
+
+
+def _ready_in_a_pool(world: World) -> None:
+    world.op("late", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 2))
+    pooled = world.op("pooled", CountCondition(world.app, 2))
+    world.app.make_thread_pool("pool", 1).add(pooled, pin_operator=True)
+
+
+def _step_pooled(world: World) -> None:
+    world.app.pause()
+    if world.app.wait_until_paused() and not world.count("pooled"):
+        now = world.clock.timestamp()
+        world.app.step(1, "pooled")
+        world.app.wait_until_paused()
+        world.notes["passed"] = world.clock.timestamp() - now
+    world.app.resume()
+
+
+def _check_pooled(world: World) -> None:
+    assert not world.notes.get("passed", 0), "time jumped although the operator of the step was ready"
+
+
+_add(
+    (1,),
+    Scenario(
+        "step-pooled", _ready_in_a_pool, others={"pauser": _step_pooled}, clock="manual", check=_check_pooled
+    ),
+)
+
+
 # Computing alone.
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import queue
 import threading
 from datetime import timedelta
 from typing import Any
@@ -94,6 +95,36 @@ def test_a_synthetic_clock_is_moved_by_others_and_the_run_waits_for_it(scheduler
     clock.advance_to(200)
     future.result(timeout=PATIENCE)
     assert times == [0, 100, 200]
+
+
+def test_a_synthetic_clock_moves_several_applications(scheduler: MakeScheduler) -> None:
+    """Each is told of the time, also when another one begins or ends in between."""
+    clock = SyntheticClock()
+    ticks: queue.Queue[tuple[str, int]] = queue.Queue()
+
+    def application(name: str, count: int) -> App:
+        def compose(app: App) -> None:
+            conditions = (PeriodicCondition(app, 10), CountCondition(app, count))
+            tick = Step(app, *conditions, body=lambda op, i, o: ticks.put((name, app.now)), name=name)
+            app.add_operator(tick)
+
+        return App(compose, scheduler, clock=clock)
+
+    def next_ticks(number: int) -> set[tuple[str, int]]:
+        return {ticks.get() for _ in range(number)}
+
+    long = application("long", 4).run_async()
+    assert next_ticks(1) == {("long", 0)}
+    clock.advance_by(10)
+    assert next_ticks(1) == {("long", 10)}
+    short = application("short", 2).run_async()
+    assert next_ticks(1) == {("short", 10)}  # its begin has not set the time back
+    clock.advance_by(10)
+    assert next_ticks(2) == {("long", 20), ("short", 20)}
+    short.result()
+    clock.advance_by(10)
+    assert next_ticks(1) == {("long", 30)}
+    long.result()
 
 
 def test_a_clock_tells_a_run_that_is_over_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
+from headrace.core.notes import notes_of
+
 __all__ = ["describe", "place_of", "print_error", "without_our_frames"]
 
 _HEADRACE = Path(__file__).parents[1]
@@ -26,7 +28,7 @@ def describe(error: BaseException) -> str:
     """Return a line with the type and text of an error, the operator that raised it, and the program's line."""
     first, *more = (_text(error) or "").splitlines() or [""]
     what = type(error).__name__ + (f": {first}" if first else "") + (" ..." if more else "")
-    notes = [note.splitlines()[0] for note in getattr(error, "__notes__", []) if note]
+    notes = [note.splitlines()[0] for note in notes_of(error) if note]
     return "; ".join(filter(None, [what, *notes, place_of(error)]))
 
 

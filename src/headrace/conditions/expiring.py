@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace._runtime import Message
 from headrace.conditions.single_port import SinglePortCondition
@@ -49,26 +49,22 @@ class ExpiringMessageAvailableCondition(SinglePortCondition, kind=ConditionType.
         self.max_delay_ns = nanoseconds(max_delay_ns, f"condition {name!r}: max_delay_ns")
         # Accepted for compatibility: a run has one clock, its scheduler's.
         self.clock = clock
-        self._arrivals: list[_Arrivals] = []
+        self._queues: tuple[Queue, ...] = ()
 
     def join(self, node: Node) -> None:
-        """Look up the queues of the input."""
+        """Look up the queues of the input, which record from now on when messages arrive."""
         super().join(node)
-        self._arrivals = [_Arrivals(queue) for queue in node.receiver(self.port_of(node)).queues]
+        self._queues = node.receiver(self.port_of(node)).queues
+        for queue in self._queues:
+            queue.note_arrivals(node.engine.clock.timestamp)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY when the batch is complete or its oldest message is old enough."""
-        waiting = 0
-        oldest: int | None = None
-        for arrivals in self._arrivals:
-            # Called whenever a message arrives, so the time at which a message is first seen is its time of
-            # arrival.
-            waiting += arrivals.update(timestamp)
-            since = arrivals.oldest()
-            if since is not None:
-                oldest = since if oldest is None else min(oldest, since)
+        # A full queue that drops its oldest message has one too many for a moment.
+        waiting = sum(min(len(queue), queue.limit) for queue in self._queues)
         if waiting >= self.max_batch_size:
             return SchedulingStatusType.READY, None
+        oldest = min((since for queue in self._queues if (since := _since(queue)) is not None), default=None)
         if oldest is None:
             return SchedulingStatusType.WAIT, None
         due = oldest + self.max_delay_ns
@@ -79,43 +75,12 @@ class ExpiringMessageAvailableCondition(SinglePortCondition, kind=ConditionType.
     def detach(self) -> None:
         """Leave the run, and release the messages that waited."""
         super().detach()
-        self._arrivals = []
-
-    def on_execute(self, timestamp: int) -> None:
-        """Forget the messages that were received; those that still wait keep their age."""
-        for arrivals in self._arrivals:
-            arrivals.update(timestamp)
+        self._queues = ()
 
 
-class _Arrivals:
-    """The messages that wait in one queue, and when each was first seen there."""
-
-    __slots__ = ("_known", "_queue")
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self._known: list[tuple[Any, int]] = []
-
-    def update(self, timestamp: int) -> int:
-        """Record which messages have arrived and left since the last time, and return how many wait."""
-        waiting = self._queue.snapshot()
-        known = self._known
-        # Messages arrive at one end and leave at the other, so the known ones that still wait come first.
-        gone = next(
-            gone
-            for gone in range(len(known) + 1)
-            if len(known) - gone <= len(waiting)
-            and all(old is new for (old, _), new in zip(known[gone:], waiting, strict=False))
-        )
-        del known[:gone]
-        known += [(message, timestamp) for message in waiting[len(known) :]]
-        return len(waiting)
-
-    def oldest(self) -> int | None:
-        """Return the timestamp of the first message, or the time of its arrival if it has none."""
-        if not self._known:
-            return None
-        message, since = self._known[0]
-        if type(message) is Message and message.acq_timestamp is not None:
-            return message.acq_timestamp
-        return since
+def _since(queue: Queue) -> int | None:
+    """Return the timestamp of the oldest message, or the time of its arrival if it has none; None without one."""
+    message = queue.peek()
+    if type(message) is Message and message.acq_timestamp is not None:
+        return message.acq_timestamp
+    return queue.oldest_arrival()

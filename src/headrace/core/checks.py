@@ -102,7 +102,7 @@ def check_resources(fragment: Fragment) -> None:
     found: list[object] = [fragment.get_default_green_context_pool()]
     for operator in fragment.graph:
         found += operator.resources.values()
-        found += [getattr(operator, name, None) for name in operator.spec.params]
+        found += [getattr(operator._parameters, name, None) for name in operator.spec.params]
     for check_graph in {type(part).check_graph: None for part in found if isinstance(part, Resource)}:
         check_graph(fragment)
 

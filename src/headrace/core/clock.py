@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import numbers
 import re
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -39,6 +40,7 @@ _UNITS = {
     "h": 3_600_000_000_000,
 }
 _FREQUENCIES = {"hz": 1, "khz": 1_000, "mhz": 1_000_000}
+_CHANGING = threading.Lock()
 _TEXT = r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\W\d_]*)\s*"
 
 
@@ -165,5 +167,26 @@ class Clock(Resource):
         """Count this thread as working for the duration of a ``with`` block."""
         return nullcontext()
 
-    def watch(self, announce: Callable[[], None] | None) -> None:
-        """Set the function to call, from any thread, when the time or its scale was changed."""
+    # The functions to call after a change; each run that uses the clock adds one. A tuple that is replaced under
+    # `_CHANGING`, so that any thread can read it.
+    _watchers: tuple[Callable[[], None], ...] = ()
+
+    def watch(self, announce: Callable[[], None]) -> None:
+        """Call a function, from any thread, whenever the time or its scale was changed, until `unwatch`."""
+        with _CHANGING:
+            self._watchers = (*self._watchers, announce)
+
+    def unwatch(self, announce: Callable[[], None]) -> None:
+        """Call a function no more."""
+        with _CHANGING:
+            self._watchers = tuple(known for known in self._watchers if known != announce)
+
+    def announce(self) -> None:
+        """Tell the runs that use this clock that its time or its scale was changed; from any thread."""
+        for announce in self._watchers:
+            announce()
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a run that is in progress uses this clock, so that its time must not be set back."""
+        return bool(self._watchers)

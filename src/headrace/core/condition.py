@@ -11,9 +11,11 @@ with `check` after every event that may have changed their state.
 from __future__ import annotations
 
 import enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.construction import check_name, constructor, refuse_keywords
+from headrace.core.reserved_names import check_parameter_name
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -68,6 +70,12 @@ class Condition:
         The name to find it by; the class's name in lower case unless given.
     """
 
+    # Every attribute is annotated here, since a parameter must have another name (`reserved_names`).
+    fragment: Fragment | None
+    name: str
+    spec: ComponentSpec
+    _node: Node | None
+    _awaits_event: bool
     # Whether it must be polled while it returns WAIT. Built-in conditions announce every change.
     polled: bool = True
     # Whether a part of it must be polled although the whole waits for a time or an event.
@@ -99,16 +107,21 @@ class Condition:
         check_name(type(self), name)
         self.fragment = fragment
         self.name = name or type(self).__name__.lower()
-        self._node: Node | None = None
+        self._node = None
         # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that
         # checks it, under the engine's lock; cleared by any thread.
         self._awaits_event = False
-        self.spec = ComponentSpec(fragment)
+        self.spec = ComponentSpec(fragment, partial(check_parameter_name, kind=type(self), base=Condition))
         self.setup(self.spec)
         unknown = [key for key in kwargs if key not in self.spec.params]
         if unknown:
             refuse_keywords(type(self), unknown, list(self.spec.params))
         self.spec.apply(self, kwargs)
+
+    @property
+    def _parameters(self) -> Any:
+        """The object whose attributes are the values of the parameters."""
+        return self
 
     # Methods that a user's condition overrides.
 

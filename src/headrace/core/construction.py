@@ -55,7 +55,7 @@ def needs_fragment(init: Constructor) -> Constructor:
     """Wrap an ``__init__`` so that the error for a call without a fragment shows the right call."""
 
     @functools.wraps(init)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+    def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> None:
         from headrace.core.fragment import Fragment
 
         first = args[0] if args else kwargs.get("fragment")

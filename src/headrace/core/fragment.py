@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.booleans import boolean
@@ -66,8 +67,9 @@ class Fragment:
         self._names: dict[str, int] = {}
         self.count_messages = False
         """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
-        # The operators that compose has created; None while compose is not running.
+        # The operators that compose has created; None while compose is not running. And the thread that composes.
         self._made: list[Operator] | None = None
+        self._composing_on = 0
         # The current use of the fragment, under "run". A dict, because its setdefault is atomic.
         self._claims: dict[str, Claim] = {}
         self._outcome: Outcome | None = None
@@ -91,6 +93,7 @@ class Fragment:
     def add_operator(self, op: Operator) -> None:
         """Add an operator that is not connected; `add_flow` adds the operators that it connects."""
         check_member(self, op)
+        self._check_composing(f"add_operator({op.name!r})")
         self._graph.add(op)
 
     def add_flow(
@@ -121,6 +124,7 @@ class Fragment:
         """
         check_member(self, upstream_op)
         check_member(self, downstream_op)
+        self._check_composing(f"add_flow({upstream_op.name!r}, {downstream_op.name!r})")
         self._graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
 
     def capture(
@@ -164,6 +168,7 @@ class Fragment:
         """
         options = SegmentOptions(warmup, verify, shapes, outputs, slots, strict)
         check_operators(self, operators, self._segments)
+        self._check_composing(f"capture({', '.join(repr(operator.name) for operator in operators)})")
         segment = Segment(name or self._unused_name("segment"), operators, options)
         if any(segment.name == other.name for other in self._segments):
             raise GraphError(f"two segments are named {segment.name!r}; give one another name=...")
@@ -175,6 +180,7 @@ class Fragment:
 
         Where an operator of a chain turns out not to be recordable, those before and behind it still are.
         """
+        self._check_composing("capture_chains()")
         self._chain_options = SegmentOptions(**options)
 
     @property
@@ -231,7 +237,7 @@ class Fragment:
         A logger is a :class:`headrace.observe.DataLogger`. One that compose adds is used in that run alone.
         """
         registry.check_data_logger(self, logger)
-        (self._data_loggers if self._made is None else self._composed_data_loggers).append(logger)
+        (self._composed_data_loggers if self._is_composing_here else self._data_loggers).append(logger)
 
     @property
     def data_loggers(self) -> list[Any]:
@@ -328,11 +334,22 @@ class Fragment:
         self._chain_options = None
         self._composed_data_loggers = []
         made: list[Operator] = []
-        self._made = made
+        self._made, self._composing_on = made, get_ident()
         try:
             self.compose()
+            self._recall_values(made)
         finally:
-            self._made = None
+            self._made, self._composing_on = None, 0
+        check(self._graph, made)
+        check_resources(self)
+        self._find_segments()
+        return self._graph
+
+    def _recall_values(self, made: list[Operator]) -> None:
+        """Give operators the live parameters and knobs that were set outside of a run.
+
+        As a part of composing: what a setter of the program sets meanwhile was not set from outside.
+        """
         if self._live_values:
             for operator in made:
                 if operator._live is not None:
@@ -340,10 +357,21 @@ class Fragment:
         if self._knob_values:
             for operator in made:
                 operator._knobs.recall()
-        check(self._graph, made)
-        check_resources(self)
-        self._find_segments()
-        return self._graph
+
+    def _check_composing(self, call: str) -> None:
+        """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
+        if self._made is not None:
+            return
+        why = "which is running" if self._engine is not None else "which is not being composed"
+        raise GraphError(
+            f"{call} of {self.name!r}, {why}: call it in compose(), which every run calls to make its graph; "
+            "a graph that is there is not changed"
+        )
+
+    @property
+    def _is_composing_here(self) -> bool:
+        """Whether this is the thread that runs compose now."""
+        return self._composing_on == get_ident()
 
     def _find_segments(self) -> None:
         """Check the segments that compose declared, and find those that are wanted besides."""
@@ -491,25 +519,21 @@ class Fragment:
 
         May be called from any thread; a run that is not paused is paused first. In the step, virtual time goes on
         to the next compute. The step of a named operator waits until that operator can run: it needs its messages,
-        and nothing else runs.
+        and nothing else runs. A step during composing or starting takes place when the run begins.
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ValueError(f"{self.name!r}: step takes a number of computes of 1 or more, not {n!r}")
-        operator = self._graph.find(op_name) if op_name else None
-        self.pause()
-        engine = self._engine
-        if engine is not None:
-            engine.pausing.step(
-                n, None if operator is None or operator._node is None else operator._node.scheduled
-            )
+        claim = self._claims.get("run")
+        if op_name and (claim is None or claim.engine is not None):
+            self._graph.find(op_name)  # raises if there is none; before there is an engine, the run does so
+        if claim is not None:
+            claim.step(n, op_name)
 
     @property
     def is_paused(self) -> bool:
         """Whether the run is paused, or was asked to be."""
         claim = self._claims.get("run")
-        if claim is None:
-            return False
-        return claim.pause_wanted if claim.engine is None else claim.engine.pausing.is_requested
+        return claim is not None and claim.pause_wanted
 
     def wait_until_paused(self, timeout: float | None = None) -> bool:
         """Wait until the run is paused, its steps are done and no operator computes; not from inside an operator.

@@ -86,6 +86,8 @@ def op(
 
 
 _SUPPLIED = ("metadata", "context")
+# Keywords of the call that creates an operator.
+_OF_THE_OPERATOR = ("name", "on_error")
 
 
 def _ports(
@@ -131,6 +133,11 @@ class OperatorFunction(Generic[P, R]):
         # The keyword-only arguments that the run supplies.
         self.supplied: list[str] = []
         for name, argument in inspect.signature(function).parameters.items():
+            if argument.kind is argument.KEYWORD_ONLY and name in _OF_THE_OPERATOR:
+                raise TypeError(
+                    f"@op: {name!r} of {function.__name__} cannot be a parameter: {function.__name__}(self, "
+                    f"{name}=...) sets the {name} of the operator; give the parameter another name"
+                )
             if argument.kind is argument.KEYWORD_ONLY and name in _SUPPLIED:
                 self.supplied.append(name)
             elif argument.kind is argument.KEYWORD_ONLY:
@@ -189,7 +196,7 @@ class OperatorFunction(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def operator(
-        self, fragment: Fragment, *parts: Part, name: str = "", **parameters: Any
+        self, fragment: Fragment, /, *parts: Part, name: str = "", **parameters: Any
     ) -> FunctionOperator:
         """Create an operator from this function in a fragment."""
         return FunctionOperator(fragment, self, *parts, name=name, **parameters)

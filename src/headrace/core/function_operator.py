@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from headrace.core.construction import needs_fragment
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 from headrace.core.registry import registry
+from headrace.core.reserved_names import reserved_names
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -36,6 +38,11 @@ class FunctionOperator(Operator):
 
     is_function = True
 
+    declared: OperatorFunction[..., Any]
+    _values: _Values
+    _steps: Iterator[Any] | None
+    _resume: Resume | None
+
     @property
     def yields(self) -> bool:
         """Whether the function yields values instead of returning one."""
@@ -47,25 +54,32 @@ class FunctionOperator(Operator):
         return self._steps is not None
 
     @property
+    def _parameters(self) -> _Values:
+        return self._values
+
+    @property
     def never_emits(self) -> bool:
         """Whether the function never returns a value."""
         return _never_returns(self.declared.function)
 
+    @needs_fragment
     def __init__(
         self,
         fragment: Fragment,
         declared: OperatorFunction[..., Any],
+        /,
         *parts: Part,
         name: str = "",
         **parameters: Any,
     ) -> None:
         self.declared = declared
         self.on_error = declared.on_error
+        self._values = _Values(self)
         unused_name = name or fragment._unused_name(declared.__name__)
-        super().__init__(fragment, *parts, name=unused_name, **parameters)
-        self._steps: Iterator[Any] | None = None
+        self._construct(fragment, parts, unused_name, parameters)
+        self._steps = None
         # Keeps its node ready while the function has more to yield; made at the first start of a run.
-        self._resume: Resume | None = None
+        self._resume = None
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the function's ports and parameters."""
@@ -83,7 +97,7 @@ class FunctionOperator(Operator):
 
     def start(self) -> None:
         """Create the compute for this function once, so that a step costs only one more call."""
-        parameters = {name: getattr(self, name) for name in self.declared.parameters}
+        parameters = {name: getattr(self._values, name) for name in self.declared.parameters}
         if self.declared.supplied:
             assert self._node is not None
             supplied = {"metadata": self.metadata, "context": self._node.context}
@@ -203,6 +217,36 @@ class FunctionOperator(Operator):
         for name, part in pairs:
             if part is not None:
                 op_output.emit(part, name)
+
+
+class _Values:
+    """The parameters of a function, by name.
+
+    They are attributes of the operator, except for those with the name of an attribute that it has anyway: `start`,
+    `stop` and `fragment` are ordinary words for parameters.
+    """
+
+    __slots__ = ("_hidden", "_operator")
+
+    def __init__(self, operator: FunctionOperator) -> None:
+        object.__setattr__(self, "_operator", operator)
+        object.__setattr__(self, "_hidden", {})
+
+    def __getattribute__(self, name: str) -> Any:
+        get = object.__getattribute__
+        if name not in reserved_names(FunctionOperator):
+            return getattr(get(self, "_operator"), name)
+        try:
+            return get(self, "_hidden")[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        get = object.__getattribute__
+        if name in reserved_names(FunctionOperator):
+            get(self, "_hidden")[name] = value
+        else:
+            setattr(get(self, "_operator"), name, value)
 
 
 def _never_returns(function: Callable[..., Any]) -> bool:

@@ -58,7 +58,7 @@ class KnobValues:
         if name in operator.live_parameters:
             operator.set_live(name, value)
             return
-        if getattr(operator, name, None) is not None:
+        if getattr(operator._parameters, name, None) is not None:
             what, remedy = "attribute", f"assign the attribute, or give the knob another name than {name!r}"
             if name in operator.spec.params:
                 what, remedy = "parameter", f"declare it as live: spec.param({name!r}, ..., live=True)"
@@ -70,7 +70,7 @@ class KnobValues:
         self.check(name, value)
         self.given[name] = value
         fragment = operator.fragment
-        if not self.is_in_run and fragment._made is None:  # otherwise compose will set it again
+        if not self.is_in_run and not fragment._is_composing_here:  # otherwise compose will set it again
             fragment._knob_values[operator.name, name] = value
 
     def check(self, name: str, value: Any) -> None:
@@ -88,7 +88,7 @@ class KnobValues:
 
     def recall(self) -> None:
         """Take on the values that were set before the run."""
-        for (operator, name), value in self._operator.fragment._knob_values.items():
+        for (operator, name), value in list(self._operator.fragment._knob_values.items()):
             if operator == self._operator.name:
                 self.given[name] = value
 

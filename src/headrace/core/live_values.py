@@ -43,7 +43,9 @@ class LiveValues:
     def __init__(self, operator: Operator, parameters: dict[str, Parameter]) -> None:
         self.parameters = parameters
         self._operator = operator
-        self._lock = threading.Lock()
+        # Held while a value is set outside of a run, so that no run begins in the middle of that. A setter of the
+        # program may set further values meanwhile, so the thread that holds it may take it again.
+        self._lock = threading.RLock()
         # Changed under the lock; the operator's compute looks at it without.
         self._waiting: dict[str, Any] = {}
         self._is_in_run = False
@@ -74,14 +76,14 @@ class LiveValues:
             if self._is_in_run:
                 self._waiting[name] = checked
                 return
-            setattr(operator, name, checked)
-            if fragment._made is None:  # otherwise compose makes the change, and will make it again
+            if not fragment._is_composing_here:  # otherwise compose will make the change again
                 fragment._live_values[operator.name, name] = checked
+            setattr(operator, name, checked)
 
     def get(self, name: str) -> Any:
         """Return the value that the next compute will see."""
-        with self._lock:
-            return self._waiting[name] if name in self._waiting else getattr(self._operator, name, None)
+        waiting = self._waiting.get(name, _NOTHING)
+        return getattr(self._operator, name, None) if waiting is _NOTHING else waiting
 
     # By a run.
 
@@ -117,12 +119,30 @@ class LiveValues:
 
     def end_run(self) -> None:
         """Apply the changes that are left: there will be no more computes."""
-        with self._lock:
-            self._is_in_run = False
-        self._apply()
+        try:
+            self._apply()
+        finally:
+            with self._lock:
+                self._is_in_run = False
+                self._waiting.clear()
 
     def _apply(self) -> None:
-        with self._lock:
-            for name, value in self._waiting.items():
-                setattr(self._operator, name, value)
-            self._waiting.clear()
+        # A setter of the program may set further values, which take effect in the next round: setters that set each
+        # other's values in turn are done after as many rounds as there are parameters. Those that do so in a circle
+        # go on with the next compute.
+        for _ in range(len(self.parameters) + 1):
+            with self._lock:
+                changes = list(self._waiting.items())
+            if not changes:
+                return
+            for name, value in changes:
+                # Not under the lock: a setter may wait for a thread that sets a value itself.
+                try:
+                    setattr(self._operator, name, value)
+                finally:
+                    with self._lock:
+                        if self._waiting.get(name, _NOTHING) is value:
+                            del self._waiting[name]
+
+
+_NOTHING = object()

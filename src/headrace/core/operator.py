@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 from headrace.core.arguments import Arg
@@ -14,6 +14,8 @@ from headrace.core.errors import GraphError, ParameterError, PortError, choices
 from headrace.core.knob_values import KnobValues
 from headrace.core.live_values import LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
+from headrace.core.notes import add_note
+from headrace.core.reserved_names import check_parameter_name
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
 
@@ -60,6 +62,33 @@ class Operator:
         The parameters that `setup` declares. A condition, a resource or `on_error` may be given by keyword too.
     """
 
+    fragment: Fragment
+    """The fragment that it belongs to."""
+    name: str
+    """Its unique name."""
+    spec: OperatorSpec
+    """What `setup` declared."""
+    conditions: dict[str, Condition]
+    """The conditions that it was given, by name."""
+    resources: dict[str, Resource]
+    """The resources that it was given, by name."""
+    args: list[Arg]
+    """The named values that `add_arg` was given."""
+    metadata: MetadataDictionary
+    """The metadata of the messages of one compute."""
+    max_in_flight: int | None
+    """The maximum number of its unfinished computes on the device; the fragment's unless set."""
+    # Every attribute is annotated here, since a parameter must have another name (`reserved_names`).
+    _explicit: set[str]
+    _outgoing: list[Flow]
+    _incoming: list[Flow]
+    _node: Node | None
+    _stop_wanted: bool
+    _policy: MetadataPolicy
+    _metadata_enabled: bool | None
+    _live: LiveValues | None
+    _knobs: KnobValues
+
     on_error: OnError = "stop"
     """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips the messages of that compute,
     ``{"skip": 100}`` at most 100 times; ``{"restart": 3}`` also calls `stop` and `start`, at most 3 times."""
@@ -79,37 +108,44 @@ class Operator:
 
     @needs_fragment
     def __init__(self, fragment: Fragment, *args: Part, name: str = "", **kwargs: Any) -> None:
+        self._construct(fragment, args, name, kwargs)
+
+    def _construct(
+        self, fragment: Fragment, args: tuple[Part, ...], name: str, keywords: dict[str, Any]
+    ) -> None:
+        """Do the work of ``__init__``, with the keywords as a dict, in which any word may be a name."""
         if not isinstance(name, str):
             raise TypeError(f"the name of a {type(self).__name__} must be a str, not {name!r}")
         self.fragment = fragment
         self.name = name or fragment._unused_name(_snake_case(type(self).__name__))
-        self.conditions: dict[str, Condition] = {}
-        self.resources: dict[str, Resource] = {}
-        self.args: list[Arg] = []
+        self.conditions = {}
+        self.resources = {}
+        self.args = []
         # The parameters given by keyword; they take precedence over named values.
-        self._explicit: set[str] = set()
-        self._outgoing: list[Flow] = []
-        self._incoming: list[Flow] = []
-        self._node: Node | None = None
+        self._explicit = set()
+        self._outgoing = []
+        self._incoming = []
+        self._node = None
         self._stop_wanted = False
-        self.max_in_flight: int | None = None
-        """The maximum number of its unfinished computes on the device; the fragment's unless set."""
+        self.max_in_flight = None
         self._policy = fragment.metadata_policy
-        self._metadata_enabled: bool | None = None
+        self._metadata_enabled = None
         self.metadata = MetadataDictionary(self._policy, self.name)
-        self.spec = OperatorSpec(fragment, self.name)
+        # The parameters of a function may have any name.
+        check = None if self.is_function else partial(check_parameter_name, kind=type(self), base=Operator)
+        self.spec = OperatorSpec(fragment, self.name, check)
         try:
             self.setup(self.spec)
         except Exception as error:
-            error.add_note(f"raised in setup of operator {self.name!r} ({type(self).__name__})")
+            add_note(error, f"raised in setup of operator {self.name!r} ({type(self).__name__})")
             raise
         live = {name: parameter for name, parameter in self.spec.params.items() if parameter.is_live}
         self._live = LiveValues(self, live) if live else None
         self._knobs = KnobValues(self)
-        if "on_error" in kwargs and "on_error" not in self.spec.params:
-            self.on_error = kwargs.pop("on_error")
-        parts = {key: value for key, value in kwargs.items() if self._is_part(key, value)}
-        values = {key: value for key, value in kwargs.items() if key not in parts}
+        if "on_error" in keywords:
+            self.on_error = keywords.pop("on_error")
+        parts = {key: value for key, value in keywords.items() if self._is_part(key, value)}
+        values = {key: value for key, value in keywords.items() if key not in parts}
         self.spec.apply(self, values)
         self._explicit.update(values)
         for part in (*args, *parts.values()):
@@ -122,6 +158,11 @@ class Operator:
 
     is_function: ClassVar[bool] = False
     """Whether `@op` created it from a function."""
+
+    @property
+    def _parameters(self) -> Any:
+        """The object whose attributes are the values of the parameters."""
+        return self
 
     @property
     def never_emits(self) -> bool:
@@ -147,7 +188,7 @@ class Operator:
 
     # Methods that a program calls.
 
-    def add_arg(self, *args: Part, **kwargs: Any) -> None:
+    def add_arg(self, /, *args: Part, **kwargs: Any) -> None:
         """Add a condition, a resource or named values after construction.
 
         A parameter that was given by keyword, here or at construction, is not changed by named values.
@@ -184,7 +225,7 @@ class Operator:
         )
 
     def _set_parameter(self, name: str, value: Any) -> None:
-        if name == "on_error" and name not in self.spec.params:
+        if name == "on_error":
             self.on_error = value
         else:
             self.spec.give(self, f"operator {self.name!r}", name, value)

@@ -7,11 +7,13 @@ isinstance with them, and this module is imported for annotations only.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from headrace import gpu
+    from headrace.core.claim import Request
     from headrace.core.clock import Clock
     from headrace.core.condition import Condition, SchedulingStatusType
     from headrace.core.contexts import ExecutionContext
@@ -52,17 +54,11 @@ class Engine(Protocol):
 class Pausing(Protocol):
     """The pauses of a run; any thread may call these methods."""
 
-    is_requested: bool
-    """Whether the run is paused, or was asked to be."""
+    requests: deque[Request]
+    """What was requested and not carried out yet."""
 
-    def pause(self) -> None:
-        """Let no new compute begin."""
-
-    def resume(self) -> None:
-        """Let computes begin again."""
-
-    def step(self, count: int, node: Any = None) -> None:
-        """Let `count` computes begin, of a node or of any."""
+    def wake(self) -> None:
+        """Wake the workers, which carry out the requests; called after one was appended."""
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until the run is paused and nothing computes."""
@@ -164,6 +160,15 @@ class Queue(Protocol):
 
     def snapshot(self) -> tuple[Any, ...]:
         """Return the waiting messages."""
+
+    def peek(self, index: int = 0) -> Any:
+        """Return a waiting message without taking it, or None if there is none."""
+
+    def note_arrivals(self, now: Callable[[], int]) -> None:
+        """Record when each message arrives, by the time that `now` returns; before the run begins."""
+
+    def oldest_arrival(self) -> int | None:
+        """Return when the oldest waiting message arrived, or None if none waits; only after `note_arrivals`."""
 
     def __len__(self) -> int: ...
 

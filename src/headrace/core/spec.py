@@ -25,9 +25,13 @@ class ComponentSpec:
 
     _may_be_live = False
 
-    def __init__(self, fragment: Fragment | None = None) -> None:
+    def __init__(
+        self, fragment: Fragment | None = None, check_name: Callable[[str], None] | None = None
+    ) -> None:
         self.fragment = fragment
         self.params: dict[str, Parameter] = {}
+        # Raises if the name of a parameter is taken by something else.
+        self._check_name = check_name
 
     def param(
         self,
@@ -52,7 +56,8 @@ class ComponentSpec:
         Parameters
         ----------
         name
-            The name of the attribute, and the keyword by which the program gives the value.
+            The name of the attribute, and the keyword by which the program gives the value. It must not be the name
+            of a method, or of an attribute that every component has, such as ``name``.
         default_value
             The value if the program gives none; without a default the program must give one.
         flag
@@ -69,6 +74,8 @@ class ComponentSpec:
         check
             Called with a value; raises ValueError or returns False if the value is wrong.
         """
+        if self._check_name is not None:
+            self._check_name(name)
         if kind:
             raise ParameterError(f"parameter {name!r}: kind {kind!r} is not known")
         if live and not self._may_be_live:
@@ -88,17 +95,18 @@ class ComponentSpec:
         )
 
     def apply(self, component: Any, values: dict[str, Any]) -> None:
-        """Set the parameters as attributes of `component`: the given values, or else the defaults."""
+        """Set the parameters of `component`: the given values, or else the defaults."""
         owner = f"{type(component).__name__} {component.name!r}"
+        target = component._parameters
         annotations: dict[str, Any] = {}
         for base in reversed(type(component).__mro__):
             annotations.update(inspect.get_annotations(base))
         for name, parameter in self.params.items():
             parameter.expected = _expected(annotations.get(name), parameter.default)
             if parameter.default is not REQUIRED:
-                setattr(component, name, parameter.default)
+                setattr(target, name, parameter.default)
             elif parameter.flag is ParameterFlag.OPTIONAL:
-                setattr(component, name, None)
+                setattr(target, name, None)
         for name, value in values.items():
             self.give(component, owner, name, value)
 
@@ -110,14 +118,14 @@ class ComponentSpec:
             raise ParameterError(
                 f"{owner} has no parameter {name!r}; it has {choices_of(self.params, name)}{hint}"
             )
-        setattr(component, name, parameter.check(value, owner))
+        setattr(component._parameters, name, parameter.check(value, owner))
 
     def missing(self, component: Any) -> list[str]:
         """Return the names of the required parameters without a value."""
         return [
             name
             for name, parameter in self.params.items()
-            if parameter.is_required and not hasattr(component, name)
+            if parameter.is_required and not hasattr(component._parameters, name)
         ]
 
 
@@ -140,8 +148,13 @@ class OperatorSpec(ComponentSpec):
 
     _may_be_live = True
 
-    def __init__(self, fragment: Fragment | None = None, owner: str = "") -> None:
-        super().__init__(fragment)
+    def __init__(
+        self,
+        fragment: Fragment | None = None,
+        owner: str = "",
+        check_name: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(fragment, check_name)
         self.owner = owner
         self.inputs: dict[str, IOSpec] = {}
         self.outputs: dict[str, IOSpec] = {}

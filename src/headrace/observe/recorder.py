@@ -299,7 +299,8 @@ def _functions(recorder: NodeRecorder) -> _Functions:
     def offering(tap: Tap, position: int) -> _Offering:
         behind, is_first = tap.behind, not position
         kind = FIRST_PUT - KINDS * position
-        append, limit = behind.append, behind.limit
+        # `Queue.add` records when messages arrive, for those who ask.
+        append, limit = (behind.append if behind.arrivals is None else behind.add), behind.limit
         count = most = 0
 
         def offer_first(item: Any) -> None:

@@ -29,8 +29,9 @@ class ManualClock(Clock):
         self._lock = threading.Lock()
 
     def initialize(self) -> None:
-        """Go back to the initial time."""
-        self._now = self._initial
+        """Go back to the initial time, unless another run uses this clock."""
+        if not self.is_in_use:
+            self._now = self._initial
 
     @property
     def is_virtual(self) -> bool:

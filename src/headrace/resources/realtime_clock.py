@@ -11,8 +11,6 @@ from headrace.core.booleans import boolean
 from headrace.core.clock import Clock, finite_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace.core.fragment import Fragment
 
 __all__ = ["RealtimeClock"]
@@ -51,12 +49,13 @@ class RealtimeClock(Clock):
         self._offset = offset
         self._initial_scale = self._scale(initial_time_scale)
         self._since_epoch = boolean(use_time_since_epoch, f"clock {name!r}: use_time_since_epoch")
-        self._announce: Callable[[], None] | None = None
         self._changed = threading.Condition()
         self.initialize()
 
     def initialize(self) -> None:
-        """Start from the offset."""
+        """Start from the offset, unless another run uses this clock."""
+        if self.is_in_use:
+            return
         start = self._offset + (time.time() if self._since_epoch else 0.0)
         # The time shown at a reference moment, that moment, and the scale since then. They form one object, so that
         # a thread that reads it while another changes the scale sees either all old or all new values.
@@ -90,9 +89,7 @@ class RealtimeClock(Clock):
             now = time.monotonic_ns()
             self._reading = (shown + round((now - reference) * scale), now, new_scale)
             self._changed.notify_all()
-        announce = self._announce
-        if announce is not None:
-            announce()
+        self.announce()
 
     def _scale(self, given: object) -> float:
         scale = finite_number(given)
@@ -101,7 +98,3 @@ class RealtimeClock(Clock):
         if scale <= 0:
             raise ValueError(f"clock {self.name!r}: the time scale must be positive, not {given}")
         return scale
-
-    def watch(self, announce: Callable[[], None] | None) -> None:
-        """Set the function to call after a change of the scale."""
-        self._announce = announce

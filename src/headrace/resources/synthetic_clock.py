@@ -10,8 +10,6 @@ from headrace.core.clock import Clock, Duration, nanoseconds
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace.core.fragment import Fragment
 
 __all__ = ["SyntheticClock"]
@@ -26,11 +24,11 @@ class SyntheticClock(Clock):
         super().__init__(fragment, name=name)
         self._initial = self._now = whole_number(initial_timestamp, f"clock {name!r}: initial_timestamp")
         self._moved = threading.Condition()
-        self._announce: Callable[[], None] | None = None
 
     def initialize(self) -> None:
-        """Go back to the initial time."""
-        self._now = self._initial
+        """Go back to the initial time, unless another run uses this clock."""
+        if not self.is_in_use:
+            self._now = self._initial
 
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""
@@ -46,7 +44,7 @@ class SyntheticClock(Clock):
                 )
             self._now = new_time_ns
             self._moved.notify_all()
-        self._announce_move()
+        self.announce()
 
     def advance_by(self, time_delta_ns: Duration) -> None:
         """Move the time forward by nanoseconds (int), seconds (float), ``"33ms"`` or a timedelta."""
@@ -56,12 +54,7 @@ class SyntheticClock(Clock):
         with self._moved:
             self._now += delta
             self._moved.notify_all()
-        self._announce_move()
-
-    def _announce_move(self) -> None:
-        announce = self._announce
-        if announce is not None:
-            announce()
+        self.announce()
 
     def sleep_until(self, target_time_ns: int) -> None:
         """Sleep until another thread has moved the time to `target_time_ns`."""
@@ -71,7 +64,3 @@ class SyntheticClock(Clock):
     def seconds_until(self, target_time_ns: int) -> float | None:
         """Return 0 for a time that has passed, or None for a later one, which will be announced (`watch`)."""
         return 0.0 if target_time_ns <= self._now else None
-
-    def watch(self, announce: Callable[[], None] | None) -> None:
-        """Set the function to call after the time was moved."""
-        self._announce = announce

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -263,6 +264,19 @@ def test_a_knob_follows_a_property_and_an_attribute_of_the_class() -> None:
     assert seen == [3, 10, 4, 11, 5, 12]
 
 
+def test_knobs_of_a_function_may_have_the_names_of_methods_of_operators() -> None:
+    seen: list[Any] = []
+
+    @op(outputs=())
+    def amplify(frame: Any, *, start: float = 2.0, context: Any) -> None:
+        stream = context.allocate_cuda_stream("mine")
+        read(stream, context.knob("start", np.float32), seen)
+        read(stream, context.knob("stop", np.float32, 5), seen)
+
+    run(lambda app: app.add_flow(source(app, [1, 2]), amplify(app, start=3.0)))
+    assert seen == [3.0, 5.0, 3.0, 5.0]
+
+
 def test_a_function_has_knobs_that_follow_its_parameters() -> None:
     seen: list[Any] = []
 
@@ -329,6 +343,22 @@ def test_a_value_that_compose_sets_is_that_of_the_program() -> None:
     for app.wanted in (2, 3):
         app.run()
     assert seen == [2, 2, 3, 3]
+
+
+def test_a_value_that_another_thread_sets_while_the_application_is_composed_is_kept() -> None:
+    seen: list[Any] = []
+
+    def compose(app: Any) -> None:
+        plain(app, seen)
+        if app.is_second:
+            thread = threading.Thread(target=app.step.set_knob, args=("gain", 4))
+            thread.start()
+            thread.join()
+
+    app: Any = App(compose)
+    for app.is_second in (False, True, False):
+        app.run()
+    assert seen == [1, 1, 4, 4, 4, 4]
 
 
 def test_an_operator_that_is_restarted_keeps_its_knobs() -> None:

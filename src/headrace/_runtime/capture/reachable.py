@@ -33,7 +33,17 @@ __all__ = [
 OF_THE_RUN = frozenset(
     {
         *("_explicit", "_incoming", "_knobs", "_live", "_metadata_enabled", "_node", "_outgoing", "_policy"),
-        *("_resume", "_stop_wanted", "args", "compute", "conditions", "declared", "fragment", "logger"),
+        *(
+            "_resume",
+            "_stop_wanted",
+            "_values",
+            "args",
+            "compute",
+            "conditions",
+            "declared",
+            "fragment",
+            "logger",
+        ),
         *("max_in_flight", "metadata", "name", "resources", "spec"),
     }
 )

@@ -16,6 +16,7 @@ from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import RunStreams
 from headrace.core.condition import Condition, ConditionType
 from headrace.core.errors import GraphError, choices
+from headrace.core.notes import add_note
 from headrace.core.ports import IOSpec, PortCondition
 from headrace.core.queues import queues_of
 from headrace.core.registry import registry
@@ -297,9 +298,10 @@ def _make(operator: Operator, wanted: PortCondition) -> Condition:
     try:
         return kind(operator.fragment, **arguments)
     except TypeError as error:
-        error.add_note(
+        add_note(
+            error,
             f"raised for the condition {wanted.kind.name} on {', '.join(map(repr, wanted.ports))} "
-            f"of operator {operator.name!r}"
+            f"of operator {operator.name!r}",
         )
         raise
 

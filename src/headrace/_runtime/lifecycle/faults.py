@@ -17,6 +17,7 @@ from headrace._runtime.lifecycle.notes import message_of, note, traceback_of
 from headrace.core.condition import ConditionType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.function_operator import FunctionOperator
+from headrace.core.notes import add_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +85,7 @@ class Faults:
 
     def _skip(self, error: Exception) -> None:
         if self.skipped == self.policy.limit:
-            error.add_note(f"raised after {self.skipped} errors of the operator had been skipped")
+            add_note(error, f"raised after {self.skipped} errors of the operator had been skipped")
             raise error
         self.skipped += 1
         # At 1, 2, 4, 8: an operator that always fails must not flood the log.
@@ -100,7 +101,7 @@ class Faults:
             return
         while True:
             if self.restarts == self.policy.limit:
-                error.add_note(f"raised after {self.restarts} restarts of the operator")
+                add_note(error, f"raised after {self.restarts} restarts of the operator")
                 raise error
             self.restarts += 1
             self._log(f"restart {self.restarts} of operator {self.node.name!r} after an error", error)

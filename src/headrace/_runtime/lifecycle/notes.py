@@ -1,47 +1,64 @@
-"""Notes on exceptions: where they were raised, and their text for the log."""
+"""Notes on exceptions: where they were raised, and their text for the log.
+
+Nothing here raises, whatever the exception is: an error must not be replaced by an error of its report.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.notes import add_note, notes_of
 
 if TYPE_CHECKING:
     from headrace.core.condition import Condition
     from headrace.core.operator import Operator
     from headrace.core.resource import Resource
 
-__all__ = ["message_of", "note", "note_condition", "traceback_of"]
+__all__ = ["message_of", "name_of", "note", "note_condition", "traceback_of"]
 
 
 def note(error: BaseException, phase: str, component: Operator | Resource) -> None:
     """Add a note to an exception: which operator or resource raised it, and in which phase."""
     from headrace.core.resource import Resource
 
-    if getattr(error, "__notes__", [""])[-1].startswith(_IN_A_CONDITION):
+    notes = notes_of(error)
+    if notes and notes[-1].startswith(_IN_A_CONDITION):
         return  # a method of a condition raised it, which the phase calls
 
     kind = "resource" if isinstance(component, Resource) else "operator"
-    error.add_note(f"raised in {phase} of {kind} {component.name!r} ({type(component).__name__})")
+    add_note(error, f"raised in {phase} of {kind} {name_of(component)!r} ({type(component).__name__})")
     if "STREAM_CAPTURE_UNSUPPORTED" in message_of(error) or "StreamCaptureUnsupported" in message_of(error):
-        error.add_note(
+        add_note(
+            error,
             "a segment was being recorded, and the driver does not let anybody synchronize the whole device "
-            "meanwhile; synchronize a stream, or record nothing (HEADRACE_CAPTURE=off)"
+            "meanwhile; synchronize a stream, or record nothing (HEADRACE_CAPTURE=off)",
         )
 
 
 def note_condition(error: BaseException, method: str, condition: Condition, operator: str) -> None:
     """Add a note to an exception: which condition of an operator raised it, and in which method."""
     kind = type(condition).__name__
-    error.add_note(f"{_IN_A_CONDITION}{condition.name!r} ({kind}) of operator {operator!r}, in its {method}")
+    add_note(
+        error, f"{_IN_A_CONDITION}{name_of(condition)!r} ({kind}) of operator {operator!r}, in its {method}"
+    )
 
 
 _IN_A_CONDITION = "raised by condition "
+
+
+def name_of(component: Any) -> str:
+    """Return the name of an operator, a condition or a resource, even if it has lost it."""
+    try:
+        return str(component.name)
+    except BaseException:
+        return f"a {type(component).__name__} without a name"
 
 
 def message_of(error: BaseException) -> str:
     """Return the text of an exception, even if its ``__str__`` raises."""
     try:
         return str(error)
-    except Exception:
+    except BaseException:
         return "<its __str__ raised>"
 
 
@@ -53,4 +70,7 @@ def traceback_of(error: BaseException) -> str:
     """
     import traceback
 
-    return "".join(traceback.format_exception(error)).rstrip()
+    try:
+        return "".join(traceback.format_exception(error)).rstrip()
+    except BaseException:
+        return f"{type(error).__name__}: {message_of(error)} (its traceback cannot be shown)"

@@ -1,9 +1,9 @@
 """The life of a run: compose, assemble, initialize, start, execute and, even after errors, stop.
 
-Every step of the tear-down is carried out, even if earlier steps raised, and no interrupt is raised in it
-(`interrupts`). `run` raises the first error. Later errors are in its notes, in its ``other_errors`` and in the
-outcome. An interrupt takes precedence over any error of an operator: a program that continues after errors must not
-continue after Ctrl-C.
+Every step of the tear-down (`tear_down`) is carried out, even if earlier steps raised, and no interrupt is raised
+in it (`interrupts`). `run` raises the first error. Later errors are in its notes, in its ``other_errors`` and in
+the outcome. An interrupt takes precedence over any error of an operator: a program that continues after errors must
+not continue after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import nullcontext, suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace._runtime.lifecycle.accounts import count_messages, operators_of
@@ -19,13 +18,14 @@ from headrace._runtime.lifecycle.assembly import assemble
 from headrace._runtime.lifecycle.interrupts import Interrupts
 from headrace._runtime.lifecycle.notes import message_of, note, note_condition, traceback_of
 from headrace._runtime.lifecycle.starvation import find_starved
+from headrace._runtime.lifecycle.tear_down import Step, steps_of
 from headrace.core.checks import check_compute
-from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, Starved
+from headrace.core.notes import add_note, notes_of
+from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
 from headrace.core.registry import registry
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
@@ -124,6 +124,7 @@ class _Life:
         self._began = self._ended = 0
         self._starved: tuple[Starved, ...] = ()
         self._operators: dict[str, OperatorOutcome] = {}
+        self._segments: tuple[SegmentOutcome, ...] = ()
 
     def live(self) -> None:
         """Run from beginning to end; collect all errors in `errors`."""
@@ -232,86 +233,63 @@ class _Life:
     # The end.
 
     def _tear_down(self, engine: Engine) -> None:
-        """Stop and release everything, even after errors."""
+        """Stop and release everything, even after errors, and report how the run ended."""
         engine.stopping = engine.held = True
         engine.pausing.close()
         for error in engine.errors:
             self._add(error, "and in the same run")
         engine.errors.clear()
-        self._attempt("the current stream", engine.streams.restore_current)
-        # Wait for the device first: an operator that stops may release memory that its kernels still use.
-        self._attempt("the device", lambda: engine.streams.finish(engine.all_nodes))
-        for operator in reversed(self._started):
-            self._attempt(f"stop() of operator {operator.name!r}", operator.stop, operator)
-        # Wait again: work that stop() launched is part of the run.
-        self._attempt("the device", lambda: engine.streams.finish(engine.all_nodes))
-        if self._observer is not None:
-            self._attempt("its observer", self._observer.finish)
-        for node in engine.operator_nodes:
-            for queue in node.inputs:
-                queue.undelivered = len(queue)
-        self._attempt("its outcome", lambda: self._operators.update(operators_of(engine)))
-        # The graphs before the memory and the streams that they use.
-        for segment in engine.segments:
-            self._attempt(f"the recordings of segment {segment.segment.name!r}", segment.finish)
-        for node in engine.operator_nodes:
-            if node.streams.knobs is not None:
-                self._attempt(f"the knobs of {node.name!r}", node.streams.knobs.close)
-        # Release undelivered messages before the streams: their memory may be freed on one of them.
-        for node in engine.all_nodes:
-            for queue in node.inputs:
-                self._attempt(f"the messages at {node.name!r}", queue.clear)
-            self._attempt(f"the metadata of {node.name!r}", node.clear_details)
-            self._attempt(f"the frames of {node.name!r}", node.streams.close)
-        self._attempt("its streams", engine.streams.close)
-        for resource in reversed(self._resources):
-            self._attempt(f"release() of resource {resource.name!r}", resource.release, resource)
-        self._attempt("its clock", lambda: engine.clock.watch(None))
-        for node in engine.all_nodes:
-            node.operator._stop_wanted = False
-            if node.operator._live is not None:
-                node.operator._live.end_run()
-            conditions = (*node.conditions, *node.operator.conditions.values())
-            for condition in {id(condition): condition for condition in conditions}.values():
-                self._attempt(f"condition {condition.name!r}", condition.detach)
-        for node in engine.operator_nodes:
-            self._attempt(f"the knobs of {node.name!r}", partial(node.operator._knobs.end_run, node.computes))
-        engine.inbox.clear()
-        self._attempt("its log", lambda: self._report(engine))
+        for step in steps_of(
+            engine, self._started, self._resources, self._observer, lambda: self._account(engine)
+        ):
+            self._attempt(step)
+        self._attempt(Step("its segments", self._describe_segments))
+        self._conclude(engine)
+        self._attempt(Step("its log", self._log))
         observer = self._observer
         if observer is not None:
-            self._attempt("its observer", lambda: observer.close(self.outcome))
+            self._attempt(Step("its observer", lambda: observer.close(self.outcome)))
 
-    def _attempt(
-        self, doing: str, action: Callable[[], object], component: Operator | Resource | None = None
-    ) -> None:
-        self._doing = doing
+    def _attempt(self, step: Step) -> None:
+        self._doing = step.doing
         try:
-            action()
+            step.action()
         except BaseException as error:
-            if component is not None:
-                note(error, "release" if isinstance(component, Resource) else "stop", component)
+            if step.component is not None:
+                note(error, step.phase, step.component)
             self._add(error, "and while stopping")
 
     def _add(self, error: BaseException, when: str) -> None:
         """Add an error; any but the first is also added to the notes of the first."""
         if self.errors:
-            self.errors[0].add_note(f"{when}: {type(error).__name__}: {message_of(error)}")
+            add_note(self.errors[0], f"{when}: {type(error).__name__}: {message_of(error)}")
         self.errors.append(error)
 
-    def _report(self, engine: Engine) -> None:
-        """Create the outcome and log it, with each error that `run` will not raise."""
-        import logging
+    def _account(self, engine: Engine) -> None:
+        """Count what each operator did, while the queues still hold their messages."""
+        self._operators = operators_of(engine)
 
-        outcome = self.outcome = self.fragment._outcome = Outcome(
+    def _describe_segments(self) -> None:
+        self._segments = tuple(segment.outcome() for segment in self.fragment.segments)
+
+    def _conclude(self, engine: Engine) -> None:
+        """Create the outcome; of plain data only, so that there is one whatever happened."""
+        self.outcome = self.fragment._outcome = Outcome(
             application=self.fragment.name,
             ended_by=self._ended_by(engine),
             seconds=max(self._ended - self._began, 0) / 1e9,
             operators=self._operators,
             starved=self._starved,
             errors=tuple(map(_record, self.errors)),
-            segments=tuple(segment.outcome() for segment in self.fragment.segments),
+            segments=self._segments,
         )
+
+    def _log(self) -> None:
+        """Log the outcome, and each error that `run` will not raise."""
+        import logging
+
+        outcome = self.outcome
+        assert outcome is not None
         logger = logging.getLogger("headrace.run")
         logger.log(getattr(logging, _LEVELS.get(outcome.ended_by, "INFO")), "%s", outcome)
         for segment in outcome.segments:
@@ -335,7 +313,7 @@ class _Life:
 
 def _resources_of(operator: Operator) -> list[Resource]:
     """Return the resources that an operator was given: as such, as parameters, or through its conditions."""
-    parameters = [getattr(operator, name, None) for name in operator.spec.params]
+    parameters = [getattr(operator._parameters, name, None) for name in operator.spec.params]
     found = [*operator.resources.values(), *(value for value in parameters if isinstance(value, Resource))]
     for condition in operator.conditions.values():
         for each in (condition, *condition.terms):
@@ -347,8 +325,7 @@ _LEVELS = {EndedBy.STARVED: "WARNING", EndedBy.FAILED: "ERROR"}
 
 
 def _record(error: BaseException) -> ErrorRecord:
-    notes: list[str] = getattr(error, "__notes__", [])
-    where = next((text for text in notes if text.startswith(("raised in ", "raised by "))), "")
+    where = next((text for text in notes_of(error) if text.startswith(("raised in ", "raised by "))), "")
     return ErrorRecord(type(error).__name__, message_of(error), where)
 
 
@@ -359,16 +336,22 @@ def _what_comes_out(errors: list[BaseException], interrupt: BaseException | None
     if first is None or not others:
         return first
     if first is interrupt and errors[0] is not interrupt and not _leads_to(errors[0], interrupt):
-        first.__context__ = errors[0]
-    with suppress(Exception):  # a class may refuse attributes
-        first.other_errors = others  # type: ignore[attr-defined]
+        _CONTEXT.__set__(first, errors[0])
+    with suppress(Exception):
+        vars(first)["other_errors"] = others  # not by setattr: a class may refuse attributes
     return first
+
+
+# Not by the attribute, which a class may refuse or replace.
+_CONTEXT = BaseException.__dict__["__context__"]
 
 
 def _leads_to(error: BaseException | None, earlier: BaseException) -> bool:
     """Return whether an exception was raised while another was being handled."""
-    while error is not None and error is not earlier:
-        error = error.__context__
+    seen: set[int] = set()  # a program can make a circle of exceptions
+    while error is not None and error is not earlier and id(error) not in seen:
+        seen.add(id(error))
+        error = _CONTEXT.__get__(error)
     return error is earlier
 
 

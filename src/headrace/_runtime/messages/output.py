@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.messages.emitted_work import EmittedWork
 from headrace._runtime.messages.message import Details, Message, copy_message, make_message
 from headrace.core.errors import PortError, choices
+from headrace.core.notes import add_note
 from headrace.tensor import Tensor, TensorError, TensorMap, as_message
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class OutputContext:
         except TensorError as error:
             raise TensorError(f"operator {self._node.name!r}, output {name!r}: {error}") from error
         except Exception as error:
-            error.add_note(f"raised while emitting at output {name!r} of operator {self._node.name!r}")
+            add_note(error, f"raised while emitting at output {name!r} of operator {self._node.name!r}")
             raise
         if port.stamp is not None:
             data = port.stamp(data)  # only after all tensors have been ordered on the stream

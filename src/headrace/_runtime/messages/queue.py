@@ -28,6 +28,8 @@ from headrace.core.errors import QueueFullError
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace._runtime.scheduling.node import Node
 
 __all__ = ["Claim", "Queue", "UnconnectedQueue"]
@@ -89,9 +91,14 @@ class Queue(deque[Any]):
         The places that running producers may fill; used only if several producers share the queue.
     undelivered
         The number of messages still waiting when the run ended.
+    arrivals
+        When the last messages arrived, if a condition asks for it (`note_arrivals`): those that wait, and some that
+        have left. Changed under `lock`.
     """
 
     __slots__ = (
+        "_now",
+        "arrivals",
         "capacity",
         "claims",
         "dropped",
@@ -118,6 +125,8 @@ class Queue(deque[Any]):
         self.dropped = 0
         self.undelivered = 0
         self.lock: threading.Lock | None = threading.Lock() if policy is _POP else None
+        self.arrivals: deque[int] | None = None
+        self._now: Callable[[], int] = int
 
     # A queue is an object with a place in a graph, so two empty queues are not equal.
     __hash__ = object.__hash__  # type: ignore[assignment]
@@ -160,6 +169,13 @@ class Queue(deque[Any]):
         if self.lock is None:
             self.lock = threading.Lock()
 
+    def note_arrivals(self, now: Callable[[], int]) -> None:
+        """Record when each message arrives, by the time that `now` returns; before the run begins."""
+        if self.arrivals is None:
+            self.share()  # so that every message comes through `offer`
+            self.arrivals = deque(maxlen=self.limit)
+        self._now = now
+
     # The producers' end.
 
     def offer(self, item: Any) -> None:
@@ -175,14 +191,20 @@ class Queue(deque[Any]):
     def _offer(self, item: Any) -> Any:
         """Add a message that may not fit, and return the one that was dropped for it."""
         if len(self) < self.limit:
-            self.append(item)
+            self.add(item)
             return None
         if self.policy is _POP:
-            self.append(item)
+            self.add(item)
             self.dropped += 1
             return self.popleft()
         self.refuse()
         return None
+
+    def add(self, item: Any) -> None:
+        """Add a message, and record when, if that is asked for; with the lock held, if there is one."""
+        if self.arrivals is not None:
+            self.arrivals.append(self._now())
+        self.append(item)
 
     def refuse(self) -> None:
         """Count a message that does not fit as dropped, and raise if the policy is FAULT."""
@@ -216,6 +238,17 @@ class Queue(deque[Any]):
             self.take()
         else:
             self.popleft()
+
+    def oldest_arrival(self) -> int | None:
+        """Return when the oldest waiting message arrived, or None if none waits; only after `note_arrivals`."""
+        assert self.lock is not None
+        with self.lock:
+            arrivals = self.arrivals
+            assert arrivals is not None
+            # Messages arrive at one end and leave at the other, so those that wait arrived last.
+            for _ in range(len(arrivals) - len(self)):
+                arrivals.popleft()
+            return arrivals[0] if arrivals else None
 
     def snapshot(self) -> tuple[Any, ...]:
         """Return all waiting messages without taking them, while other threads may add messages."""

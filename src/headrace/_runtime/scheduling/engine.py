@@ -32,6 +32,7 @@ from headrace._runtime.scheduling.room_sharing import reserve, share_room, unres
 from headrace._runtime.scheduling.timers import Timers
 from headrace._runtime.scheduling.waiting import Waiting
 from headrace.core.condition import SchedulingStatusType
+from headrace.core.notes import add_note
 
 if TYPE_CHECKING:
     from headrace._runtime.capture.captured_segment import CapturedSegment
@@ -481,7 +482,7 @@ class Engine:
         try:
             status, until = evaluated.combine(now)
         except Exception as error:
-            error.add_note(f"raised by a condition of operator {node.name!r}")
+            add_note(error, f"raised by a condition of operator {node.name!r}")
             raise
         finally:
             self._evaluating = None

@@ -2,8 +2,8 @@
 
 A run that is paused is held, as a run that stops is: `Engine.held` is the flag that a worker checks before it takes
 a node, so pausing costs a running program nothing. Any thread may request a pause, a step or a resume. A request is
-appended to a deque and wakes the workers; the first one that sees it carries it out, under the engine's lock if
-there is one. So requests take effect in their order, and between two computes.
+appended to a deque (`core/claim`) and wakes the workers; the first one that sees it carries it out, under the
+engine's lock if there is one. So requests take effect in their order, and between two computes.
 
 What stands still: no node is taken, no condition is evaluated, virtual time does not jump, the run neither ends by
 itself nor by its duration. What goes on: computes that have begun, the device, and real time. A worker that finds
@@ -21,28 +21,29 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from headrace import waits
+from headrace.core.claim import RESUME
+from headrace.core.errors import GraphError, choices
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
+    from headrace.core.claim import Request
 
 __all__ = ["Pausing"]
-
-_PAUSE = "pause"
-_STEP = "step"
-_RESUME = "resume"
 
 
 class Pausing:
     """The pauses of one run.
 
-    Any thread may append to `_requests`. The rest is changed under the engine's lock, if there is one.
+    Any thread may append to `requests`. The rest is changed under the engine's lock, if there is one.
 
     Attributes
     ----------
+    requests
+        What was requested and not carried out yet. Set before the run begins.
     is_paused
-        Whether the run is paused; requests may be on their way (`is_requested`).
+        Whether the run is paused; requests may be on their way.
     steps, node_steps
         The computes that may begin although the run is paused: of any node, and of single nodes.
     """
@@ -53,19 +54,16 @@ class Pausing:
         "_is_over",
         "_is_quiet",
         "_limit",
-        "_requests",
         "_since",
         "is_paused",
-        "is_requested",
         "node_steps",
+        "requests",
         "steps",
     )
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._requests: deque[tuple[str, int, Node | None]] = deque()
-        # What the last request asked for; any thread sets it.
-        self.is_requested = False
+        self.requests: deque[Request] = deque()
         self.is_paused = False
         self.steps = 0
         self.node_steps: dict[Node, int] = {}
@@ -79,20 +77,13 @@ class Pausing:
 
     # From any thread.
 
-    def pause(self) -> None:
-        """Let no new compute begin."""
-        self.is_requested = True
-        self._request(_PAUSE, 0, None)
-
-    def resume(self) -> None:
-        """Let computes begin again."""
-        self.is_requested = False
-        self._request(_RESUME, 0, None)
-
-    def step(self, count: int, node: Node | None = None) -> None:
-        """Let `count` computes begin, of a node or of any; pause the run first if it is not paused."""
-        self.is_requested = True
-        self._request(_STEP, count, node)
+    def wake(self) -> None:
+        """Wake the workers, which carry out the requests; called after one was appended."""
+        engine = self._engine
+        # After the request: a worker that clears the flag looks for requests afterwards.
+        engine.held = True
+        engine.inbox.append(None)
+        engine.waiting.wake_all()
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until the run is paused and nothing computes; return False after `timeout` seconds or at its end."""
@@ -100,36 +91,30 @@ class Pausing:
             waits.wait_for(self._changed, lambda: self._is_over or self._is_settled(), timeout)
             return not self._is_over and self._is_settled()
 
-    def _request(self, kind: str, count: int, node: Node | None) -> None:
-        engine = self._engine
-        self._requests.append((kind, count, node))
-        # After the request: a worker that clears the flag looks for requests afterwards.
-        engine.held = True
-        engine.inbox.append(None)
-        engine.waiting.wake_all()
-
     def _is_settled(self) -> bool:
         # In this order: a worker notes that the run is not quiet before it takes a request.
-        return not self._requests and self._is_quiet
+        return not self.requests and self._is_quiet
 
     # By workers, with the lock held.
 
     def handle(self) -> bool:
         """Carry out the requests made until now, update `Engine.held`, and return it."""
         engine = self._engine
-        requests = self._requests
+        requests = self.requests
         while requests:
             self._is_quiet = False
-            kind, count, node = requests.popleft()
-            if kind is _RESUME:
+            kind, count, op_name = requests.popleft()
+            if kind == RESUME:
                 if self.is_paused:
                     self._resume()
                 continue
             if not self.is_paused:
                 self._pause()
-            if node is None:
+            if not op_name:
                 self.steps += count
-            elif not node.retired:
+                continue
+            node = self._find(op_name, count)
+            if not node.retired:
                 self.node_steps[node] = self.node_steps.get(node, 0) + count
         engine.held = self.is_paused or engine.alone.node is not None
         # Any thread may have stopped the run, or asked for a pause, since.
@@ -137,6 +122,14 @@ class Pausing:
             engine.held = True
             return True
         return engine.held
+
+    def _find(self, op_name: str, count: int) -> Node:
+        """Return the node that is scheduled for an operator."""
+        for node in self._engine.operator_nodes:
+            if node.name == op_name:
+                return node.scheduled
+        names = choices([node.name for node in self._engine.operator_nodes], op_name)
+        raise GraphError(f"step({count}, {op_name!r}): there is no operator {op_name!r}; there are {names}")
 
     @property
     def is_still(self) -> bool:

@@ -38,8 +38,10 @@ polled, declares a deadlock, moves a clock that can be moved, or waits for the n
 
 **The pause.** While a run is paused and no step is left (`Pausing.is_still`), rules 1 and 2 do not hold: workers
 park without a deadline, whatever is ready or due, and nothing is decided. A request to step or to resume wakes all
-of them, by rule 3. The same holds while a node computes alone, or waits for others to end so that it can (`alone`).
-The last of these others finds the node, or wakes a worker of its queue; the end of the compute wakes all workers.
+of them, by rule 3. If steps are left for a node that waits for a time, a clock that can be moved goes on to it,
+although other nodes are ready (`_may_jump`). The same as in a pause holds while a node computes alone, or waits for
+others to end so that it can (`alone`). The last of these others finds the node, or wakes a worker of its queue; the
+end of the compute wakes all workers.
 
 `tests/interleavings` runs these lines under every interleaving of threads that small graphs allow, with planted
 faults against each of the four rules.
@@ -197,6 +199,8 @@ class Waiting:
             engine.pausing.settle()
         elif engine.running or engine.has_ready():
             until = engine.next_time()
+            if engine.held and not engine.running and self._may_jump(until):
+                return True
         else:
             verdict, until = self._decide()
             if verdict is not _WAIT:
@@ -261,6 +265,13 @@ class Waiting:
             elif for_alone:
                 engine.alone.give_up()
         return True
+
+    def _may_jump(self, until: int | None) -> bool:
+        """Let time jump to the next timer if no ready node may be taken, since a step is left for another node."""
+        engine = self._engine
+        if until is None or any(map(engine.pausing.allows, engine.ready_queues)):
+            return False
+        return engine.clock.jump_to(until)
 
     def _park(self, parker: Parker, seconds: float | None, is_paused: bool) -> bool:
         """Park in the clock's time; but in a pause in which nothing runs, so that its time stands still.

@@ -120,6 +120,7 @@ class Knobs:
         "_given",
         "_known",
         "_operator",
+        "_parameters",
         "_streams",
         "_values",
         "is_held",
@@ -128,6 +129,7 @@ class Knobs:
     def __init__(self, streams: NodeStreams) -> None:
         self._streams = streams
         self._operator = streams.node.operator
+        self._parameters: object = self._operator._parameters
         self._attributes: dict[str, Any] = vars(self._operator)
         self._values = self._operator._knobs
         self._given = self._values.given
@@ -175,7 +177,10 @@ class Knobs:
             self._encode(name, kind, value, "value=")
         writer = self._writer()
         self._make_current()
-        is_of_class = hasattr(type(self._operator), name)
+        operator = self._operator
+        is_of_class = hasattr(type(operator), name)
+        if operator.is_function:  # its methods are not its parameters
+            is_of_class = is_of_class and hasattr(self._parameters, name)
         knob = Knob(name, kind, (dtype, value), is_of_class, writer)
         now = self._first_value_of(knob)
         data = self._encode(name, kind, now, self._origin(knob))
@@ -247,10 +252,10 @@ class Knobs:
         """Return the knobs whose values have changed, with the new values; this is all that most frames run."""
         # A copy of `_value_of`, without the calls. A look into the dict of the operator is faster than `getattr` of
         # what is not there, which raises an error behind the scenes.
-        operator, attributes, given = self._operator, self._attributes, self._given
+        parameters, attributes, given = self._parameters, self._attributes, self._given
         for knob in self._all:
             name = knob.name
-            value = getattr(operator, name) if knob.is_of_class else attributes.get(name)
+            value = getattr(parameters, name) if knob.is_of_class else attributes.get(name)
             if value is None:
                 value = given.get(name, knob.initial)
             if value is not knob.value:
@@ -271,7 +276,7 @@ class Knobs:
         return changes
 
     def _attribute(self, knob: Knob) -> Any:
-        return getattr(self._operator, knob.name) if knob.is_of_class else self._attributes.get(knob.name)
+        return getattr(self._parameters, knob.name) if knob.is_of_class else self._attributes.get(knob.name)
 
     def _value_of(self, knob: Knob) -> Any:
         value = self._attribute(knob)
