@@ -48,14 +48,10 @@ def without_times(path: Path) -> list[bytes]:
     records = [content[:16]]
     offset = 16
     while offset < len(content):
-        _, length, kind = struct.unpack_from("<IQc", content, offset)
-        body = content[offset + 13 : offset + 13 + length]
-        if kind == b"M":
-            body = body[:20] + body[28:]
-        elif kind == b"T":
-            body = b""
-        records.append(kind + body)
-        offset += 13 + length
+        length, kind = struct.unpack_from("<8xQc", content, offset)
+        body = content[offset + 45 : offset + 45 + length]
+        records.append(content[offset + 8 : offset + 37] + (b"" if kind == b"T" else body))
+        offset += 45 + length
     return records
 
 
