@@ -49,6 +49,11 @@ def record(kind: bytes, body: bytes, port: int = 0, sequence: int = 0, length: i
     return struct.pack("<I", zlib.crc32(rest)) + rest + body
 
 
+def put(path: Path, content: bytes | bytearray) -> None:
+    path.unlink(missing_ok=True)  # some file systems bring a file that is overwritten to the disk: 5 ms
+    path.write_bytes(content)
+
+
 MAGIC = b"\x89headrace-rec\r\n\x01"
 HEAD = 45  # bytes
 
@@ -90,7 +95,7 @@ def test_a_file_cut_at_any_byte_has_all_complete_messages(tmp_path: Path) -> Non
     ends = [content.index(b"second" * 5) - 30, content.index(b"second" * 5) + 30]
     counts = []
     for length in range(len(content)):
-        path.write_bytes(content[:length])
+        put(path, content[:length])
         try:
             recording = Recording(path)
         except RecordingError as error:
@@ -133,7 +138,7 @@ def test_a_changed_bit_anywhere_is_an_error(tmp_path: Path) -> None:
     for place in range(len(content)):
         changed = bytearray(content)
         changed[place] ^= 1 << place % 8
-        path.write_bytes(changed)
+        put(path, changed)
         with pytest.raises(RecordingError, match=r"a.rec' (is damaged at byte|is not a|has version)"):
             list(Recording(path))
 
@@ -152,7 +157,7 @@ def test_one_wrong_bit_of_a_length_is_an_error_that_says_how_much_can_be_read(
     content = bytearray(path.read_bytes())
     place = length_of_the_third_message(content)
     content[place + bit // 8] ^= 1 << bit % 8
-    path.write_bytes(content)
+    put(path, content)
     damage = (
         rf"a.rec' is damaged at byte {place - 8}: the checksum of a head is wrong; the 4 messages in its first "
         rf"{place - 8} of {len(content)} bytes"
@@ -173,7 +178,7 @@ def test_a_damaged_message_leaves_those_around_it_readable(tmp_path: Path) -> No
     write(path, ["first", "text that is long enough", "last"])
     content = bytearray(path.read_bytes())
     content[content.index(b"long")] ^= 1
-    path.write_bytes(content)
+    put(path, content)
     for strict in (True, False):
         recording = Recording(path, strict=strict)
         assert [recording.load(number).data for number in (0, 2)] == ["first", "last"]
@@ -190,7 +195,7 @@ def test_a_missing_message_is_named(tmp_path: Path) -> None:
     content = path.read_bytes()
     start = length_of_the_third_message(content) - 8
     (length,) = struct.unpack_from("<Q", content, start + 8)
-    path.write_bytes(content[:start] + content[start + HEAD + length :])
+    put(path, content[:start] + content[start + HEAD + length :])
     with pytest.raises(RecordingError, match="message 2 of 'cam.out' should be here, and message 3 is"):
         Recording(path)
 
@@ -217,14 +222,14 @@ def test_a_file_that_was_cut_off_says_how_much_was_read(
 @pytest.mark.parametrize("content", [b"RIFF", b"\x89PNG\r\n\x1a\n" + bytes(100), bytes(1000)])
 def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.rec"
-    path.write_bytes(content)
+    put(path, content)
     with pytest.raises(RecordingError, match="'.*a.rec' is not a recording of headrace"):
         Recording(path, strict=False)
 
 
 def test_a_file_of_a_newer_version_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.rec"
-    path.write_bytes(MAGIC[:-1] + b"\x02" + GOOD)
+    put(path, MAGIC[:-1] + b"\x02" + GOOD)
     with pytest.raises(
         RecordingError,
         match="has version 2 of the format: a newer headrace wrote it, and this one reads version 1",
@@ -321,7 +326,7 @@ GOOD = HEADER_RECORD + record(b"T", bytes(16))
 )
 def test_a_hostile_file_is_refused(tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / "a.rec"
-    path.write_bytes(MAGIC + content)
+    put(path, MAGIC + content)
     with pytest.raises(RecordingError, match=why):
         Recording(path)
 
@@ -331,14 +336,14 @@ def test_a_hostile_file_is_refused(tmp_path: Path, content: bytes, why: str) -> 
 )
 def test_a_payload_that_is_no_message_is_refused(tmp_path: Path, payload: bytes) -> None:
     path = tmp_path / "a.rec"
-    path.write_bytes(MAGIC + GOOD + record(b"M", payload))
+    put(path, MAGIC + GOOD + record(b"M", payload))
     with pytest.raises(RecordingError, match="message 0 of 'cam.out': the payload is damaged"):
         list(Recording(path))
 
 
 def test_a_length_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.rec"
-    path.write_bytes(MAGIC + GOOD + record(b"M", bytes(100), length=1 << 62))
+    put(path, MAGIC + GOOD + record(b"M", bytes(100), length=1 << 62))
     tracemalloc.start()
     try:
         assert list(Recording(path)) == []
