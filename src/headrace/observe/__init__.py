@@ -196,8 +196,7 @@ def watch(fragment: Fragment, watcher: Watcher) -> None:
 
 def _observe(fragment: Fragment) -> Observer | None:
     replay = fragment._replay or replay_from_environment()
-    if replay is not None:
-        replay.prepare(fragment)
+    left_out = replay.prepare(fragment) if replay is not None else set()
     loggers = fragment.data_loggers
     if not fragment._watchers and not loggers and not asked_for():
         return None
@@ -210,16 +209,14 @@ def _observe(fragment: Fragment) -> Observer | None:
         return None
     from headrace.observe.observation import Observation
 
-    return Observation(fragment, watchers)
+    return Observation(fragment, watchers, left_out=left_out)
 
 
 def _track(fragment: Fragment, **options: Any) -> DataFlowTracker:
     from headrace.observe.data_flow_tracker import DataFlowTracker
 
     tracker = DataFlowTracker(**options)
-    # A fragment has one tracker, the last one made.
-    fragment._watchers = [other for other in fragment._watchers if not isinstance(other, DataFlowTracker)]
-    fragment._watchers.append(tracker)
+    tracker.attach(fragment)
     return tracker
 
 

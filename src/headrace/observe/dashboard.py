@@ -211,7 +211,7 @@ class Dashboard(Watcher):
             ]
             queues = [
                 {
-                    "depth": queue.queue.undelivered or queue.depth,
+                    "depth": queue.waiting,
                     "dropped": queue.dropped,
                     "wait": figures.wait(queue, now),
                 }
@@ -263,6 +263,8 @@ class Dashboard(Watcher):
                 "is_met": goal.is_met,
                 "count": goal.count,
                 "misses": goal.misses,
+                "lost": goal.lost,
+                "outstanding": goal.outstanding,
                 "figures": [
                     {"name": name, "value": round(goal.figure(name) / 1e3, 1), "bound": bound / 1e3}
                     for name, bound in goal.bounds.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
@@ -54,10 +54,19 @@ class Observation:
         Those who watch.
     gpu_times
         Whether work on the device is timed.
+    left_out
+        The names of the operators that do not run, because a recording is played.
     """
 
-    def __init__(self, fragment: Fragment, watchers: Sequence[Watcher], gpu_times: bool = True) -> None:
+    def __init__(
+        self,
+        fragment: Fragment,
+        watchers: Sequence[Watcher],
+        gpu_times: bool = True,
+        left_out: Collection[str] = (),
+    ) -> None:
         self.fragment = fragment
+        self._left_out = frozenset(left_out)
         self.watchers = list(watchers)
         self.gpu_times = gpu_times and any(watcher.wants_gpu_times for watcher in watchers)
         self.run: RunInfo
@@ -108,6 +117,7 @@ class Observation:
             started,
             epoch,
             is_virtual=self._now is not time.perf_counter_ns,
+            left_out=self._left_out,
         )
         infos = dict(zip(engine.operator_nodes, operators, strict=True))
         self.run.segments = self._describe_segments(engine)

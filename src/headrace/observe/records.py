@@ -68,6 +68,18 @@ class OperatorInfo:
         return sum(int(node.lifetimes.frames_in_flight) for node in nodes if node.lifetimes is not None)
 
     @property
+    def skipped_errors(self) -> int:
+        """The number of errors of its computes that were skipped so far (`Operator.on_error`)."""
+        faults = self.node.faults
+        return 0 if faults is None else int(faults.skipped)
+
+    @property
+    def restarts(self) -> int:
+        """The number of its restarts after errors so far."""
+        faults = self.node.faults
+        return 0 if faults is None else int(faults.restarts)
+
+    @property
     def is_source(self) -> bool:
         """Whether it has no inputs."""
         return not self.inputs
@@ -139,6 +151,11 @@ class QueueInfo:
     def depth(self) -> int:
         """The number of messages that wait now."""
         return len(self.queue)
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that wait now, or that waited when the run ended."""
+        return int(self.queue.undelivered) or self.depth
 
     @property
     def most(self) -> int:
@@ -406,6 +423,8 @@ class RunInfo:
     """The largest possible error of each device's clock, in nanoseconds."""
     segments: list[SegmentInfo] = field(default_factory=list)
     """The captured segments."""
+    left_out: frozenset[str] = frozenset()
+    """The names of the operators that do not run, because a recording is played behind them."""
 
     def operator(self, name: str) -> OperatorInfo:
         """Return the operator of a name; raise KeyError if there is none."""

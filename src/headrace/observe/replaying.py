@@ -88,8 +88,11 @@ class Replay:
         # An error here and not in the run; a warning when it runs.
         self._played(Recording(path, pickle=pickle, strict=strict, _warns=False))
 
-    def prepare(self, fragment: Fragment) -> None:
-        """Replace the recorded operators in the graph that `compose` has made."""
+    def prepare(self, fragment: Fragment) -> set[str]:
+        """Replace the recorded operators in the graph that `compose` has made.
+
+        Returns the names of the operators that are left out, because they only feed replaced ones.
+        """
         recording = Recording(self._path, pickle=self._allow_pickle, strict=self._strict)
         graph = fragment.graph
         played = self._played(recording)
@@ -121,7 +124,9 @@ class Replay:
             if pool is not None:
                 player.cuda_stream_pool = pool  # type: ignore[attr-defined]
             players[operator] = player
+        names = {operator.name for operator in graph}
         _rewire(fragment, players)
+        return names - {operator.name for operator in fragment.graph}
 
     def _played(self, recording: Recording) -> list[RecordedPort]:
         patterns = self._patterns

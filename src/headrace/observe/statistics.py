@@ -275,11 +275,10 @@ class _QueueCounts:
     def statistics(self, queue: QueueInfo) -> QueueStatistics:
         same = [other for other in queue.operator.inputs if other.port == queue.port]
         name = queue.name if len(same) == 1 else f"{queue.name}:{same.index(queue)}"
-        depth = queue.queue.undelivered or queue.depth
         return QueueStatistics(
             name,
             self.wait.count,
-            depth,
+            queue.waiting,
             queue.most,
             queue.dropped,
             queue.discarded,
