@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         RunInfo,
         SegmentInfo,
         StreamInfo,
+        WorkersInfo,
     )
     from headrace.observe.replaying import replay
     from headrace.observe.rerun_logger import RerunLogger
@@ -57,7 +58,9 @@ if TYPE_CHECKING:
         PathStatistics,
         QueueStatistics,
         SegmentStatistics,
+        SliceStatistics,
         Statistics,
+        WorkersStatistics,
     )
     from headrace.observe.text_serializer import SimpleTextSerializer
     from headrace.observe.trace_reader import TraceError
@@ -110,6 +113,7 @@ __all__ = [
     "SegmentInfo",
     "SegmentStatistics",
     "SimpleTextSerializer",
+    "SliceStatistics",
     "Statistics",
     "StreamInfo",
     "Summary",
@@ -120,6 +124,8 @@ __all__ = [
     "TraceWriter",
     "Tracker",
     "Watcher",
+    "WorkersInfo",
+    "WorkersStatistics",
     "replay",
     "summarize_trace",
     "watch",
@@ -170,6 +176,7 @@ _MODULES = {
     "SegmentInfo": "records",
     "SegmentStatistics": "statistics",
     "SimpleTextSerializer": "text_serializer",
+    "SliceStatistics": "statistics",
     "Statistics": "statistics",
     "StreamInfo": "records",
     "Summary": "distribution",
@@ -180,6 +187,8 @@ _MODULES = {
     "TraceWriter": "trace_writer",
     "Tracker": "data_flow_tracker",
     "Watcher": "watchers",
+    "WorkersInfo": "records",
+    "WorkersStatistics": "statistics",
     "replay": "replaying",
     "summarize_trace": "trace_summary",
 }

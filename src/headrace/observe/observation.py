@@ -27,6 +27,7 @@ from headrace.observe.records import (
     RunInfo,
     SegmentInfo,
     StreamInfo,
+    WorkersInfo,
 )
 from headrace.observe.replays import ReplayWatch
 from headrace.observe.resolver import Resolver
@@ -121,6 +122,7 @@ class Observation:
         )
         infos = dict(zip(engine.operator_nodes, operators, strict=True))
         self.run.segments = self._describe_segments(engine)
+        self.run.workers = self._describe_workers(engine)
         for node, info in infos.items():
             self._describe(node, info)
         _find_cycles(engine, infos)
@@ -268,6 +270,23 @@ class Observation:
                 info.segment = described
             found.append(described)
         return found
+
+    def _describe_workers(self, engine: Engine) -> list[WorkersInfo]:
+        """Return the threads that compute, by the operators that they share."""
+        left = {info.node.operator: info for info in self.run.operators}
+        found = []
+        count = engine.scheduler.workers
+        for pool in self.fragment._thread_pools if count else ():
+            shared = WorkersInfo(pool.name, pool.initial_size, [])
+            for assignment in pool.assignments:
+                info = left.pop(assignment.operator, None)
+                if info is not None and assignment.pinned:
+                    found.append(WorkersInfo(f"{pool.name}, {info.name}", 1, [info]))
+                elif info is not None:
+                    shared.operators.append(info)
+            if shared.operators:
+                found.append(shared)
+        return [WorkersInfo("workers", max(count, 1), list(left.values())), *found] if left else found
 
     def _recorder_of(self, node: Node) -> NodeRecorder:
         """Return the recorder of a node, made when it is first asked for."""

@@ -30,6 +30,7 @@ __all__ = [
     "SegmentInfo",
     "StreamInfo",
     "Times",
+    "WorkersInfo",
 ]
 
 Times = NDArray[np.int64]
@@ -405,6 +406,15 @@ class SegmentInfo:
 
 
 @dataclass(eq=False, slots=True)
+class WorkersInfo:
+    """Worker threads of an observed run that share operators."""
+
+    name: str
+    count: int
+    operators: list[OperatorInfo]
+
+
+@dataclass(eq=False, slots=True)
 class RunInfo:
     """An observed run."""
 
@@ -425,6 +435,8 @@ class RunInfo:
     """The captured segments."""
     left_out: frozenset[str] = frozenset()
     """The names of the operators that do not run, because a recording is played behind them."""
+    workers: list[WorkersInfo] = field(default_factory=list)
+    """The worker threads, by the operators that they share."""
 
     def operator(self, name: str) -> OperatorInfo:
         """Return the operator of a name; raise KeyError if there is none."""
