@@ -300,6 +300,69 @@ def test_messages_that_failed_computes_took_with_them_are_lost() -> None:
     assert (end.count, end.lost, end.is_met) == (10, 0, True)
 
 
+def test_a_message_that_the_last_operator_received_has_arrived_though_its_compute_failed() -> None:
+    def compose(app: Any) -> None:
+        def fail(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            raise ValueError("after it has received")
+
+        source = Step(
+            app,
+            CountCondition(app, 10),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        sink = Step(app, inputs=["in"], body=fail, name="sink")
+        sink.on_error = "skip"
+        app.add_flow(source, sink)
+
+    (goal,) = run(compose, ("source->sink", {"p99": "5ms"}))
+    assert (goal.count, goal.lost, goal.is_met) == (10, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("figure", "count", "late", "lost", "is_met"),
+    [
+        ("p99", 100, 1, 0, True),
+        ("p99", 100, 1, 1, False),
+        ("p50", 11, 3, 5, True),  # 8 of 16 are in time
+        ("p50", 11, 4, 5, False),
+        ("p50", 10, 0, 10, True),
+        ("p50", 10, 0, 11, False),
+    ],
+)
+def test_late_and_lost_messages_count_together(
+    figure: str, count: int, late: int, lost: int, is_met: bool
+) -> None:
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any) -> None:
+            for _ in range(1 + lost if self.ticks == 1 else 1):  # all but the last are dropped
+                op_output.emit(self.ticks, "out")
+
+        def work(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            app.scheduler().clock.sleep_for(10 * MS if self.ticks <= late else MS)
+
+        source = Step(
+            app, CountCondition(app, count), outputs=[("out", {"size": 1 + lost})], body=send, name="source"
+        )
+        sink = Step(app, inputs=["in"], body=work, name="sink")
+        app.add_flow(source, sink, size=1, policy=IOSpec.QueuePolicy.POP)
+
+    (goal,) = run(compose, ("source->sink", {figure: "5ms"}))
+    assert (goal.count, goal.misses, goal.lost, goal.is_met) == (count, late, lost, is_met)
+
+
+def test_every_run_counts_what_waits_at_its_own_end() -> None:
+    app = App(backlog([1] * 10), greedy)
+    goal = app.expect("source->sink", p99="50ms")
+    app.run()
+    app.run()
+    assert (goal.count, goal.outstanding) == (10, 90)
+
+
 def test_messages_that_are_lost_elsewhere_do_not_count() -> None:
     def compose(app: Any) -> None:
         source = bursts(app, 5)

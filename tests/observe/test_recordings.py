@@ -352,6 +352,14 @@ def test_a_length_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
+def test_an_end_longer_than_any_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    put(path, MAGIC + GOOD + record(b"E", b"", length=LONGEST_HEADER + 1))
+    os.truncate(path, len(MAGIC + GOOD) + HEAD + LONGEST_HEADER + 1)
+    with pytest.raises(RecordingError, match="its end is too long"):
+        Recording(path)
+
+
 @given(st.binary(max_size=300))
 @settings(max_examples=100, deadline=None)
 def test_any_bytes_behind_the_header_are_read_or_refused(content: bytes) -> None:

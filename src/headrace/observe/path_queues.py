@@ -15,17 +15,14 @@ _State: TypeAlias = "tuple[OperatorInfo, int]"
 
 
 def queues_between(run: RunInfo, names: Sequence[str]) -> list[QueueInfo]:
-    """Return the queues on all ways from the first of some operators to the last, through the others in order.
-
-    Queues inside of captured segments are left out: what passes them in replays is in no queue.
-    """
+    """Return the queues on all ways from the first of some operators to the last, through the others in order."""
     start, end = (run.operator(names[0]), 1), (run.operator(names[-1]), len(names))
     steps = {start: list(_steps(start, names))}
     waiting = [start]
     while waiting:
         for _, state in steps[waiting.pop()]:
             if state not in steps:
-                steps[state] = [] if state == end else list(_steps(state, names))
+                steps[state] = list(_steps(state, names))
                 waiting.append(state)
     arriving = {end}
     while True:  # backwards, from the end
@@ -34,7 +31,7 @@ def queues_between(run: RunInfo, names: Sequence[str]) -> list[QueueInfo]:
             break
         arriving |= found
     queues = (queue for ways in steps.values() for queue, target in ways if target in arriving)
-    return [queue for queue in dict.fromkeys(queues) if not queue.is_inner]
+    return list(dict.fromkeys(queues))
 
 
 def _steps(state: _State, names: Sequence[str]) -> Iterator[tuple[QueueInfo, _State]]:
