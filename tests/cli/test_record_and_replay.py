@@ -115,3 +115,23 @@ def test_what_is_missing_or_too_much_is_named(
 ) -> None:
     assert main(["replay", *arguments]) == 2
     assert capsys.readouterr().err.startswith("headrace replay: name ")
+
+
+def test_a_damaged_recording_is_played_up_to_the_damage_only_if_asked(
+    app: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", app, "--ports", "camera.out", "-o", "a.rec"]) == 0
+    content = bytearray((folder / "a.rec").read_bytes())
+    content[content.rindex(b"E") - 1] ^= 1  # the last byte of the length of the end
+    (folder / "a.rec").write_bytes(content)
+    capsys.readouterr()
+    assert main(["replay", app, "a.rec"]) == 1
+    assert "'a.rec' is damaged at byte" in capsys.readouterr().err
+    assert main(["replay", app, "a.rec", "--no-strict"]) == 0
+    out, error = capsys.readouterr()
+    assert out.splitlines() == ["0", "1", "2"]
+    assert error.count("the 3 messages in its first") == 1  # once, however often the file is opened
+    assert main(["replay", "a.rec", "--list", "--no-strict"]) == 0
+    out, error = capsys.readouterr()
+    assert out.startswith("Shows: 3 messages, ")
+    assert error.count("the 3 messages in its first") == 1

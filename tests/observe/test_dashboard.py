@@ -231,6 +231,12 @@ def test_a_device_is_told_with_its_slices_and_who_works_there(machine: sim.Machi
     assert (producer["slice"], producer["slice_index"]) == ("0:left", 0)
     assert (consumer["slice"], consumer["slice_index"]) == ("0:right", 1)
     assert producer["gpu"][0] == 1000.0
+    left, right, leftover = (each["busy"] for each in device["slices"])
+    assert (left, right, leftover) == (producer["gpu_busy"], consumer["gpu_busy"], 0)
+    assert left > 0
+    assert figures["queues"][0]["busy"] == 0
+    assert figures["workers"] == [0]
+    assert figures["saturated"] == []
 
 
 def test_operators_without_a_slice_share_all_sms(machine: sim.Machine) -> None:

@@ -495,7 +495,8 @@ def test_a_watcher_is_shown_what_happened_after_its_period_although_a_round_fail
         resolve(log, is_last)
 
     def compose(app: Any) -> None:
-        app.add_operator(Step(app, body=lambda self, i, o: seen.wait(0.001), name="endless"))
+        # The first compute returns at once, so that there is one to see.
+        app.add_operator(Step(app, body=lambda self, i, o: self.ticks > 1 and seen.wait(), name="endless"))
 
     seen, failures, resolve = threading.Event(), [], NodeLog.resolve_gpu
     monkeypatch.setattr(NodeLog, "resolve_gpu", fail_once)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import ConditionType, IOSpec
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
-from headrace.observe import Miss
+from headrace.observe import Miss, PortRecorder, replay, watch
 from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin
 from tests.harness.application import App, greedy
@@ -156,6 +158,293 @@ def test_an_unknown_operator_is_an_error_before_anything_runs() -> None:
     app.expect("a->display", p99="1ms")
     with pytest.raises(GraphError, match=r"there is no operator 'display'; there are 'a', 'b'"):
         app.run()
+
+
+# Messages that do not arrive.
+
+
+def bursts(app: Any, computes: int, size: int = 10) -> Step:
+    """Return a source that emits so many messages at once."""
+    return Step(
+        app,
+        CountCondition(app, computes),
+        outputs=[("out", {"size": size})],
+        body=lambda self, i, o: [o.emit(n, "out") for n in range(size)],
+        name="source",
+    )
+
+
+def lossy(computes: int, size: int = 10) -> Any:
+    """Return a compose in which all but the last message of each burst are dropped."""
+
+    def compose(app: Any) -> None:
+        sink = Step(app, inputs=["in"], body=takes(1), name="sink")
+        app.add_flow(bursts(app, computes, size), sink, size=1, policy=IOSpec.QueuePolicy.POP)
+
+    return compose
+
+
+@pytest.mark.parametrize("figure", ["p50", "p95", "p99", "max", "mean"])
+def test_a_goal_is_not_met_if_most_messages_are_lost(figure: str, caplog: pytest.LogCaptureFixture) -> None:
+    (goal,) = run(lossy(10), ("source->sink", {figure: "5ms"}))
+    assert (goal.count, goal.misses, goal.lost, goal.outstanding) == (10, 0, 90, 0)
+    assert goal.is_met is False
+    assert str(goal) == (
+        f"source->sink: NOT met; {figure} 1.000 ms (at most 5); 0 of 10 messages missed; 90 were lost"
+    )
+    assert str(goal) in caplog.messages  # a warning
+
+
+@pytest.mark.parametrize(
+    ("computes", "size", "is_met"),
+    [(99, 1, True), (1, 2, False), (2, 2, False)],
+)
+def test_a_percentile_is_one_of_all_messages(computes: int, size: int, is_met: bool) -> None:
+    (goal,) = run(lossy(computes, size), ("source->sink", {"p99": "5ms"}))
+    assert goal.is_met is is_met
+
+
+def test_as_many_messages_may_be_lost_as_may_be_late() -> None:
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            for _ in range(1 if self.ticks > lost else 2):  # the first of two is dropped
+                op_output.emit(self.ticks, "out")
+
+        source = Step(app, CountCondition(app, 99), outputs=[("out", {"size": 2})], body=body, name="source")
+        sink = Step(app, inputs=["in"], body=takes(1), name="sink")
+        app.add_flow(source, sink, size=1, policy=IOSpec.QueuePolicy.POP)
+
+    lost = 1
+    goals = run(compose, ("source->sink", {"p99": "1ms"}))
+    assert (goals[0].count, goals[0].lost, goals[0].is_met) == (99, 1, True)
+    lost = 2
+    goals = run(compose, ("source->sink", {"p99": "1ms"}))
+    assert (goals[0].count, goals[0].lost, goals[0].is_met) == (99, 2, False)
+
+
+def test_a_goal_is_not_met_if_nothing_but_losses_are_known() -> None:
+    def compose(app: Any) -> None:
+        sink = Step(app, inputs=["in"], body=lambda *_: app.stop_execution(), name="sink")
+        sink.add_arg(CountCondition(app, 1))
+        app.add_flow(bursts(app, 1), sink, size=1, policy=IOSpec.QueuePolicy.POP)
+
+    (goal,) = run(compose, ("source->sink", {"p99": "5ms"}))
+    assert (goal.count, goal.lost) == (0, 9)
+    assert goal.is_met is False
+
+
+def backlog(milliseconds: list[float]) -> Any:
+    """Return a compose whose sink takes so long for each of its first messages, and then stops the run."""
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            app.scheduler().clock.sleep_for(int(milliseconds[self.ticks - 1] * MS))
+            if self.ticks == len(milliseconds):
+                app.stop_execution()
+
+        app.add_flow(bursts(app, 1, 100), Step(app, inputs=["in"], body=body, name="sink"), size=100)
+
+    return compose
+
+
+def test_a_goal_that_depends_on_messages_that_still_wait_is_not_judged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    p99, p5 = run(backlog([1] * 10), ("source->sink", {"p99": "50ms"}), ("source -> sink", {"p50": "50ms"}))
+    for goal in (p99, p5):
+        assert (goal.count, goal.misses, goal.lost, goal.outstanding, goal.is_met) == (10, 0, 0, 90, None)
+    assert str(p99) == (
+        "source->sink: not judged; p99 10.000 ms (at most 50); 0 of 10 messages missed; "
+        "90 had not arrived at the end"
+    )
+    assert str(p99) in caplog.messages
+
+
+def test_a_goal_that_does_not_depend_on_messages_that_still_wait_is_met() -> None:
+    (goal,) = run(backlog([0.01] * 99), ("source->sink", {"p99": "50ms"}))
+    assert (goal.count, goal.outstanding, goal.is_met) == (99, 1, True)
+
+
+def test_a_message_that_has_waited_too_long_counts_as_one_that_never_arrives() -> None:
+    # Half of those that arrive are in time, and nothing that waits is.
+    (goal,) = run(backlog([1, 1, 1, 100]), ("source->sink", {"p50": "50ms"}))
+    assert (goal.count, goal.misses, goal.outstanding, goal.is_met) == (4, 1, 96, False)
+    assert str(goal).endswith("1 of 4 messages missed; 96 had not arrived at the end (96 too late already)")
+
+
+def test_messages_that_failed_computes_took_with_them_are_lost() -> None:
+    def compose(app: Any) -> None:
+        def flaky(self: Any, op_input: Any, op_output: Any) -> None:
+            if self.ticks % 10 == 5:
+                raise ValueError("before it receives")
+            message = op_input.receive("in")
+            if self.ticks % 10:
+                raise ValueError("after it has received")
+            op_output.emit(message, "out")
+
+        source = Step(
+            app,
+            CountCondition(app, 100),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        middle = Step(app, inputs=["in"], outputs=["out"], body=flaky, name="middle")
+        middle.on_error = "skip"
+        app.add_flow(source, middle)
+        app.add_flow(middle, Step(app, inputs=["in"], body=takes(1), name="sink"))
+
+    whole, end = run(compose, ("source->sink", {"p99": "5ms"}), ("middle->sink", {"p99": "5ms"}))
+    assert (whole.count, whole.lost, whole.is_met) == (10, 90, False)
+    assert (end.count, end.lost, end.is_met) == (10, 0, True)
+
+
+def test_a_message_that_the_last_operator_received_has_arrived_though_its_compute_failed() -> None:
+    def compose(app: Any) -> None:
+        def fail(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            raise ValueError("after it has received")
+
+        source = Step(
+            app,
+            CountCondition(app, 10),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        sink = Step(app, inputs=["in"], body=fail, name="sink")
+        sink.on_error = "skip"
+        app.add_flow(source, sink)
+
+    (goal,) = run(compose, ("source->sink", {"p99": "5ms"}))
+    assert (goal.count, goal.lost, goal.is_met) == (10, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("figure", "count", "late", "lost", "is_met"),
+    [
+        ("p99", 100, 1, 0, True),
+        ("p99", 100, 1, 1, False),
+        ("p50", 11, 3, 5, True),  # 8 of 16 are in time
+        ("p50", 11, 4, 5, False),
+        ("p50", 10, 0, 10, True),
+        ("p50", 10, 0, 11, False),
+    ],
+)
+def test_late_and_lost_messages_count_together(
+    figure: str, count: int, late: int, lost: int, is_met: bool
+) -> None:
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any) -> None:
+            for _ in range(1 + lost if self.ticks == 1 else 1):  # all but the last are dropped
+                op_output.emit(self.ticks, "out")
+
+        def work(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            app.scheduler().clock.sleep_for(10 * MS if self.ticks <= late else MS)
+
+        source = Step(
+            app, CountCondition(app, count), outputs=[("out", {"size": 1 + lost})], body=send, name="source"
+        )
+        sink = Step(app, inputs=["in"], body=work, name="sink")
+        app.add_flow(source, sink, size=1, policy=IOSpec.QueuePolicy.POP)
+
+    (goal,) = run(compose, ("source->sink", {figure: "5ms"}))
+    assert (goal.count, goal.misses, goal.lost, goal.is_met) == (count, late, lost, is_met)
+
+
+def test_every_run_counts_what_waits_at_its_own_end() -> None:
+    app = App(backlog([1] * 10), greedy)
+    goal = app.expect("source->sink", p99="50ms")
+    app.run()
+    app.run()
+    assert (goal.count, goal.outstanding) == (10, 90)
+
+
+def test_messages_that_are_lost_elsewhere_do_not_count() -> None:
+    def compose(app: Any) -> None:
+        source = bursts(app, 5)
+        quick = Step(app, inputs=["in"], outputs=["out"], body=takes(0), name="quick")
+        sink = Step(app, inputs=["in"], body=takes(0), name="sink")
+        app.add_flow(source, quick, size=10)
+        app.add_flow(quick, sink)
+        # Beside the path, before it and behind it.
+        lossy = Step(app, inputs=["in"], outputs=["out"], body=takes(0), name="lossy")
+        app.add_flow(source, lossy, size=1, policy=IOSpec.QueuePolicy.POP)
+        app.add_flow(lossy, sink)
+
+    through_quick, through_lossy, either, behind = run(
+        compose,
+        ("source->quick->sink", {"p99": "1s"}),
+        ("source->lossy->sink", {"p99": "1s"}),
+        ("source->sink", {"p99": "1s"}),
+        ("lossy->sink", {"p99": "1s"}),
+    )
+    assert [goal.lost for goal in (through_quick, through_lossy, either, behind)] == [0, 45, 45, 0]
+    assert [goal.is_met for goal in (through_quick, through_lossy, either, behind)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_a_queue_that_closes_a_cycle_is_not_on_the_way() -> None:
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(op_input.receive("in"), "out")
+            op_output.emit(1, "back")
+            op_output.emit(2, "back")
+
+        source = Step(
+            app,
+            CountCondition(app, 5),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        loop = Step(
+            app, inputs=["in", "back"], outputs=["out", ("back", {"size": 2})], body=body, name="loop"
+        )
+        loop.spec.inputs["back"].condition(ConditionType.NONE)
+        app.add_flow(source, loop, {("out", "in")})
+        app.add_flow(loop, loop, {("back", "back")}, size=1, policy=IOSpec.QueuePolicy.POP)
+        app.add_flow(loop, Step(app, inputs=["in"], body=takes(1), name="sink"), {("out", "in")})
+
+    app = App(compose, greedy)
+    goal, tracker = app.expect("source->sink", p99="1s"), app.track(0, 0)
+    app.run()
+    assert tracker.statistics.queue("loop.back").dropped == 9
+    assert (goal.count, goal.lost, goal.outstanding, goal.is_met) == (5, 0, 0, True)
+
+
+def test_a_goal_of_an_operator_that_a_replay_leaves_out_is_not_judged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App(chain(1, 2, 3), greedy)
+    watch(app, PortRecorder(tmp_path / "a.rec", ["b.out"]))
+    app.run()
+
+    again = App(chain(1, 2, 3), greedy)
+    gone = again.expect("a->c", p99="1s")
+    left = again.expect("b->c", p99="1s")
+    replay(again, tmp_path / "a.rec", "fast")
+    again.run()
+    assert (gone.count, gone.is_met) == (0, None)
+    assert (
+        str(gone)
+        == "a->c: not judged, 'a' does not run: a recording is played behind it; p99 at most 1000 ms"
+    )
+    assert str(gone) in caplog.messages
+    assert (left.count, left.is_met) == (5, True)
+
+    unknown = App(chain(1, 2, 3), greedy)
+    unknown.expect("a->display", p99="1s")
+    replay(unknown, tmp_path / "a.rec", "fast")
+    with pytest.raises(GraphError, match="there is no operator 'display'"):
+        unknown.run()
 
 
 # On a device.

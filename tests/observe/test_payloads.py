@@ -76,7 +76,7 @@ def same(one: Any, other: Any) -> bool:
 @example([10**400, -(10**400), -0.0, "\ud800", {}, (), b"", float("nan")])
 @example([np.ndarray((3,), "S0"), np.ndarray((2,), "V0"), np.ndarray((), "U0")])
 @example({True: 1, "x": np.zeros((0, 3)), 2: np.array(5, ">i2")})
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_data_comes_back_bit_for_bit(value: Any) -> None:
     content = encoded(value)
     back = decode(content)
@@ -186,7 +186,7 @@ def test_containers_have_a_deepest_level() -> None:
 @example(b"aC\xe8\x07" + b"[" * 1000 + b"\x00\x00")
 @example(b"d\x01l\x00N")
 @example(b"P\x03set" + bytes([len(pickle.dumps({1}))]) + pickle.dumps({1}))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_bytes_give_a_value_or_a_clear_error(content: bytes) -> None:
     try:
         value = decode(content)

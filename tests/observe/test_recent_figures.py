@@ -17,6 +17,7 @@ from headrace.observe import (
     QueueInfo,
     RunInfo,
     StreamInfo,
+    WorkersInfo,
 )
 from headrace.observe.recent_figures import CELL, RecentFigures
 
@@ -162,3 +163,33 @@ def test_what_is_old_is_forgotten_though_nobody_asks(operator: OperatorInfo) -> 
     assert len(figures._operators[operator]._batches) < 10
     assert len(figures._paths[path]._batches) < 10
     assert figures.paths(99 * SECOND)[0]["count"] == 100
+
+
+def test_queues_workers_and_what_is_saturated_have_shares(operator: OperatorInfo) -> None:
+    queue = QueueInfo(operator, "in", 4, 0)
+    operator.inputs.append(queue)
+    other = OperatorInfo("other", 1)
+    run = RunInfo("test", [operator, other], started=0, epoch=0, is_virtual=True)
+    run.workers = [WorkersInfo("workers", 2, [operator, other])]
+    figures = RecentFigures(run)
+    assert (figures.workers(0), figures.saturated(0)) == ([], [])
+    # One computes for 96 of 100 ms on one thread, the other for 80 on two; messages wait for 180 ms each.
+    starts = np.arange(40) * 100 * MS
+    zeros = np.zeros(40, np.int64)
+    arrivals = Arrivals(queue, zeros, zeros, zeros, zeros, starts - 180 * MS, starts, zeros)
+    figures.add_computes(computes_of(operator, starts, 96 * MS, threads=zeros + 7, arrivals=[arrivals]))
+    figures.add_computes(computes_of(other, starts, 80 * MS, threads=np.arange(40) % 2 + 8))
+    now = 4 * SECOND
+    assert figures.queue_busy(queue, now) == pytest.approx(180 / 400, rel=0.03)
+    assert figures.workers(now) == pytest.approx([0.96, 0.4, 0.4], rel=0.1)
+    assert figures.saturated(now) == ["it computes 98% of the time"]
+
+
+def test_workers_are_saturated_where_no_operator_is(operator: OperatorInfo) -> None:
+    other = OperatorInfo("other", 1)
+    run = RunInfo("test", [operator, other], started=0, epoch=0, is_virtual=True)
+    run.workers = [WorkersInfo("workers", 1, [operator, other])]
+    figures = RecentFigures(run)
+    for one in (operator, other):
+        figures.add_computes(computes_of(one, np.arange(40) * 100 * MS, 49 * MS))
+    assert figures.saturated(4 * SECOND) == ["workers: the only worker computes 100% of the time"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import struct
@@ -19,7 +20,8 @@ from hypothesis import strategies as st
 
 from headrace.observe import Recording, RecordingError
 from headrace.observe.payloads import encode, prepare
-from headrace.observe.recordings import RecordingWriter
+from headrace.observe.recording_format import LONGEST_HEADER
+from headrace.observe.recording_writer import RecordingWriter
 
 HEADER: dict[str, Any] = {
     "application": "app",
@@ -39,13 +41,21 @@ def write(path: Path, values: list[Any], header: dict[str, Any] = HEADER, is_com
     writer.close(is_complete)
 
 
-def record(kind: bytes, body: bytes) -> bytes:
-    """Return a record with the right checksum."""
-    rest = struct.pack("<Qc", len(body), kind)
-    return struct.pack("<I", zlib.crc32(body, zlib.crc32(rest))) + rest + body
+def record(kind: bytes, body: bytes, port: int = 0, sequence: int = 0, length: int | None = None) -> bytes:
+    """Return a record with the right checksums."""
+    rest = struct.pack(
+        "<IQcIQQq", zlib.crc32(body), len(body) if length is None else length, kind, port, sequence, 0, 0
+    )
+    return struct.pack("<I", zlib.crc32(rest)) + rest + body
+
+
+def put(path: Path, content: bytes | bytearray) -> None:
+    path.unlink(missing_ok=True)  # some file systems bring a file that is overwritten to the disk: 5 ms
+    path.write_bytes(content)
 
 
 MAGIC = b"\x89headrace-rec\r\n\x01"
+HEAD = 45  # bytes
 
 
 def test_messages_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -85,11 +95,12 @@ def test_a_file_cut_at_any_byte_has_all_complete_messages(tmp_path: Path) -> Non
     ends = [content.index(b"second" * 5) - 30, content.index(b"second" * 5) + 30]
     counts = []
     for length in range(len(content)):
-        path.write_bytes(content[:length])
+        put(path, content[:length])
         try:
             recording = Recording(path)
         except RecordingError as error:
-            assert "not a recording" in str(error) or "is empty" in str(error)  # noqa: PT017
+            what = "is empty" if not length else "not a recording" if length < 16 else "before the run began"
+            assert what in str(error)  # noqa: PT017
             assert not counts
             continue
         assert not recording.is_complete
@@ -120,27 +131,173 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert not recording.is_complete
 
 
-def test_a_changed_byte_is_an_error(tmp_path: Path) -> None:
+def test_a_changed_bit_anywhere_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.rec"
-    write(path, ["text that is long enough"] * 3)
+    write(path, ["text", [1, 2]])
+    content = path.read_bytes()
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        put(path, changed)
+        with pytest.raises(RecordingError, match=r"a.rec' (is damaged at byte|is not a|has version)"):
+            list(Recording(path))
+
+
+def length_of_the_third_message(content: bytes) -> int:
+    """Return where the length of the third message of cam.out is."""
+    return content.index(struct.pack("<cIQ", b"M", 0, 2)) - 8
+
+
+@pytest.mark.parametrize("bit", range(64))
+def test_one_wrong_bit_of_a_length_is_an_error_that_says_how_much_can_be_read(
+    tmp_path: Path, bit: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.rec"
+    write(path, list(range(20)))
+    content = bytearray(path.read_bytes())
+    place = length_of_the_third_message(content)
+    content[place + bit // 8] ^= 1 << bit % 8
+    put(path, content)
+    damage = (
+        rf"a.rec' is damaged at byte {place - 8}: the checksum of a head is wrong; the 4 messages in its first "
+        rf"{place - 8} of {len(content)} bytes"
+    )
+    with pytest.raises(RecordingError, match=rf"{damage} can be read \(strict=False"):
+        Recording(path)
+    with caplog.at_level(logging.WARNING, "headrace.observe"):
+        recording = Recording(path, strict=False)
+    assert [one.data for one in recording] == [0, 1, 2, 3]
+    assert not recording.is_complete
+    (text,) = caplog.messages
+    assert text == recording.problem
+    assert text.endswith("4 messages in its first " + f"{place - 8} of {len(content)} bytes are read")
+
+
+def test_a_damaged_message_leaves_those_around_it_readable(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    write(path, ["first", "text that is long enough", "last"])
     content = bytearray(path.read_bytes())
     content[content.index(b"long")] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(RecordingError, match=r"a.rec' is damaged at byte \d+: the checksum is wrong"):
-        list(Recording(path))
+    put(path, content)
+    for strict in (True, False):
+        recording = Recording(path, strict=strict)
+        assert [recording.load(number).data for number in (0, 2)] == ["first", "last"]
+        with pytest.raises(
+            RecordingError,
+            match=r"a.rec' is damaged at byte \d+: the checksum of message 0 of 'sink.in:1' is",
+        ):
+            recording.load(1)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"RIFF", b"\x89PNG\r\n\x1a\n" + bytes(100), bytes(1000), MAGIC[:-1] + b"\x02"]
-)
-def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_missing_message_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.rec"
-    path.write_bytes(content)
-    with pytest.raises(RecordingError, match="'.*a.rec' is not a recording of headrace"):
+    write(path, list(range(8)))
+    content = path.read_bytes()
+    start = length_of_the_third_message(content) - 8
+    (length,) = struct.unpack_from("<Q", content, start + 8)
+    put(path, content[:start] + content[start + HEAD + length :])
+    with pytest.raises(RecordingError, match="message 2 of 'cam.out' should be here, and message 3 is"):
         Recording(path)
 
 
-GOOD = record(b"H", json.dumps(HEADER).encode())
+def test_a_file_that_was_cut_off_says_how_much_was_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.rec"
+    write(path, ["first", "second"], is_complete=False)
+    size = path.stat().st_size
+    with caplog.at_level(logging.WARNING, "headrace.observe"):
+        assert len(Recording(path)) == 2
+    (text,) = caplog.messages
+    assert text == (
+        f"recording {str(path)!r} is incomplete: its process was killed, or the file was cut off; "
+        f"the 2 messages in its first {size} of {size} bytes are read"
+    )
+    caplog.clear()
+    write(path, ["first", "second"])
+    assert Recording(path).problem is None
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("content", [b"RIFF", b"\x89PNG\r\n\x1a\n" + bytes(100), bytes(1000)])
+def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.rec"
+    put(path, content)
+    with pytest.raises(RecordingError, match="'.*a.rec' is not a recording of headrace"):
+        Recording(path, strict=False)
+
+
+def test_a_file_of_a_newer_version_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    put(path, MAGIC[:-1] + b"\x02" + GOOD)
+    with pytest.raises(
+        RecordingError,
+        match="has version 2 of the format: a newer headrace wrote it, and this one reads version 1",
+    ):
+        Recording(path, strict=False)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_file_of_0_bytes_is_refused(tmp_path: Path, strict: bool) -> None:
+    path = tmp_path / "a.rec"
+    path.touch()
+    with pytest.raises(RecordingError, match="a.rec' is empty: the file has 0 bytes"):
+        Recording(path, strict=strict)
+
+
+def test_a_header_that_no_reader_accepts_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    header = {**HEADER, "application": "a" * (LONGEST_HEADER - len(json.dumps(HEADER)) + len("app"))}
+    write(path, [1], header)
+    assert Recording(path).application == header["application"]
+    header["application"] += "a"
+    with pytest.raises(
+        RecordingError, match=r"a.rec' cannot be written: the names of its 2 ports and 1 flows"
+    ):
+        write(path, [1], header)
+    assert len(Recording(path)) == 1  # the file is left as it was
+
+
+def test_a_message_of_more_pieces_than_the_system_takes_at_once(tmp_path: Path) -> None:
+    values = list(range(1500))
+    assert len(encode(prepare((None, None, values), False))) > 1024  # the limit of writev
+    write(tmp_path / "a.rec", [values])
+    (message,) = Recording(tmp_path / "a.rec")
+    assert message.data == values
+
+
+@pytest.mark.parametrize("has_writev", [True, False])
+def test_a_system_that_takes_little_at_once_gets_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_writev: bool
+) -> None:
+    write(tmp_path / "a.rec", ["first", b"second" * 5, [1, [2, None]]])
+    system_write = os.write
+    if has_writev:
+        # Within a piece, at the end of one, and past several: 1, 2, 3, ... bytes at a time.
+        sizes = iter(range(1, 10_000))
+        monkeypatch.setattr(
+            os, "writev", lambda file, parts: system_write(file, b"".join(parts)[: next(sizes)])
+        )
+    else:
+        monkeypatch.delattr(os, "writev")
+        monkeypatch.setattr(os, "write", lambda file, part: system_write(file, part[:7]))
+    write(tmp_path / "b.rec", ["first", b"second" * 5, [1, [2, None]]])
+    assert (tmp_path / "b.rec").read_bytes() == (tmp_path / "a.rec").read_bytes()
+
+
+def test_the_end_counts_the_messages_and_is_written_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    writer = RecordingWriter(path, HEADER, started=5, epoch=7)
+    writer.add(0, 0, 0, 0, encode((None, None, "x")))
+    assert writer.messages == 1
+    before = path.read_bytes()
+    writer.close()
+    writer.close()
+    assert path.read_bytes() == before + record(b"E", b'{"messages": 1}')
+
+
+HEADER_RECORD = record(b"H", json.dumps(HEADER).encode())
+GOOD = HEADER_RECORD + record(b"T", bytes(16))
 
 
 @pytest.mark.parametrize(
@@ -155,17 +312,21 @@ GOOD = record(b"H", json.dumps(HEADER).encode())
             "the header is not valid",
         ),
         (record(b"H", json.dumps({**HEADER, "flows": [[1]]}).encode()), "the header is not valid"),
-        (b"\0\0\0\0" + GOOD[4:], "the checksum is wrong"),
-        (GOOD + record(b"M", b""), "a message is too short"),
-        (GOOD + record(b"M", struct.pack("<IQQq", 9, 0, 0, 0)), "of port 9, and there are 2"),
-        (GOOD + record(b"Z", b""), "no kind of record b'Z'"),
+        (b"\0\0\0\0" + GOOD[4:], "the checksum of a head is wrong"),
+        (HEADER_RECORD + record(b"M", b"N"), "there should be the times of the run"),
+        (HEADER_RECORD + record(b"T", b""), "the times of the run should have 16 bytes, not 0"),
+        (GOOD + record(b"M", b"N", port=2), "of port 2, and there are 2"),
+        (GOOD + record(b"M", b"N", sequence=1), "message 0 of 'cam.out' should be here, and message 1 is"),
+        (GOOD + record(b"T", bytes(16)), "should be a message, not a record of the kind b'T'"),
+        (GOOD + record(b"Z", b""), "not a record of the kind b'Z'"),
         (GOOD + record(b"E", b"{}"), "its end is not valid"),
         (GOOD + record(b"E", b'{"messages": 3}'), "3 messages were recorded, and there are 0"),
+        (GOOD + record(b"E", b'{"messages": 0}') + b"more", "4 bytes follow its end"),
     ],
 )
 def test_a_hostile_file_is_refused(tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / "a.rec"
-    path.write_bytes(MAGIC + content)
+    put(path, MAGIC + content)
     with pytest.raises(RecordingError, match=why):
         Recording(path)
 
@@ -175,20 +336,28 @@ def test_a_hostile_file_is_refused(tmp_path: Path, content: bytes, why: str) -> 
 )
 def test_a_payload_that_is_no_message_is_refused(tmp_path: Path, payload: bytes) -> None:
     path = tmp_path / "a.rec"
-    path.write_bytes(MAGIC + GOOD + record(b"M", struct.pack("<IQQq", 0, 3, 0, 0) + payload))
-    with pytest.raises(RecordingError, match="message 3 of 'cam.out': the payload is damaged"):
+    put(path, MAGIC + GOOD + record(b"M", payload))
+    with pytest.raises(RecordingError, match="message 0 of 'cam.out': the payload is damaged"):
         list(Recording(path))
 
 
 def test_a_length_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.rec"
-    path.write_bytes(MAGIC + GOOD + struct.pack("<IQc", 0, 1 << 62, b"M") + bytes(100))
+    put(path, MAGIC + GOOD + record(b"M", bytes(100), length=1 << 62))
     tracemalloc.start()
     try:
         assert list(Recording(path)) == []
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_an_end_longer_than_any_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    put(path, MAGIC + GOOD + record(b"E", b"", length=LONGEST_HEADER + 1))
+    os.truncate(path, len(MAGIC + GOOD) + HEAD + LONGEST_HEADER + 1)
+    with pytest.raises(RecordingError, match="its end is too long"):
+        Recording(path)
 
 
 @given(st.binary(max_size=300))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,8 @@ from headrace.core import ConditionType, IOSpec, Operator, PortError
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
 from headrace.observe import PayloadError, PortRecorder, Recording, RecordingError, replay, watch
+from headrace.observe.delivery import Delivery
+from headrace.observe.recording_writer import RecordingWriter
 from headrace.resources import ManualClock
 from headrace.tensor import Tensor, TensorMap, as_tensor
 from tests.harness import App, Consumer, Doubler, MakeScheduler, Producer, Step, sink, source, through
@@ -48,14 +51,10 @@ def without_times(path: Path) -> list[bytes]:
     records = [content[:16]]
     offset = 16
     while offset < len(content):
-        _, length, kind = struct.unpack_from("<IQc", content, offset)
-        body = content[offset + 13 : offset + 13 + length]
-        if kind == b"M":
-            body = body[:20] + body[28:]
-        elif kind == b"T":
-            body = b""
-        records.append(kind + body)
-        offset += 13 + length
+        length, kind = struct.unpack_from("<8xQc", content, offset)
+        body = content[offset + 45 : offset + 45 + length]
+        records.append(content[offset + 8 : offset + 37] + (b"" if kind == b"T" else body))
+        offset += 45 + length
     return records
 
 
@@ -132,10 +131,10 @@ def test_nothing_is_made_up_for_after_a_pause(tmp_path: Path) -> None:
     app = App(compose, clock=ManualClock())
     replay(app, tmp_path / "a.rec")
     future = app.run_async()
-    assert app.wait_until_paused(30)
+    assert app.wait_until_paused()
     app.scheduler().clock.sleep_for(1000 * MILLISECOND)
     app.resume()
-    future.result(30)
+    future.result()
     distances = [(later - earlier) // MILLISECOND for earlier, later in pairwise(seen)]
     assert distances == [10, 10, 1000, 10, 10, 10, 10, 10, 10]
 
@@ -564,3 +563,48 @@ def test_sources_of_different_pace_meet_as_they_did(tmp_path: Path) -> None:
     assert len(runs[0]) == 12
     assert runs[1] == runs[0]
     assert without_times(tmp_path / "b.rec") == without_times(tmp_path / "a.rec")
+
+
+def test_a_disk_that_is_full_leaves_the_messages_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = RecordingWriter.add
+
+    def add_two(self: RecordingWriter, port: int, sequence: int, *details: Any) -> None:
+        if sequence == 2:
+            raise OSError(28, "No space left on device")
+        add(self, port, sequence, *details)
+
+    monkeypatch.setattr(RecordingWriter, "add", add_two)
+    with pytest.raises(OSError, match="No space left on device"):
+        record(
+            lambda app: app.add_flow(detailed(app, VALUES), sink(app, [])), tmp_path / "a.rec", ["source.out"]
+        )
+    recording = Recording(tmp_path / "a.rec")
+    assert (len(recording), recording.is_complete) == (2, False)
+
+
+def test_operators_wait_while_more_is_to_be_written_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write = threading.Event()
+    waits: list[tuple[int, int]] = []
+    add, make_room = RecordingWriter.add, Delivery.make_room
+
+    def held_add(*arguments: Any) -> None:
+        may_write.wait()
+        add(*arguments)
+
+    def noted_make_room(self: Delivery, nbytes: int) -> None:
+        waits.append((self.nbytes, nbytes))
+        may_write.set()
+        make_room(self, nbytes)
+        assert self.nbytes <= nbytes
+
+    monkeypatch.setattr(RecordingWriter, "add", held_add)
+    monkeypatch.setattr(Delivery, "make_room", noted_make_room)
+    app = App(lambda app: app.add_flow(source(app, [np.zeros(1000, np.uint8)] * 3), sink(app, [])))
+    watch(app, PortRecorder(tmp_path / "a.rec", max_pending=2500))
+    app.run()
+    assert waits == [(3000, 2500)]
+    assert len(Recording(tmp_path / "a.rec")) == 3

@@ -313,7 +313,7 @@ def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: 
     assert trace is not None
     sizes = []
     tracemalloc.start()
-    for turn in range(120):
+    for turn in range(60):
         for batch in (sent, taken):
             trace.add_computes(batch)
             batch.first += 20
@@ -330,12 +330,12 @@ def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: 
             arrivals.received += 1000
         trace.add_flows(flows[0][0])
         trace.write()
-        if turn in (59, 119):
+        if turn in (29, 59):
             sizes.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
     trace.close(None)
     assert sizes[1] < sizes[0] + 10_000
-    assert (tmp_path / "out.json").stat().st_size > 1_000_000
+    assert (tmp_path / "out.json").stat().st_size > 500_000
 
 
 def test_a_watcher_that_does_not_want_emissions_gets_none(tmp_path: Path) -> None:

@@ -354,13 +354,24 @@ def test_a_file_that_is_no_recording_is_an_error_even_if_corrupted_ones_are_igno
         run_operator(VideoStreamReplayerOp, directory=clip, basename="clip")
 
 
-def test_an_empty_recording_ends_at_once(tmp_path: Path) -> None:
+def test_an_empty_recording_is_an_error_unless_corrupted_ones_are_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     EntityWriter(tmp_path, "clip").close()
+    with pytest.raises(
+        VideoFileError, match=r"clip.gxf_entities and clip.gxf_index are empty: there is nothing to play"
+    ):
+        run_operator(
+            VideoStreamReplayerOp, directory=tmp_path, basename="clip", ignore_corrupted_entities=False
+        )
+    caplog.clear()
     for repeat in (False, True):
         assert (
             run_operator(VideoStreamReplayerOp, directory=tmp_path, basename="clip", repeat=repeat)["output"]
             == []
         )
+        assert [text for text in caplog.messages if "are empty: there is nothing to play" in text]
+        caplog.clear()
 
 
 # Ends.

@@ -43,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the ports to play; patterns and commas allowed; every recorded output unless given",
     )
     parser.add_argument("--fast", action="store_true", help="play as fast as possible, not at recorded times")
+    parser.add_argument(
+        "--no-strict",
+        dest="strict",
+        action="store_false",
+        help="play a damaged recording up to the damage, with a warning",
+    )
     parser.add_argument("--list", action="store_true", help="show what the recording holds, and run nothing")
 
 
@@ -56,7 +62,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"headrace replay: name {wanted}", file=sys.stderr)
         return 2
     try:
-        with Recording(path) as recording:
+        with Recording(path, strict=options.strict, _warns=options.list) as recording:
             if options.list:
                 print(_listed(recording))
                 return 0
@@ -67,6 +73,7 @@ def main(options: argparse.Namespace) -> int:
         "HEADRACE_REPLAY": path,
         "HEADRACE_REPLAY_PACE": "fast" if options.fast else "recorded",
         "HEADRACE_REPLAY_PORTS": ",".join(options.ports or ()),
+        "HEADRACE_REPLAY_STRICT": "1" if options.strict else "0",
     }
     return run_program(options, variables)
 
@@ -74,7 +81,7 @@ def main(options: argparse.Namespace) -> int:
 def _listed(recording: Recording) -> str:
     """Return a table of the ports of a recording."""
     outline = recording.outline()
-    state = "" if recording.is_complete else ", incomplete: its process was killed"
+    state = "" if recording.is_complete else ", incomplete"
     seconds = max((time for _, _, time in outline), default=0) / 1e9
     rows = [("port", "direction", "messages", "first", "last")]
     for port in recording.ports:

@@ -425,7 +425,7 @@ class Fragment:
         latency_threshold: float = 0,
         is_limited_tracking: bool = False,
     ) -> Any:
-        """Track the messages of every later run, and return the tracker, which can be used in a ``with`` block.
+        """Track the messages of every later run, and return the tracker; in a ``with`` block, of the block's runs.
 
         It takes the parameters of :class:`headrace.observe.DataFlowTracker` and returns one. A fragment has one
         tracker: calling this again replaces it.

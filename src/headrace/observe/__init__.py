@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         RunInfo,
         SegmentInfo,
         StreamInfo,
+        WorkersInfo,
     )
     from headrace.observe.replaying import replay
     from headrace.observe.rerun_logger import RerunLogger
@@ -57,7 +58,9 @@ if TYPE_CHECKING:
         PathStatistics,
         QueueStatistics,
         SegmentStatistics,
+        SliceStatistics,
         Statistics,
+        WorkersStatistics,
     )
     from headrace.observe.text_serializer import SimpleTextSerializer
     from headrace.observe.trace_reader import TraceError
@@ -110,6 +113,7 @@ __all__ = [
     "SegmentInfo",
     "SegmentStatistics",
     "SimpleTextSerializer",
+    "SliceStatistics",
     "Statistics",
     "StreamInfo",
     "Summary",
@@ -120,6 +124,8 @@ __all__ = [
     "TraceWriter",
     "Tracker",
     "Watcher",
+    "WorkersInfo",
+    "WorkersStatistics",
     "replay",
     "summarize_trace",
     "watch",
@@ -170,6 +176,7 @@ _MODULES = {
     "SegmentInfo": "records",
     "SegmentStatistics": "statistics",
     "SimpleTextSerializer": "text_serializer",
+    "SliceStatistics": "statistics",
     "Statistics": "statistics",
     "StreamInfo": "records",
     "Summary": "distribution",
@@ -180,6 +187,8 @@ _MODULES = {
     "TraceWriter": "trace_writer",
     "Tracker": "data_flow_tracker",
     "Watcher": "watchers",
+    "WorkersInfo": "records",
+    "WorkersStatistics": "statistics",
     "replay": "replaying",
     "summarize_trace": "trace_summary",
 }
@@ -196,8 +205,7 @@ def watch(fragment: Fragment, watcher: Watcher) -> None:
 
 def _observe(fragment: Fragment) -> Observer | None:
     replay = fragment._replay or replay_from_environment()
-    if replay is not None:
-        replay.prepare(fragment)
+    left_out = replay.prepare(fragment) if replay is not None else set()
     loggers = fragment.data_loggers
     if not fragment._watchers and not loggers and not asked_for():
         return None
@@ -210,16 +218,14 @@ def _observe(fragment: Fragment) -> Observer | None:
         return None
     from headrace.observe.observation import Observation
 
-    return Observation(fragment, watchers)
+    return Observation(fragment, watchers, left_out=left_out)
 
 
 def _track(fragment: Fragment, **options: Any) -> DataFlowTracker:
     from headrace.observe.data_flow_tracker import DataFlowTracker
 
     tracker = DataFlowTracker(**options)
-    # A fragment has one tracker, the last one made.
-    fragment._watchers = [other for other in fragment._watchers if not isinstance(other, DataFlowTracker)]
-    fragment._watchers.append(tracker)
+    tracker.attach(fragment)
     return tracker
 
 

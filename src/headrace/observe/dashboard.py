@@ -212,13 +212,15 @@ class Dashboard(Watcher):
             ]
             queues = [
                 {
-                    "depth": queue.queue.undelivered or queue.depth,
+                    "depth": queue.waiting,
                     "dropped": queue.dropped,
                     "wait": figures.wait(queue, now),
+                    "busy": figures.queue_busy(queue, now),
                 }
                 for queue in run.queues
             ]
             paths = figures.paths(now)
+            workers, saturated = figures.workers(now), figures.saturated(now)
             seen = figures.newest
         is_over = self._is_over.is_set()
         return json.dumps(
@@ -230,7 +232,9 @@ class Dashboard(Watcher):
                 "operators": operators,
                 "queues": queues,
                 "paths": paths,
-                "gpus": self._slices.devices(),
+                "workers": workers,
+                "saturated": saturated,
+                "gpus": self._slices.devices(_slice_shares(operators)),
                 "segments": [
                     {
                         "state": segment.state,
@@ -264,6 +268,8 @@ class Dashboard(Watcher):
                 "is_met": goal.is_met,
                 "count": goal.count,
                 "misses": goal.misses,
+                "lost": goal.lost,
+                "outstanding": goal.outstanding,
                 "figures": [
                     {"name": name, "value": round(goal.figure(name) / 1e3, 1), "bound": bound / 1e3}
                     for name, bound in goal.bounds.items()
@@ -367,6 +373,14 @@ class _DashboardServer(LiveServer):
     def last_item(self, client: Client) -> str:
         """Return the last figures."""
         return self._dashboard.complete(self._dashboard.figures(), client)
+
+
+def _slice_shares(operators: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the share of the time in which each slice works, by its key; work at the same time counts twice."""
+    shares: dict[str, float] = {}
+    for operator in operators:
+        shares[operator["slice"]] = min(shares.get(operator["slice"], 0) + operator.get("gpu_busy", 0), 1.0)
+    return shares
 
 
 def _print_address(url: str) -> None:

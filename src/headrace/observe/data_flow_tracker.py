@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections import deque
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, overload
@@ -49,6 +50,9 @@ class DataFlowMetric(IntEnum):
 class DataFlowTracker(StatisticsWatcher):
     """Tracks the messages of a fragment's runs; made by `Fragment.track`.
 
+    In a ``with`` block, it tracks the runs that begin in the block. Its figures are then those of the last of them,
+    whatever runs later.
+
     Every message that arrives at a sink counts, once for each way on which it came. `statistics` counts them all;
     `get_metric` and `print` leave out what the parameters say.
 
@@ -78,6 +82,19 @@ class DataFlowTracker(StatisticsWatcher):
         self._flow_log: FlowLog | None = None
         self._counts: dict[str, _PathCounts] = {}
         self._counting = threading.RLock()  # reentrant, as that of the statistics
+        self._fragment: weakref.ref[Fragment] | None = None
+
+    def attach(self, fragment: Fragment) -> None:
+        """Track every later run of a fragment, in place of the tracker that it has."""
+        self._fragment = weakref.ref(fragment)
+        others = [other for other in fragment._watchers if not isinstance(other, DataFlowTracker)]
+        fragment._watchers = [*others, self]
+
+    def detach(self) -> None:
+        """Track no later run; one that has begun is tracked to its end."""
+        fragment = None if self._fragment is None else self._fragment()
+        if fragment is not None:
+            fragment._watchers = [other for other in fragment._watchers if other is not self]
 
     # As a watcher.
 
@@ -243,11 +260,15 @@ class DataFlowTracker(StatisticsWatcher):
             self._flow_log = None
 
     def __enter__(self) -> DataFlowTracker:
+        fragment = None if self._fragment is None else self._fragment()
+        if fragment is not None:
+            self.attach(fragment)  # a second block tracks again
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.detach()
         self.end_logging()
 
 
@@ -371,6 +392,7 @@ class Tracker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._tracker is not None:
+            self._tracker.detach()
             self._tracker.end_logging()
 
 

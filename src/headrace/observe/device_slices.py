@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
@@ -51,13 +52,16 @@ class DeviceSlices:
         device = operator.streams[0].device
         return f"{device}:*", len(self._plans[device]) if device in self._plans else 0
 
-    def devices(self) -> list[dict[str, Any]]:
-        """Return every device in use, with its slices; `cells` is the number of SMs to draw for a slice."""
+    def devices(self, busy: Mapping[str, float]) -> list[dict[str, Any]]:
+        """Return every device in use, with its slices, given how busy each of those is by its key.
+
+        `cells` is the number of SMs to draw for a slice.
+        """
         counts = {device: plan.sm_count for device, plan in self._plans.items()}
         counts.update(self._run.device_sm_counts)
-        return [self._device(device, count) for device, count in sorted(counts.items())]
+        return [self._device(device, count, busy) for device, count in sorted(counts.items())]
 
-    def _device(self, device: int, count: int) -> dict[str, Any]:
+    def _device(self, device: int, count: int, busy: Mapping[str, float]) -> dict[str, Any]:
         plan = self._plans.get(device)
         slices = [
             {
@@ -66,6 +70,7 @@ class DeviceSlices:
                 "sms": share.sm_count,
                 "cells": share.sm_count,
                 "index": self._indices[key],
+                "busy": busy.get(key, 0.0),
             }
             for share in plan or ()
         ]
@@ -80,6 +85,7 @@ class DeviceSlices:
                     "sms": count,
                     "cells": 0 if plan is not None else count,
                     "index": -1 if shared is None else shared[1],
+                    "busy": busy.get(f"{device}:*", 0.0),
                 }
             )
         return {"name": plan.device_name if plan else f"device {device}", "sms": count, "slices": slices}

@@ -9,6 +9,7 @@
 ``HEADRACE_REPLAY=file``                       play a recording in place of the operators it was made of
 ``HEADRACE_REPLAY_PACE=fast``                  play it as fast as possible
 ``HEADRACE_REPLAY_PORTS=camera.out``           the ports to play, in place of every recorded output
+``HEADRACE_REPLAY_STRICT=0``                   play a damaged recording up to the damage, with a warning
 ``HOLOSCAN_FLOW_TRACKING_LOG_FILE=file``       write the times of every message, in the format of the Holoscan SDK
 ``HOLOSCAN_ENABLE_GXF_JOB_STATISTICS=1``       as ``HEADRACE_TRACK=1``
 ``HOLOSCAN_GXF_JOB_STATISTICS_PATH=file``      where the statistics go, as JSON
@@ -108,7 +109,8 @@ def replay_from_environment() -> Replay | None:
 
     ports = os.environ.get("HEADRACE_REPLAY_PORTS")
     pace = os.environ.get("HEADRACE_REPLAY_PACE") or "recorded"
-    return Replay(path, pace, parse_patterns(ports) if ports else None)
+    strict = not os.environ.get("HEADRACE_REPLAY_STRICT") or _flag("HEADRACE_REPLAY_STRICT")
+    return Replay(path, pace, parse_patterns(ports) if ports else None, strict=strict)
 
 
 def _print_ports(patterns: str) -> Watcher:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
@@ -27,6 +27,7 @@ from headrace.observe.records import (
     RunInfo,
     SegmentInfo,
     StreamInfo,
+    WorkersInfo,
 )
 from headrace.observe.replays import ReplayWatch
 from headrace.observe.resolver import Resolver
@@ -54,10 +55,19 @@ class Observation:
         Those who watch.
     gpu_times
         Whether work on the device is timed.
+    left_out
+        The names of the operators that do not run, because a recording is played.
     """
 
-    def __init__(self, fragment: Fragment, watchers: Sequence[Watcher], gpu_times: bool = True) -> None:
+    def __init__(
+        self,
+        fragment: Fragment,
+        watchers: Sequence[Watcher],
+        gpu_times: bool = True,
+        left_out: Collection[str] = (),
+    ) -> None:
         self.fragment = fragment
+        self._left_out = frozenset(left_out)
         self.watchers = list(watchers)
         self.gpu_times = gpu_times and any(watcher.wants_gpu_times for watcher in watchers)
         self.run: RunInfo
@@ -108,9 +118,11 @@ class Observation:
             started,
             epoch,
             is_virtual=self._now is not time.perf_counter_ns,
+            left_out=self._left_out,
         )
         infos = dict(zip(engine.operator_nodes, operators, strict=True))
         self.run.segments = self._describe_segments(engine)
+        self.run.workers = self._describe_workers(engine)
         for node, info in infos.items():
             self._describe(node, info)
         _find_cycles(engine, infos)
@@ -258,6 +270,23 @@ class Observation:
                 info.segment = described
             found.append(described)
         return found
+
+    def _describe_workers(self, engine: Engine) -> list[WorkersInfo]:
+        """Return the threads that compute, by the operators that they share."""
+        left = {info.node.operator: info for info in self.run.operators}
+        found = []
+        count = engine.scheduler.workers
+        for pool in self.fragment._thread_pools if count else ():
+            shared = WorkersInfo(pool.name, pool.initial_size, [])
+            for assignment in pool.assignments:
+                info = left.pop(assignment.operator, None)
+                if info is not None and assignment.pinned:
+                    found.append(WorkersInfo(f"{pool.name}, {info.name}", 1, [info]))
+                elif info is not None:
+                    shared.operators.append(info)
+            if shared.operators:
+                found.append(shared)
+        return [WorkersInfo("workers", max(count, 1), list(left.values())), *found] if left else found
 
     def _recorder_of(self, node: Node) -> NodeRecorder:
         """Return the recorder of a node, made when it is first asked for."""

@@ -212,7 +212,7 @@ def _dtype_text(dtype: np.dtype[Any]) -> str | None:
     if dtype.names is None:
         return dtype.str
     text = repr(np.lib.format.dtype_to_descr(dtype))
-    return text if _parse_dtype(text) == dtype else None
+    return text if len(text) <= _LONGEST_DTYPE and _parse_dtype(text) == dtype else None
 
 
 # Reading.

@@ -12,7 +12,7 @@ from headrace.core.errors import PortError
 from headrace.observe.delivery import Delivery
 from headrace.observe.payloads import PayloadError, encode, prepare
 from headrace.observe.port_patterns import index_of, matches, ports_of, unmatched
-from headrace.observe.recordings import RecordingWriter
+from headrace.observe.recording_writer import RecordingWriter
 from headrace.observe.records import OutputInfo
 from headrace.observe.snapshots import Snapshot, Snapshots
 from headrace.observe.watchers import Watcher

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.observe.saturation import FEW, gpu_load, operator_load, queue_load, saturated, workers_load
+
 if TYPE_CHECKING:
     from headrace.observe.records import Computes, Flows, OperatorInfo, Path, QueueInfo, RunInfo, Times
 
@@ -50,6 +52,7 @@ class RecentFigures:
         self._count = 0
         self._counts = dict.fromkeys(run.operators, 0)
         self._threads: dict[int, int] = {}
+        self._workers: list[_Series] = []
         self.newest = run.started
         """The end of the newest compute."""
 
@@ -62,6 +65,7 @@ class RecentFigures:
         self._counts[operator] += len(started)
         self._operators[operator].add(ended, ended - started)
         workers = self._workers_of(computes.threads)
+        self._add_to_workers(workers, started, ended)
         self._add_piece(operator, False, started, ended, workers)
         if computes.gpu:
             # Not every compute is timed; those that are stand for the others.
@@ -101,6 +105,34 @@ class RecentFigures:
     def wait(self, queue: QueueInfo, now: int) -> list[float] | None:
         """Return the median and the 99th percentile of the time in a queue."""
         return self._waits[queue].percentiles(now)
+
+    def queue_busy(self, queue: QueueInfo, now: int) -> float:
+        """Return the share of a queue's places that were taken, on average, by messages received later."""
+        return round(min(self._waits[queue].load(now) / max(queue.limit, 1), 1.0), 3)
+
+    def workers(self, now: int) -> list[float]:
+        """Return the share of the time in which each worker computed, in the order in which they appeared."""
+        return [series.busy(now) for series in self._workers]
+
+    def saturated(self, now: int) -> list[str]:
+        """Return what is busy at least 90 % of the time, in words."""
+        loads = []
+        for operator, count in self._counts.items():
+            if count >= FEW:
+                loads.append(operator_load(operator.name, self._operators[operator].busy(now)))
+                loads.append(gpu_load(operator.name, self._gpu[operator].busy(now)))
+        if loads:
+            loads += [
+                workers_load(
+                    each.name,
+                    each.count,
+                    min(sum(self._operators[one].load(now) for one in each.operators) / each.count, 1.0),
+                    [one.name for one in each.operators],
+                )
+                for each in self._run.workers
+            ]
+            loads += [queue_load(queue.name, self.queue_busy(queue, now)) for queue in self._waits]
+        return list(saturated(loads))
 
     def paths(self, now: int) -> list[dict[str, Any]]:
         """Return the figures of every path that a message has taken."""
@@ -161,6 +193,14 @@ class RecentFigures:
         entry = [operator.index, int(is_gpu), rows.ravel().tolist()]
         self._pieces.append(_Piece(self._count, int(ended[-1]), entry))
 
+    def _add_to_workers(self, workers: Times, started: Times, ended: Times) -> None:
+        """Add computes to the figures of the threads that computed them."""
+        while len(self._workers) < len(self._threads):
+            self._workers.append(_Series())
+        for number in np.unique(workers).tolist():
+            chosen = slice(None) if len(workers) == 1 else workers == number
+            self._workers[number].add(ended[chosen], (ended - started)[chosen])
+
     def _workers_of(self, threads: Times) -> Times:
         """Return the number of each thread, in the order in which they appeared."""
         known = self._threads
@@ -198,9 +238,13 @@ class _Series:
 
     def busy(self, now: int) -> float:
         """Return the part of the time that the durations fill."""
+        return round(min(self.load(now), 1.0), 3)
+
+    def load(self, now: int) -> float:
+        """Return the sum of the durations, as a part of the time; more than 1 if they overlap."""
         self._forget(now)
         total = sum(int(durations.sum()) * weight for *_, durations, weight in self._batches)
-        return round(min(total / self._span(now), 1.0), 3)
+        return total / self._span(now)
 
     def percentiles(self, now: int) -> list[float] | None:
         """Return the median and the 99th percentile, in microseconds; None without any."""

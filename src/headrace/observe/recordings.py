@@ -1,56 +1,30 @@
-"""Recordings: files of the messages of ports.
-
-A file begins with 16 bytes, ``\\x89headrace-rec\\r\\n`` and the version, 1. Records follow, one after the other. A
-record is a head of 13 bytes and a body. All integers are little-endian.
-
-| head | |
-| --- | --- |
-| 4 bytes | CRC-32 of the rest of the head and of the body |
-| 8 bytes | the length of the body |
-| 1 byte | the kind: ``H`` header, ``T`` times, ``M`` message, ``E`` end |
-
-The first record is the header: JSON with the application, the recorded ports, and the flows that begin at recorded
-outputs. The second has two integers of 8 bytes: the beginning of the run on its time line, and what to add to a
-time for the time since the epoch. The body of a message is:
-
-| body | |
-| --- | --- |
-| 4 bytes | the port: its position in the header |
-| 8 bytes | its number among the messages of the port, from 0 |
-| 8 bytes | the compute that emitted or received it: its number among all computes of the operator, from 0 |
-| 8 bytes | when it was emitted or received, in nanoseconds of the time line |
-| the rest | a payload (`payloads`): the tuple of its acquisition timestamp, metadata and data |
-
-The end record, JSON, holds the number of messages. A file without one is incomplete: its process was killed. Every
-record before that is readable, since each is handed to the operating system as a whole, and nothing in the file
-points forward.
-"""
+"""Recordings: files of the messages of ports, read."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.observe.payloads import Payload, PayloadError, decode
+from headrace.observe.payloads import PayloadError, decode
+from headrace.observe.recording_format import (
+    HEAD_SIZE,
+    LONGEST_HEADER,
+    MAGIC,
+    TIMES,
+    VERSION,
+    Head,
+    RecordingError,
+)
 
-__all__ = ["RecordedMessage", "RecordedPort", "Recording", "RecordingError", "RecordingWriter"]
+__all__ = ["RecordedMessage", "RecordedPort", "Recording", "RecordingError"]
 
-_MAGIC = b"\x89headrace-rec\r\n\x01"
-_HEAD = struct.Struct("<IQc")
-_PREFIX = struct.Struct("<IQQq")
-_TIMES = struct.Struct("<qq")
-_LONGEST_HEADER = 1 << 24
-_MOST_PIECES = 512  # of one write; the operating system's limit is 1,024
-
-
-class RecordingError(ValueError):
-    """A file that is no recording, or a damaged one."""
+_log = logging.getLogger("headrace.observe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +72,12 @@ class RecordedMessage:
     data: Any
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """Where a message is in the file."""
-
-    port: int
-    sequence: int
-    step: int
-    time: int
-    offset: int
-    length: int
-
-
 class Recording:
     """A recording that is read.
 
-    Opening it reads the heads of its records; a message is read when it is asked for. A file whose process was
-    killed is read up to the last complete message.
+    Opening it reads the heads of its records and checks their checksums, lengths and numbers. A message is read and
+    checked when it is asked for. A file whose process was killed is read up to the last complete message, with a
+    warning.
 
     Parameters
     ----------
@@ -122,6 +85,15 @@ class Recording:
         The file.
     pickle
         Whether pickled objects in it are loaded. That runs code which the file names, so the file must be trusted.
+    strict
+        Whether a damaged file is an error. Otherwise it is read up to the damage, with a warning that says how much
+        that is. A message whose own bytes are damaged is always an error, when it is asked for; those around it can
+        be read.
+
+    Attributes
+    ----------
+    problem
+        Why not everything that was recorded can be read, and how much can be, in words; None if all can.
 
     Raises
     ------
@@ -129,7 +101,14 @@ class Recording:
         If the file is not a recording, or is damaged.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, pickle: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        pickle: bool = False,
+        strict: bool = True,
+        _warns: bool = True,
+    ) -> None:
         self.path = Path(path)
         self._allow_pickle = pickle
         self._file = os.open(self.path, os.O_RDONLY)
@@ -138,9 +117,12 @@ class Recording:
         """Whether the run that was recorded came to its end."""
         self.started = self.epoch = 0
         """When the run began on its time line, and what to add to that for the time since the epoch."""
-        self._entries: list[_Entry] = []
-        self._read_index()
-        self._began = min((entry.time for entry in self._entries), default=0)
+        self._entries: list[tuple[int, Head]] = []  # where each message is in the file, and its head
+        self._counts: list[int] = []
+        self.problem = self._read_index(strict)
+        self._began = min((head.time for _, head in self._entries), default=0)
+        if self.problem is not None and _warns:
+            _log.warning("%s", self.problem)
 
     def close(self) -> None:
         """Close the file."""
@@ -183,34 +165,32 @@ class Recording:
         if not any(chosen) and self.ports:
             names = ", ".join(one.name for one in self.ports)
             raise RecordingError(f"{self._name} has no messages of {port!r}; it has those of {names}")
-        for number, entry in enumerate(self._entries):
-            if chosen[entry.port]:
+        for number, (_, head) in enumerate(self._entries):
+            if chosen[head.port]:
                 yield self.load(number)
 
     def count(self, port: RecordedPort) -> int:
         """Return the number of messages of a port."""
-        position = self.ports.index(port)
-        return sum(entry.port == position for entry in self._entries)
+        return self._counts[self.ports.index(port)]
 
     def outline(self) -> list[tuple[RecordedPort, int, int]]:
         """Return the port, the step and the time of each message, as :class:`RecordedMessage` has them."""
-        return [(self.ports[one.port], one.step, one.time - self._began) for one in self._entries]
+        return [(self.ports[head.port], head.step, head.time - self._began) for _, head in self._entries]
 
     def load(self, number: int) -> RecordedMessage:
         """Return a message by its number among all; may be called from any thread."""
-        entry = self._entries[number]
-        port = self.ports[entry.port]
-        body = self._read_body(entry.offset, entry.length, b"M")
+        offset, head = self._entries[number]
+        port = self.ports[head.port]
         try:
             acq_timestamp, metadata, data = self._checked(
-                decode(memoryview(body)[_PREFIX.size :], self._allow_pickle)
+                decode(self._read_body(offset, head), self._allow_pickle)
             )
         except PayloadError as error:
             raise RecordingError(
-                f"{self._name}, message {entry.sequence} of {port.name!r}: {error}"
+                f"{self._name}, message {head.sequence} of {port.name!r}: {error}"
             ) from error
         return RecordedMessage(
-            port, entry.sequence, entry.step, entry.time - self._began, acq_timestamp, metadata, data
+            port, head.sequence, head.step, head.time - self._began, acq_timestamp, metadata, data
         )
 
     @staticmethod
@@ -229,45 +209,104 @@ class Recording:
     def _damaged(self, offset: int, why: str) -> RecordingError:
         return RecordingError(f"{self._name} is damaged at byte {offset}: {why}")
 
-    def _read_index(self) -> None:
-        if os.pread(self._file, len(_MAGIC), 0) != _MAGIC:
-            raise RecordingError(f"{str(self.path)!r} is not a recording of headrace")
-        offset = len(_MAGIC)
-        has_header = False
-        while offset + _HEAD.size <= self._size:
-            start = os.pread(self._file, _HEAD.size + _PREFIX.size, offset)
-            _, length, kind = _HEAD.unpack_from(start)
-            if offset + _HEAD.size + length > self._size:
-                break  # the process was killed as it wrote it
-            if not has_header:
-                if kind != b"H" or length > _LONGEST_HEADER:
-                    raise self._damaged(offset, "there should be a header")
-                self._read_header(offset, length)
-                has_header = True
-            elif kind == b"T" and length == _TIMES.size:
-                self.started, self.epoch = _TIMES.unpack(self._read_body(offset, length, b"T"))
-            elif kind == b"M":
-                self._add_entry(offset, length, start)
-            elif kind == b"E":
-                self._read_end(offset, length)
-                return
-            else:
-                raise self._damaged(offset, f"there is no kind of record {kind!r}")
-            offset += _HEAD.size + length
-        if not has_header:
-            raise RecordingError(f"{self._name} is empty: its process was killed before the run began")
-
-    def _add_entry(self, offset: int, length: int, start: bytes) -> None:
-        if length < _PREFIX.size:
-            raise self._damaged(offset, "a message is too short")
-        port, sequence, step, time = _PREFIX.unpack_from(start, _HEAD.size)
-        if port >= len(self.ports):
-            raise self._damaged(offset, f"a message is of port {port}, and there are {len(self.ports)}")
-        self._entries.append(_Entry(port, sequence, step, time, offset, length))
-
-    def _read_header(self, offset: int, length: int) -> None:
+    def _read_index(self, strict: bool) -> str | None:
+        """Find the messages, and return what is wrong with the file, if anything."""
+        self._check_magic()
+        offset = self._read_start()
         try:
-            header = json.loads(self._read_body(offset, length, b"H"))
+            while not self.is_complete:
+                head = self._head_at(offset)
+                if head is None:
+                    return (
+                        f"{self._name} is incomplete: its process was killed, or the file was cut off; "
+                        f"{self._amount(offset)} are read"
+                    )
+                if head.kind == b"M":
+                    self._add_entry(offset, head)
+                elif head.kind == b"E":
+                    self._read_end(offset, head)
+                else:
+                    raise self._damaged(
+                        offset, f"there should be a message, not a record of the kind {head.kind!r}"
+                    )
+                offset += HEAD_SIZE + head.length
+        except RecordingError as error:
+            if strict:
+                raise RecordingError(
+                    f"{error}; {self._amount(offset)} can be read (strict=False, --no-strict)"
+                ) from error
+            return f"{error}; {self._amount(offset)} are read"
+        return None
+
+    def _amount(self, offset: int) -> str:
+        count = len(self._entries)
+        return f"the {count} messages in its first {offset} of {self._size} bytes"
+
+    def _check_magic(self) -> None:
+        found = os.pread(self._file, len(MAGIC) + 1, 0)
+        if not found:
+            raise RecordingError(f"{self._name} is empty: the file has 0 bytes")
+        if found[:-1] != MAGIC:
+            raise RecordingError(f"{str(self.path)!r} is not a recording of headrace")
+        version = found[-1]
+        if version > VERSION:
+            raise RecordingError(
+                f"{self._name} has version {version} of the format: a newer headrace wrote it, and this one reads "
+                f"version {VERSION}"
+            )
+        if version != VERSION:
+            raise RecordingError(
+                f"{self._name} is damaged at byte {len(MAGIC)}: there is no version {version}"
+            )
+
+    def _read_start(self) -> int:
+        """Read the header and the times; return where messages begin."""
+        offset = len(MAGIC) + 1
+        for wanted, what in ((b"H", "a header"), (b"T", "the times of the run")):
+            head = self._head_at(offset)
+            if head is None:
+                raise RecordingError(
+                    f"{self._name} has no messages: its process was killed before the run began"
+                )
+            if head.kind != wanted or head.length > LONGEST_HEADER:
+                raise self._damaged(offset, f"there should be {what}")
+            if wanted == b"H":
+                self._read_header(offset, head)
+            elif head.length != TIMES.size:
+                raise self._damaged(
+                    offset, f"the times of the run should have {TIMES.size} bytes, not {head.length}"
+                )
+            else:
+                self.started, self.epoch = TIMES.unpack(self._read_body(offset, head))
+            offset += HEAD_SIZE + head.length
+        self._counts = [0] * len(self.ports)
+        return offset
+
+    def _head_at(self, offset: int) -> Head | None:
+        """Return the head of a record; None if the file ends within the record."""
+        content = os.pread(self._file, HEAD_SIZE, offset)
+        if len(content) < HEAD_SIZE:
+            return None
+        head = Head.unpack(content)
+        if head is None:
+            raise self._damaged(offset, "the checksum of a head is wrong")
+        return head if offset + HEAD_SIZE + head.length <= self._size else None
+
+    def _add_entry(self, offset: int, head: Head) -> None:
+        if head.port >= len(self.ports):
+            raise self._damaged(offset, f"a message is of port {head.port}, and there are {len(self.ports)}")
+        expected = self._counts[head.port]
+        if head.sequence != expected:
+            name = self.ports[head.port].name
+            raise self._damaged(
+                offset, f"message {expected} of {name!r} should be here, and message {head.sequence} is"
+            )
+        self._counts[head.port] += 1
+        self._entries.append((offset, head))
+
+    def _read_header(self, offset: int, head: Head) -> None:
+        try:
+            header = json.loads(self._read_body(offset, head))
             self.header: dict[str, Any] = header
             self.ports = [
                 RecordedPort(
@@ -288,94 +327,33 @@ class Recording:
                 raise
             raise self._damaged(offset, f"the header is not valid ({error!r:.200})") from error
 
-    def _read_end(self, offset: int, length: int) -> None:
-        if length > _LONGEST_HEADER:
+    def _read_end(self, offset: int, head: Head) -> None:
+        if head.length > LONGEST_HEADER:
             raise self._damaged(offset, "its end is too long")
         try:
-            count = json.loads(self._read_body(offset, length, b"E"))["messages"]
+            count = json.loads(self._read_body(offset, head))["messages"]
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             if isinstance(error, RecordingError):
                 raise
             raise self._damaged(offset, "its end is not valid") from error
         if count != len(self._entries):
             raise self._damaged(offset, f"{count} messages were recorded, and there are {len(self._entries)}")
+        end = offset + HEAD_SIZE + head.length
+        if end < self._size:
+            raise self._damaged(end, f"{self._size - end} bytes follow its end")
         self.is_complete = True
 
-    def _read_body(self, offset: int, length: int, kind: bytes) -> bytearray:
-        body = bytearray(length)  # no longer than the file
-        head = os.pread(self._file, _HEAD.size, offset)
+    def _read_body(self, offset: int, head: Head) -> bytearray:
+        body = bytearray(head.length)  # no longer than the file
         view, at = memoryview(body), 0
-        while at < length:
-            count = os.preadv(self._file, [view[at:]], offset + _HEAD.size + at)
+        while at < head.length:
+            count = os.preadv(self._file, [view[at:]], offset + HEAD_SIZE + at)
             if not count:
                 raise self._damaged(offset, "the file has become shorter")
             at += count
-        checksum, _, found = _HEAD.unpack(head)
-        if found != kind or zlib.crc32(body, zlib.crc32(head[4:])) != checksum:
-            raise self._damaged(offset, "the checksum is wrong")
+        if zlib.crc32(body) != head.checksum:
+            what = "a record"
+            if head.kind == b"M":
+                what = f"message {head.sequence} of {self.ports[head.port].name!r}"
+            raise self._damaged(offset, f"the checksum of {what} is wrong")
         return body
-
-
-class RecordingWriter:
-    """A recording that is written; one thread at a time may use it.
-
-    Parameters
-    ----------
-    path
-        The file, which is replaced if it exists.
-    header
-        The application, ports and flows.
-    started, epoch
-        When the run began on its time line, and what to add for the time since the epoch.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], header: dict[str, Any], started: int, epoch: int
-    ) -> None:
-        self.path = Path(path)
-        self.messages = 0
-        self._file = os.open(
-            self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o666
-        )
-        try:
-            self._write_all([_MAGIC])
-            self._write(b"H", [json.dumps(header).encode()])
-            self._write(b"T", [_TIMES.pack(started, epoch)])
-        except BaseException:
-            os.close(self._file)
-            raise
-
-    def add(self, port: int, sequence: int, step: int, time: int, payload: Payload) -> None:
-        """Add a message."""
-        self._write(b"M", [_PREFIX.pack(port, sequence, step, time), *payload])
-        self.messages += 1
-
-    def close(self, is_complete: bool = True) -> None:
-        """Write the end, unless the recording is incomplete, and close the file."""
-        if self._file < 0:
-            return
-        try:
-            if is_complete:
-                self._write(b"E", [json.dumps({"messages": self.messages}).encode()])
-        finally:
-            file, self._file = self._file, -1
-            os.close(file)
-
-    def _write(self, kind: bytes, parts: Iterable[bytes | bytearray | memoryview]) -> None:
-        body = [part for part in parts if len(part)]
-        head = _HEAD.pack(0, sum(map(len, body)), kind)
-        checksum = zlib.crc32(head[4:])
-        for part in body:
-            checksum = zlib.crc32(part, checksum)
-        self._write_all([struct.pack("<I", checksum) + head[4:], *body])
-
-    def _write_all(self, parts: list[bytes | bytearray | memoryview]) -> None:
-        if len(parts) > _MOST_PIECES:
-            parts = [b"".join(parts)]
-        left = [memoryview(part) for part in parts]
-        while left:
-            written = os.writev(self._file, left) if hasattr(os, "writev") else os.write(self._file, left[0])
-            while left and written >= len(left[0]):
-                written -= len(left.pop(0))
-            if left:
-                left[0] = left[0][written:]

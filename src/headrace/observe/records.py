@@ -30,6 +30,7 @@ __all__ = [
     "SegmentInfo",
     "StreamInfo",
     "Times",
+    "WorkersInfo",
 ]
 
 Times = NDArray[np.int64]
@@ -66,6 +67,18 @@ class OperatorInfo:
         if segment is not None and segment.captured is not None and segment.operators[0] is self:
             nodes += segment.captured.part_nodes
         return sum(int(node.lifetimes.frames_in_flight) for node in nodes if node.lifetimes is not None)
+
+    @property
+    def skipped_errors(self) -> int:
+        """The number of errors of its computes that were skipped so far (`Operator.on_error`)."""
+        faults = self.node.faults
+        return 0 if faults is None else int(faults.skipped)
+
+    @property
+    def restarts(self) -> int:
+        """The number of its restarts after errors so far."""
+        faults = self.node.faults
+        return 0 if faults is None else int(faults.restarts)
 
     @property
     def is_source(self) -> bool:
@@ -139,6 +152,11 @@ class QueueInfo:
     def depth(self) -> int:
         """The number of messages that wait now."""
         return len(self.queue)
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that wait now, or that waited when the run ended."""
+        return int(self.queue.undelivered) or self.depth
 
     @property
     def most(self) -> int:
@@ -388,6 +406,15 @@ class SegmentInfo:
 
 
 @dataclass(eq=False, slots=True)
+class WorkersInfo:
+    """Worker threads of an observed run that share operators."""
+
+    name: str
+    count: int
+    operators: list[OperatorInfo]
+
+
+@dataclass(eq=False, slots=True)
 class RunInfo:
     """An observed run."""
 
@@ -406,6 +433,10 @@ class RunInfo:
     """The largest possible error of each device's clock, in nanoseconds."""
     segments: list[SegmentInfo] = field(default_factory=list)
     """The captured segments."""
+    left_out: frozenset[str] = frozenset()
+    """The names of the operators that do not run, because a recording is played behind them."""
+    workers: list[WorkersInfo] = field(default_factory=list)
+    """The worker threads, by the operators that they share."""
 
     def operator(self, name: str) -> OperatorInfo:
         """Return the operator of a name; raise KeyError if there is none."""

@@ -30,6 +30,7 @@ def replay(
     *,
     ports: Iterable[str] | None = None,
     pickle: bool = False,
+    strict: bool = True,
 ) -> None:
     """Play a recording in every later run of a fragment.
 
@@ -53,15 +54,17 @@ def replay(
     pickle
         Whether pickled objects in the file are loaded. That runs code which the file names, so the file must be
         trusted.
+    strict
+        Whether a damaged file is an error. Otherwise it is played up to the damage, with a warning.
 
     Raises
     ------
     RecordingError
-        If the file is not a recording.
+        If the file is not a recording, or is damaged.
     GraphError
         At the beginning of the run, if the graph does not have the recorded outputs.
     """
-    fragment._replay = Replay(path, pace, ports, pickle)
+    fragment._replay = Replay(path, pace, ports, pickle, strict)
 
 
 class Replay:
@@ -73,6 +76,7 @@ class Replay:
         pace: str = "recorded",
         ports: Iterable[str] | None = None,
         pickle: bool = False,
+        strict: bool = True,
     ) -> None:
         if pace not in _PACES:
             raise ValueError(f"the pace of a replay must be one of {choices(_PACES)}, not {pace!r}")
@@ -80,11 +84,16 @@ class Replay:
         self._pace = pace
         self._patterns = None if ports is None else [ports] if isinstance(ports, str) else list(ports)
         self._allow_pickle = pickle
-        self._played(Recording(path, pickle=pickle))  # an error here and not in the run
+        self._strict = strict
+        # An error here and not in the run; a warning when it runs.
+        self._played(Recording(path, pickle=pickle, strict=strict, _warns=False))
 
-    def prepare(self, fragment: Fragment) -> None:
-        """Replace the recorded operators in the graph that `compose` has made."""
-        recording = Recording(self._path, pickle=self._allow_pickle)
+    def prepare(self, fragment: Fragment) -> set[str]:
+        """Replace the recorded operators in the graph that `compose` has made.
+
+        Returns the names of the operators that are left out, because they only feed replaced ones.
+        """
+        recording = Recording(self._path, pickle=self._allow_pickle, strict=self._strict)
         graph = fragment.graph
         played = self._played(recording)
         active = {port for port, _, _ in recording.outline()}
@@ -115,7 +124,9 @@ class Replay:
             if pool is not None:
                 player.cuda_stream_pool = pool  # type: ignore[attr-defined]
             players[operator] = player
+        names = {operator.name for operator in graph}
         _rewire(fragment, players)
+        return names - {operator.name for operator in fragment.graph}
 
     def _played(self, recording: Recording) -> list[RecordedPort]:
         patterns = self._patterns

@@ -7,7 +7,17 @@ import threading
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from headrace.observe.coverage import Coverage
 from headrace.observe.distribution import Distribution, Summary
+from headrace.observe.saturation import (
+    FEW,
+    gpu_load,
+    operator_load,
+    queue_load,
+    saturated,
+    slice_load,
+    workers_load,
+)
 from headrace.observe.watchers import Watcher
 
 if TYPE_CHECKING:
@@ -26,8 +36,10 @@ __all__ = [
     "PathStatistics",
     "QueueStatistics",
     "SegmentStatistics",
+    "SliceStatistics",
     "Statistics",
     "StatisticsWatcher",
+    "WorkersStatistics",
 ]
 
 
@@ -46,6 +58,14 @@ class OperatorStatistics:
     """The time on the device, of the computes that submitted work to it."""
     slice: str
     sm_count: int
+    busy: float = 0.0
+    """The share of the time in which it computed on the host."""
+    gpu_busy: float = 0.0
+    """The share of the time in which the device worked for it."""
+    skipped_errors: int = 0
+    """The number of errors of its computes that were skipped (`Operator.on_error`)."""
+    restarts: int = 0
+    """The number of its restarts after errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +84,33 @@ class QueueStatistics:
     discarded: int
     """The number of messages that were discarded, because the compute that they waited for had failed."""
     wait: Summary
+    busy: float = 0.0
+    """The share of its places that were taken, on average, by messages that were received later."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersStatistics:
+    """How busy the worker threads were that share some operators."""
+
+    name: str
+    """``"workers"`` for those of the scheduler, else the name of the thread pool."""
+    count: int
+    busy: float
+    """The share of their time in which they computed."""
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceStatistics:
+    """How busy a slice of a device was."""
+
+    name: str
+    """The device and the name of the slice; ``"all SMs"`` for operators without one."""
+    sm_count: int
+    busy: float
+    """The share of the time in which at least one operator's work was on it. If some computes were not timed on the
+    device, those that were stand for them."""
+    operators: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +155,19 @@ class Statistics:
     sinks: dict[str, int]
     """The number of messages that each input of a sink received, by ``"operator.port"``."""
     segments: tuple[SegmentStatistics, ...] = ()
+    workers: tuple[WorkersStatistics, ...] = ()
+    slices: tuple[SliceStatistics, ...] = ()
+
+    @property
+    def saturated(self) -> tuple[str, ...]:
+        """What was busy at least 90 % of the time, in words: it determines the rate, and messages wait for it."""
+        loads = [operator_load(each.name, each.busy) for each in self.operators if each.count >= FEW]
+        loads += [gpu_load(each.name, each.gpu_busy) for each in self.operators if each.count >= FEW]
+        if loads:
+            loads += [workers_load(each.name, each.count, each.busy, each.operators) for each in self.workers]
+            loads += [slice_load(each.name, each.busy, each.operators) for each in self.slices]
+            loads += [queue_load(each.name, each.busy) for each in self.queues if each.received >= FEW]
+        return tuple(saturated(loads))
 
     def operator(self, name: str) -> OperatorStatistics:
         """Return the statistics of an operator; raise KeyError if there is none of this name."""
@@ -127,7 +187,7 @@ class Statistics:
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return all figures as JSON; durations are in nanoseconds."""
-        return json.dumps(asdict(self), indent=indent)
+        return json.dumps({**asdict(self), "saturated": self.saturated}, indent=indent)
 
     def to_prometheus(self) -> str:
         """Return all figures in the text format of Prometheus; durations are in seconds."""
@@ -171,11 +231,18 @@ class StatisticsWatcher(Watcher):
             self._operators = {operator: _OperatorCounts() for operator in run.operators}
             self._queues = {queue: _QueueCounts() for queue in run.queues}
             self._paths: dict[Path, _PathCounts] = {}
+            # By device and name of the slice: when work was on it.
+            self._coverage: dict[tuple[int, str], Coverage] = {}
 
     def computed(self, computes: Computes) -> None:
         """Add computes."""
         with self._lock:
             self._operators[computes.operator].add(computes)
+            for work in computes.gpu:
+                place = (work.stream.device, computes.operator.slice)
+                if place not in self._coverage:
+                    self._coverage[place] = Coverage()
+                self._coverage[place].add(work.started, work.ended)
             for arrivals in computes.arrivals:
                 self._queues[arrivals.queue].add(arrivals)
 
@@ -192,13 +259,18 @@ class StatisticsWatcher(Watcher):
             run = self._run
             if run is None:
                 return Statistics("", 0.0, (), (), (), {}, {})
-            operators = tuple(counts.statistics(operator) for operator, counts in self._operators.items())
+            computed = [counts for counts in self._operators.values() if counts.count]
+            first = min((counts.first for counts in computed), default=0)
+            span = max((counts.done for counts in computed), default=0) - first
+            operators = tuple(
+                counts.statistics(operator, span) for operator, counts in self._operators.items()
+            )
             ends = [counts.last for counts in self._operators.values()]
             return Statistics(
                 run.application,
                 max(max(ends, default=0) - run.started, 0) / 1e9,
                 operators,
-                tuple(counts.statistics(queue) for queue, counts in self._queues.items()),
+                tuple(counts.statistics(queue, span) for queue, counts in self._queues.items()),
                 tuple(counts.statistics(path) for path, counts in self._paths.items()),
                 {
                     output.name: output.count
@@ -218,7 +290,44 @@ class StatisticsWatcher(Watcher):
                     )
                     for segment in run.segments
                 ),
+                self._workers(run, span),
+                self._slices(run, span),
             )
+
+    def _workers(self, run: RunInfo, span: int) -> tuple[WorkersStatistics, ...]:
+        return tuple(
+            WorkersStatistics(
+                workers.name,
+                workers.count,
+                _share(
+                    sum(self._operators[operator].host.total for operator in workers.operators),
+                    span * workers.count,
+                ),
+                tuple(operator.name for operator in workers.operators),
+            )
+            for workers in run.workers
+        )
+
+    def _slices(self, run: RunInfo, span: int) -> tuple[SliceStatistics, ...]:
+        found = []
+        for (device, name), coverage in self._coverage.items():
+            operators = [
+                operator
+                for operator in run.operators
+                if operator.slice == name and any(stream.device == device for stream in operator.streams)
+            ]
+            timed = sum(self._operators[operator].gpu.total for operator in operators)
+            estimated = sum(self._operators[operator].gpu_total for operator in operators)
+            sm_count = operators[0].sm_count if name else run.device_sm_counts.get(device, 0)
+            found.append(
+                SliceStatistics(
+                    f"GPU {device}, {f'slice {name}' if name else 'all SMs'}",
+                    sm_count,
+                    _share(coverage.total * estimated / timed if timed else 0, span),
+                    tuple(operator.name for operator in operators),
+                )
+            )
+        return tuple(found)
 
     def _sinks(self) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -228,15 +337,23 @@ class StatisticsWatcher(Watcher):
         return found
 
 
+def _share(part: float, whole: int) -> float:
+    return min(part / whole, 1.0) if whole > 0 else 0.0
+
+
 def _rate(count: int, first: int, last: int) -> float:
     return count * 1e9 / (last - first) if last > first else 0.0
 
 
 class _OperatorCounts:
-    __slots__ = ("count", "first", "gpu", "host", "last")
+    __slots__ = ("count", "done", "first", "gpu", "gpu_total", "host", "last")
 
     def __init__(self) -> None:
         self.count = 0
+        # When its last work was complete, on the host and on the device.
+        self.done = 0
+        # The time on the device of all computes; those that were timed stand for the others.
+        self.gpu_total = 0.0
         self.first = self.last = 0
         self.host = Distribution()
         self.gpu = Distribution()
@@ -246,11 +363,15 @@ class _OperatorCounts:
             self.first = int(computes.started[0])
         self.count += len(computes.started)
         self.last = int(computes.ended[-1])
+        self.done = max(self.done, self.last)
         self.host.add(computes.ended - computes.started)
         if computes.gpu:
-            self.gpu.add(computes.gpu_time[computes.uses_gpu])
+            times = computes.gpu_time
+            self.gpu.add(times[computes.uses_gpu])
+            self.gpu_total += int(times.sum()) * len(times) / max(int(computes.is_timed.sum()), 1)
+            self.done = max(self.done, *(int(work.ended.max()) for work in computes.gpu))
 
-    def statistics(self, operator: OperatorInfo) -> OperatorStatistics:
+    def statistics(self, operator: OperatorInfo, span: int) -> OperatorStatistics:
         return OperatorStatistics(
             operator.name,
             self.count,
@@ -259,6 +380,10 @@ class _OperatorCounts:
             self.gpu.summary(),
             operator.slice,
             operator.sm_count,
+            _share(self.host.total, span),
+            _share(self.gpu_total, span),
+            operator.skipped_errors,
+            operator.restarts,
         )
 
 
@@ -272,18 +397,18 @@ class _QueueCounts:
         if len(arrivals.compute):
             self.wait.add(arrivals.wait)
 
-    def statistics(self, queue: QueueInfo) -> QueueStatistics:
+    def statistics(self, queue: QueueInfo, span: int) -> QueueStatistics:
         same = [other for other in queue.operator.inputs if other.port == queue.port]
         name = queue.name if len(same) == 1 else f"{queue.name}:{same.index(queue)}"
-        depth = queue.queue.undelivered or queue.depth
         return QueueStatistics(
             name,
             self.wait.count,
-            depth,
+            queue.waiting,
             queue.most,
             queue.dropped,
             queue.discarded,
             self.wait.summary(),
+            _share(self.wait.total, span * queue.limit),
         )
 
 

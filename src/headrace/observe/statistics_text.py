@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from headrace.observe.saturation import percent
+
 if TYPE_CHECKING:
     from headrace.observe.distribution import Summary
     from headrace.observe.statistics import Statistics
@@ -20,29 +22,39 @@ def milliseconds(nanoseconds: float) -> str:
 
 def table_text(statistics: Statistics) -> str:
     """Return the statistics as tables."""
-    rate = [f"{statistics.application}: {statistics.seconds:.3f} s, times in ms", ""]
+    title = f"{statistics.application}: {statistics.seconds:.3f} s, times in ms"
+    head = [title, *(f"saturated: {text}" for text in statistics.saturated), ""]
     has_gpu = any(each.gpu.count for each in statistics.operators)
     has_slices = any(each.slice for each in statistics.operators)
-    header = ["operator", "count", "per s", *_times("host")]
+    has_errors = any(each.skipped_errors or each.restarts for each in statistics.operators)
+    header = ["operator", "count", "per s", "busy", *_times("host")]
     if has_gpu:
-        header += _times("GPU")
+        header += ["GPU busy", *_times("GPU")]
     if has_slices:
         header.append("SMs")
+    if has_errors:
+        header += ["errors skipped", "restarts"]
     rows = [
         [
             each.name,
             str(each.count),
             f"{each.rate:.1f}",
+            percent(each.busy),
             *_figures(each.host),
-            *((_figures(each.gpu) if each.gpu.count else ["", "", "", ""]) if has_gpu else []),
+            *(
+                ([percent(each.gpu_busy), *_figures(each.gpu)] if each.gpu.count else [""] * 5)
+                if has_gpu
+                else []
+            ),
             *([f"{each.sm_count} ({each.slice})" if each.slice else ""] if has_slices else []),
+            *([str(each.skipped_errors), str(each.restarts)] if has_errors else []),
         ]
         for each in statistics.operators
     ]
-    parts = [*rate, *table(header, rows)]
+    parts = [*head, *table(header, rows)]
     if statistics.queues:
         has_discards = any(each.discarded for each in statistics.queues)
-        header = ["queue", "received", "waits", "most", "dropped"]
+        header = ["queue", "received", "waits", "most", "busy", "dropped"]
         header += ["discarded"] * has_discards + _times("wait")
         rows = [
             [
@@ -50,6 +62,7 @@ def table_text(statistics: Statistics) -> str:
                 str(each.received),
                 str(each.depth),
                 str(each.most),
+                percent(each.busy),
                 str(each.dropped),
                 *[str(each.discarded)] * has_discards,
                 *_figures(each.wait),
@@ -69,6 +82,12 @@ def table_text(statistics: Statistics) -> str:
             for each in statistics.paths
         ]
         parts += ["", *table(header, rows)]
+    if statistics.workers:
+        rows = [[each.name, str(each.count), percent(each.busy)] for each in statistics.workers]
+        parts += ["", *table(["threads", "count", "busy"], rows)]
+    if statistics.slices:
+        rows = [[each.name, str(each.sm_count), percent(each.busy)] for each in statistics.slices]
+        parts += ["", *table(["slice", "SMs", "busy"], rows)]
     if statistics.segments:
         header = ["segment", "state", "frames", "replayed"]
         rows = [
@@ -140,6 +159,8 @@ def prometheus_text(statistics: Statistics) -> str:
     queues = [(labelled("queue", each.name), each) for each in statistics.queues]
     paths = [(labelled("path", each.name), each) for each in statistics.paths]
     segments = [(labelled("segment", each.name), each) for each in statistics.segments]
+    workers = [(labelled("threads", each.name), each) for each in statistics.workers]
+    slices = [(labelled("slice", each.name), each) for each in statistics.slices]
     family(
         "computes_total", "counter", "Finished computes.", (("", at, each.count) for at, each in operators)
     )
@@ -154,6 +175,48 @@ def prometheus_text(statistics: Statistics) -> str:
         "summary",
         "Time of computes on the device.",
         summaries((at, each.gpu) for at, each in operators),
+    )
+    family(
+        "skipped_errors_total",
+        "counter",
+        "Errors of computes that were skipped.",
+        (("", at, each.skipped_errors) for at, each in operators),
+    )
+    family(
+        "restarts_total",
+        "counter",
+        "Restarts after errors.",
+        (("", at, each.restarts) for at, each in operators),
+    )
+    family(
+        "operator_busy_ratio",
+        "gauge",
+        "Share of the time in compute on the host.",
+        (("", at, each.busy) for at, each in operators),
+    )
+    family(
+        "operator_gpu_busy_ratio",
+        "gauge",
+        "Share of the time in which the device worked for an operator.",
+        (("", at, each.gpu_busy) for at, each in operators if each.gpu.count),
+    )
+    family(
+        "queue_busy_ratio",
+        "gauge",
+        "Share of the places of a queue that were taken, on average.",
+        (("", at, each.busy) for at, each in queues),
+    )
+    family(
+        "threads_busy_ratio",
+        "gauge",
+        "Share of the time in which worker threads computed.",
+        (("", at, each.busy) for at, each in workers),
+    )
+    family(
+        "slice_busy_ratio",
+        "gauge",
+        "Share of the time in which a slice of a device worked.",
+        (("", at, each.busy) for at, each in slices),
     )
     family(
         "queue_received_total",

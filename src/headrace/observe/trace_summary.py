@@ -4,6 +4,9 @@ The messages around the p99 are compared with those around the median: each part
 averaged over both groups, and the part that grows most is the one to look at. A second reading of the file tells
 what else went on during that part: what the consumer of a queue was doing, or who worked on the same SMs.
 
+Messages may all take the same time and the pipeline still be too slow. So the summary also has how busy everything
+was (`trace_shares`), and names what was saturated.
+
 Memory is bounded however long the trace is: of a path with more messages than are kept, a random sample is.
 """
 
@@ -20,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.observe.trace_reader import TraceError, TraceReader
+from headrace.observe.trace_shares import Shares, TraceShares
 
 __all__ = ["PathSummary", "TraceError", "TraceSummary", "summarize_trace"]
 
@@ -87,6 +91,8 @@ class TraceSummary:
     paths: list[PathSummary]
     dropped: dict[str, int] = field(default_factory=dict)
     """The number of messages that each queue dropped."""
+    busy: Shares = field(default_factory=Shares)
+    """How busy operators, queues, threads and slices were, and what was saturated."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as values that JSON can hold."""
@@ -96,6 +102,8 @@ class TraceSummary:
             "is_complete": self.is_complete,
             "seconds": self.seconds,
             "dropped": self.dropped,
+            "busy": self.busy.to_dict(),
+            "saturated": list(self.busy.saturated),
             "paths": [
                 {
                     "name": path.name,
@@ -125,6 +133,7 @@ class TraceSummary:
         lines = [f"{self.application}: {self.seconds:.3g} s of {time} time{cut}"]
         for queue, count in self.dropped.items():
             lines.append(f"{queue} dropped {count} {'message' if count == 1 else 'messages'}")
+        lines += self.busy.lines()
         if not self.paths:
             lines.append("no message reached the end of a path")
         for path in self.paths:
@@ -146,7 +155,9 @@ def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
     used: dict[str, int] = {}
     dropped: dict[str, int] = defaultdict(int)
     last = 0.0
-    for event in reader.events(without="sfeC"):
+    shares = TraceShares()
+    for event in reader.events(without="sfe"):
+        shares.add(event)
         kind, name, arguments = event["ph"], event["name"], event["args"]
         if kind == "b" and event.get("cat") == "path":
             if name not in samples:
@@ -165,6 +176,7 @@ def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
     is_complete = reader.is_complete
     # The name of a group ends with the slice and its SMs.
     slices = {operator: groups.get(group, "").partition(": ")[2] for operator, group in used.items()}
+    busy = shares.shares(_limits(reader.header), groups)
     found = [(sample, sample.compare(slices)) for sample in samples.values()]
     company = _company(reader, [_Question(sample, parts) for sample, parts in found])
     paths = [
@@ -174,7 +186,7 @@ def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
             sample.percentile(50),
             sample.percentile(99),
             parts,
-            _conclude(sample, parts, company.get(sample.name, {}), slices),
+            _conclude(sample, parts, company.get(sample.name, {}), slices, busy),
         )
         for sample, parts in found
     ]
@@ -187,7 +199,19 @@ def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
         last / 1e6,
         paths,
         dict(dropped),
+        busy,
     )
+
+
+def _limits(header: dict[str, Any]) -> dict[str, int]:
+    """Return the limit of each queue; what is not as headrace writes it is left out."""
+    operators = header.get("operators")
+    found: dict[str, int] = {}
+    for operator in operators if isinstance(operators, list) else ():
+        queues = operator.get("queues") if isinstance(operator, dict) else None
+        if isinstance(queues, dict):
+            found.update((name, limit) for name, limit in queues.items() if type(limit) is int)
+    return found
 
 
 class _Sample:
@@ -333,13 +357,25 @@ def _company(reader: TraceReader, questions: list[_Question]) -> dict[str, dict[
 
 
 def _conclude(
-    sample: _Sample, parts: list[Part], company: dict[tuple[int, str], float], slices: dict[str, str]
+    sample: _Sample,
+    parts: list[Part],
+    company: dict[tuple[int, str], float],
+    slices: dict[str, str],
+    busy: Shares,
 ) -> str:
     """Return a sentence on what makes the p99 higher than the median."""
     grown = max(parts, key=lambda part: part.more, default=None)
     total = sum(part.more for part in parts)
     p50 = sample.percentile(50)
     if grown is None or total < 0.05 * p50 or grown.more <= 0:
+        # What is saturated is no less of a problem if all messages wait for it equally.
+        saturated = [
+            text
+            for text, operators in busy.saturated.items()
+            if not set(operators).isdisjoint(sample.operators)
+        ]
+        if saturated:
+            return f"The p99 is close to the median, but {saturated[0]}: messages cannot come any faster."
         return "The p99 is close to the median; nothing stands out."
     start = f"Of the {_ms(total)} more, {_ms(grown.more)} are spent in the {grown.name}"
     if grown.more > total * _MUCH:  # other parts take less

@@ -9,18 +9,16 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from headrace.core.application import Application
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
-from headrace.observe import PortRecorder, RecordedMessage, Recording, TensorCopy, TensorMapCopy, watch
-from headrace.observe.payloads import encode, prepare
+from headrace.observe import PortRecorder, RecordedMessage, Recording, watch
 from headrace.observe.player import Playback, Player, Step
 from headrace.resources.machine_clock import machine_clock
 from headrace.resources.manual_clock import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
+from headrace.testing.differences import difference
 from headrace.testing.run_operator import device_in_virtual_time
 
 __all__ = ["check_recording"]
@@ -67,9 +65,8 @@ def check_recording(
     Raises
     ------
     AssertionError
-        At the first message that differs, with the output and its number.
+        At the first message that differs, with the output, its number, and where and by how much the values differ.
     """
-    is_exact = rtol is None and atol is None
     with Recording(path, pickle=pickle) as recording, tempfile.TemporaryDirectory() as folder:
         outputs = [port for port in recording.ports if port.operator == name and port.is_output]
         if not outputs:
@@ -86,7 +83,7 @@ def check_recording(
                 expected = recording.messages(port.name, is_output=True)
                 found = again.messages(port.name, is_output=True)
                 for number, (one, other) in enumerate(zip_longest(expected, found)):
-                    _compare(f"message {number} of {port.name!r}", one, other, is_exact, rtol or 0, atol or 0)
+                    _compare(f"message {number} of {port.name!r}", one, other, rtol, atol)
                     count += 1
         return count
 
@@ -160,70 +157,13 @@ def _compare(
     where: str,
     one: RecordedMessage | None,
     other: RecordedMessage | None,
-    is_exact: bool,
-    rtol: float,
-    atol: float,
+    rtol: float | None,
+    atol: float | None,
 ) -> None:
     if one is None or other is None:
         what = "was emitted and not recorded" if one is None else "was recorded and not emitted"
         raise AssertionError(f"{where} {what}")
     for what in ("acq_timestamp", "metadata", "data"):
-        expected, found = getattr(one, what), getattr(other, what)
-        same = _is_same(expected, found) if is_exact else _is_close(expected, found, rtol, atol)
-        if not same:
-            raise AssertionError(f"{where}: {what} was {_text(expected)}, and is now {_text(found)}")
-
-
-def _is_same(expected: Any, found: Any) -> bool:
-    """Return whether two values are the same bit for bit, wherever their tensors are."""
-    return _bytes(expected) == _bytes(found)
-
-
-def _bytes(data: Any) -> bytes:
-    return b"".join(encode(prepare(_on_host(data), allow_pickle=True)))
-
-
-def _on_host(data: Any) -> Any:
-    """Return data without what depends on the machine: the device and the library of each tensor."""
-    kind = type(data)
-    if kind is TensorCopy:
-        return ("tensor", tuple(data.dl_dtype), data.shape, data.elements().tobytes())
-    if kind is TensorMapCopy or kind is dict:
-        return (kind.__name__, [(_on_host(key), _on_host(value)) for key, value in data.items()])
-    if kind is list or kind is tuple:
-        return (kind.__name__, [_on_host(value) for value in data])
-    return data
-
-
-def _is_close(expected: Any, found: Any, rtol: float, atol: float) -> bool:
-    kind = type(expected)
-    if kind is not type(found):
-        return False
-    if kind is TensorCopy or kind is np.ndarray:
-        one, other = np.asarray(expected), np.asarray(found)
-        if one.shape != other.shape or one.dtype != other.dtype:
-            return False
-        if one.dtype.kind in "fciu":
-            return bool(np.allclose(other, one, rtol, atol, equal_nan=True))
-        return _is_same(one, other)
-    if isinstance(expected, (float, complex, np.inexact)):
-        return bool(np.isclose(found, expected, rtol, atol, equal_nan=True))
-    if isinstance(expected, dict):
-        return list(expected) == list(found) and all(
-            _is_close(expected[key], found[key], rtol, atol) for key in expected
-        )
-    if kind is list or kind is tuple:
-        return len(expected) == len(found) and all(
-            _is_close(*pair, rtol, atol) for pair in zip(expected, found, strict=True)
-        )
-    return _is_same(expected, found)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, TensorCopy):
-        try:
-            return f"{value!r} {np.array2string(np.asarray(value), threshold=20)}"
-        except TypeError:  # NumPy has no such element type
-            return repr(value)
-    text = repr(value)
-    return text if len(text) < 500 else text[:500] + "..."
+        text = difference(what, getattr(one, what), getattr(other, what), rtol, atol)
+        if text is not None:
+            raise AssertionError(f"{where}: {text}")

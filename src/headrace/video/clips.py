@@ -76,7 +76,12 @@ class _Recording(Clip):
                 raise VideoFileError(
                     f"{self.path} has no entity that can be read. {'. '.join(reader.problems)}"
                 )
-            for problem in reader.problems if ignore_corrupted else ():
+            problems = reader.problems
+            if not len(reader):  # perhaps nothing was recorded; perhaps the files have lost what they held
+                problems = [f"{self.path} and {reader.index_path.name} are empty: there is nothing to play"]
+                if not ignore_corrupted:
+                    raise VideoFileError(problems[0])
+            for problem in problems if ignore_corrupted else ():
                 _logger.warning("%s", problem)
 
     def frames(self) -> Generator[ClipFrame, None, None]:

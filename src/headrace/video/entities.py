@@ -238,17 +238,27 @@ class EntityWriter:
             The memory that each tensor was in: 0 pinned host, 1 device, 2 system (the default), 3 managed.
         acq_timestamp
             When its data was acquired, in nanoseconds; None writes no such time.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what the files cannot hold; nothing of it is written.
+        VideoFileError
+            If the system does not take it; the entities before it can be read.
         """
         if not self._files:
             raise ValueError(f"the recording {self.entities_path} has been closed")
         parts = encode_entity(tensors, self._count, storage_types, acq_timestamp)
         size = sum(len(part) for part in parts)
+        if not 0 <= log_time < 1 << 64:
+            raise ValueError(f"the time of an entity must be 0 or more and fit into 64 bits, not {log_time}")
+        line = INDEX_ENTRY.pack(log_time, size, self._offset)
         entities, index = self._files
         try:
             _write(entities, parts)
             if self.flush:
                 os.fdatasync(entities)
-            _write(index, [INDEX_ENTRY.pack(log_time, size, self._offset)])
+            _write(index, [line])
             if self.flush:
                 os.fdatasync(index)
         except OSError as error:

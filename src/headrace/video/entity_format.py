@@ -57,9 +57,11 @@ _NUMBERS = {dtype: number for number, dtype in _ELEMENT_TYPES.items()}
 _MAX_RANK = 8
 SYSTEM = 2
 _STORAGE_TYPES = range(4)
-# Far more than any message has; a larger number is not the header of an entity.
+# Far more than any message has; a larger number is not the header of an entity. What the reader refuses, the writer
+# does not write.
 _MAX_COMPONENTS = 1024
 _MAX_NAME = 4096
+_MAX_EXTENT = (1 << 31) - 1
 
 Read: TypeAlias = Callable[[int, int], Any]
 """Returns a buffer of bytes of a file, from an offset on; a shorter one at its end."""
@@ -96,8 +98,22 @@ def encode_entity(
     storage_types: Mapping[str, int] | None = None,
     acq_timestamp: int | None = None,
 ) -> list[Any]:
-    """Return the bytes of an entity as a list of buffers, in order; the arrays are not copied if contiguous."""
+    """Return the bytes of an entity as a list of buffers, in order; the arrays are not copied if contiguous.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what an entity file cannot hold, or its readers refuse.
+    """
     count = len(tensors) + (acq_timestamp is not None)
+    if count > _MAX_COMPONENTS:
+        room = _MAX_COMPONENTS - (acq_timestamp is not None)
+        raise ValueError(
+            f"a message has {len(tensors)} tensors; one entity holds up to {room}. Join them, or record them as "
+            "several messages"
+        )
+    if acq_timestamp is not None and not -(1 << 63) <= acq_timestamp < 1 << 63:
+        raise ValueError(f"the acquisition timestamp {acq_timestamp} does not fit into 64 bits")
     parts: list[Any] = [_ENTITY.pack(0, 0, sequence_number, 0, count, 0)]
     for name, value in tensors.items():
         array = np.asarray(value)
@@ -113,9 +129,16 @@ def encode_entity(
                 f"tensor {name!r} has {array.ndim} dimensions; an entity file holds up to {_MAX_RANK}. "
                 "Reshape it first"
             )
+        if max(array.shape, default=0) > _MAX_EXTENT:
+            raise ValueError(
+                f"tensor {name!r} has the shape {array.shape}; an entity file holds extents up to {_MAX_EXTENT}"
+            )
+        storage = SYSTEM if storage_types is None else storage_types.get(name, SYSTEM)
+        if storage not in _STORAGE_TYPES:
+            raise ValueError(f"tensor {name!r} has the storage type {storage!r}; it must be 0, 1, 2 or 3")
         # ascontiguousarray would turn rank 0 into rank 1.
         array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
-        encoded = name.encode()
+        encoded = _encode_name(name)
         shape = array.shape or (1,)
         strides = _contiguous_strides(array.shape, array.itemsize) or (0,)
         unused = _MAX_RANK - len(shape)
@@ -123,7 +146,7 @@ def encode_entity(
         parts.append(encoded)
         parts.append(
             _TENSOR.pack(
-                SYSTEM if storage_types is None else storage_types.get(name, SYSTEM),
+                storage,
                 number,
                 array.itemsize,
                 len(shape),
@@ -140,6 +163,19 @@ def encode_entity(
         parts.append(_COMPONENT.pack(0, *_TIMESTAMP_ID, len(_TIMESTAMP_NAME)))
         parts.append(_TIMESTAMP_NAME + _TIMESTAMP.pack(0, acq_timestamp))
     return parts
+
+
+def _encode_name(name: str) -> bytes:
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the name of tensor {name!r:.100} cannot be written in UTF-8: {error}") from error
+    if len(encoded) > _MAX_NAME:
+        raise ValueError(
+            f"the name of a tensor has {len(encoded)} bytes, {name!r:.40}...; an entity file holds names of up to "
+            f"{_MAX_NAME}. Give it a shorter name"
+        )
+    return encoded
 
 
 def parse_entity(read: Read, offset: int, limit: int, where: str, wanted: bool = True) -> tuple[Entity, int]:

@@ -1,0 +1,114 @@
+"""DataFlowTracker: which runs it tracks."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from headrace.conditions import CountCondition
+from headrace.observe import Tracker
+from tests.harness.application import App
+from tests.harness.operators import Step, sink
+
+
+def counted(counts: list[int]) -> App:
+    """Return an application whose runs emit so many messages each."""
+    left = iter(counts)
+
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, next(left)),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        app.add_flow(source, sink(app, []))
+
+    return App(compose)
+
+
+def test_a_block_tracks_its_runs_and_no_later_ones() -> None:
+    app = counted([2, 3, 5])
+    with app.track() as tracker:
+        assert app.data_flow_tracker() is tracker
+        app.run()
+        app.run()
+    assert app.data_flow_tracker() is None
+    app.run()
+    assert tracker.statistics.operator("source").count == 3
+
+
+def test_a_second_block_tracks_again() -> None:
+    app = counted([2, 3, 5])
+    tracker = app.track()
+    with tracker:
+        app.run()
+    app.run()
+    with tracker:
+        assert tracker.statistics.operator("source").count == 2
+        app.run()
+    assert tracker.statistics.operator("source").count == 5
+
+
+def test_a_block_that_raises_ends_tracking_too() -> None:
+    app = counted([2, 3])
+    try:
+        with app.track() as tracker:
+            app.run()
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        app.run()
+    assert tracker.statistics.operator("source").count == 2
+
+
+def test_a_block_leaves_a_tracker_that_was_made_in_it() -> None:
+    app = counted([2, 3])
+    with app.track() as outer:
+        inner = app.track()
+        app.run()
+    assert app.data_flow_tracker() is inner
+    app.run()
+    assert inner.statistics.operator("source").count == 3
+    assert outer.statistics.operators == ()
+
+
+def test_without_a_block_every_later_run_is_tracked() -> None:
+    app = counted([2, 3])
+    tracker = app.track()
+    app.run()
+    app.run()
+    assert tracker.statistics.operator("source").count == 3
+
+
+def test_a_run_that_has_begun_in_the_block_is_tracked_to_its_end() -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            has_begun.set()
+            may_end.wait()
+            op_output.emit(1, "out")
+
+        source = Step(app, CountCondition(app, 3), outputs=["out"], body=body, name="source")
+        app.add_flow(source, sink(app, []))
+
+    app = App(compose)
+    with app.track() as tracker:
+        future = app.run_async()
+        has_begun.wait()
+    may_end.set()
+    future.result()
+    assert tracker.statistics.operator("source").count == 3
+
+
+def test_tracker_tracks_and_logs_the_runs_of_its_block(tmp_path: Path) -> None:
+    app = counted([2, 3])
+    with Tracker(app, filename=tmp_path / "flow.log", num_start_messages_to_skip=0) as tracker:
+        app.run()
+    content = (tmp_path / "flow.log").read_text()
+    assert content
+    app.run()
+    assert tracker.statistics.operator("source").count == 2
+    assert (tmp_path / "flow.log").read_text() == content
