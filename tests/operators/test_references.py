@@ -18,7 +18,6 @@ from headrace.operators import (
     VideoStreamRecorderOp,
     VideoStreamReplayerOp,
 )
-from headrace.operators._routines import demosaic
 from headrace.testing import run_operator
 from tests.operators.cases import random
 from tests.operators.inference_runs import inference, one_model
@@ -31,10 +30,7 @@ SEEDS = range(4)
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("reference", REFERENCES, ids=str)
-def test_on_the_host_the_result_is_that_of_another_library(
-    reference: Reference, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demosaic, "_opencv", lambda: None)
+def test_on_the_host_the_result_is_that_of_another_library(reference: Reference, seed: int) -> None:
     case, expected = reference.made(seed)
     reference.compare(case.on_host(), expected)
 

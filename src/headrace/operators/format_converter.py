@@ -274,13 +274,17 @@ class FormatConverterOp(TensorOperator):
         sizes = tuple(map(np.int32, (*counts, image.columns, resized.rows, resized.columns)))
         if convert.routine in (COPY[_UINT8], TO_FLOAT):
             arguments = (*sizes, *convert.arguments[1:])
-            resize = convert._replace(routine=RESAMPLE[convert.element], arguments=arguments)
+            resize = convert._replace(
+                routine=RESAMPLE[convert.element, self._filter.name], arguments=arguments
+            )
             return _Steps(resize, None, (*rows, *columns))
         channels, zero = np.int32(resized.channels), np.float32(0)
         order = pack_order(range(resized.channels))
         arguments = (*sizes, channels, channels, order, zero, zero, np.int32(0))
         shape = (resized.rows, resized.columns, resized.channels)
-        resize = Plan(RESAMPLE[_UINT8], resized.rows * resized.columns, shape, _UINT8, arguments)
+        resize = Plan(
+            RESAMPLE[_UINT8, self._filter.name], resized.rows * resized.columns, shape, _UINT8, arguments
+        )
         return _Steps(resize, convert, (*rows, *columns))
 
     @property
