@@ -39,12 +39,15 @@ class Scene:
     ----------
     canvas
         The picture, where it has been drawn already.
+    time
+        When the frame was received, in seconds of the run's clock.
     """
 
     specs: Sequence[InputSpec]
     arrays: Mapping[str, Any]
     camera: Camera
     canvas: Canvas | None = None
+    time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
