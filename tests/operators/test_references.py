@@ -136,7 +136,7 @@ def test_a_video_file_of_pyav_is_played_as_pyav_decodes_it(tmp_path: Path) -> No
 @given(
     st.lists(st.integers(0, 6), max_size=4), st.sampled_from(["u1", "i2", "u4", "i8", "f4", "f8"]), st.text()
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_a_recording_is_that_of_a_structured_type_of_numpy(shape: list[int], dtype: str, name: str) -> None:
     """NumPy reads the file with a type that is written out from the table of the format."""
     if not name.isprintable():

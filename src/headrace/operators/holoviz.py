@@ -27,7 +27,7 @@ from headrace.viewer.camera import Camera, vector
 from headrace.viewer.camera_control import CameraControl
 from headrace.viewer.canvas import Canvas
 from headrace.viewer.choice import chosen_outlets
-from headrace.viewer.display import Display, Outlet, Scene
+from headrace.viewer.display import Display, Outlet, OutletError, Scene
 from headrace.viewer.events import CloseEvent, Event
 from headrace.viewer.input_spec import InputSpec, input_specs
 from headrace.viewer.layers import THREE_D, LayerError, Shape, guess, match
@@ -381,10 +381,9 @@ class HolovizOp(Operator):
             for name in names:
                 try:
                     outlet = self._open_outlet(name, are_named)
-                except (OSError, ValueError) as error:
-                    raise ValueError(
-                        f"operator {self.name!r}: the outlet {name!r} cannot be opened: {error}"
-                    ) from error
+                except OSError as error:
+                    where = f"operator {self.name!r}: the outlet {name!r}"
+                    raise OutletError(f"{where} cannot be opened: {error}") from error
                 if outlet is not None:
                     outlets.append(outlet)
         except BaseException:

@@ -17,6 +17,9 @@ class PngOutlet:
     def __init__(self, path: str) -> None:
         self._path = Path(path)
 
+    def __str__(self) -> str:
+        return repr(str(self._path))
+
     def wants_picture(self) -> bool:
         """Return True."""
         return True
@@ -36,6 +39,9 @@ class VideoOutlet:
     def __init__(self, path: str, frame_rate: float) -> None:
         self._writer = VideoWriter(path, frame_rate, preset="veryfast")
         self._last = -1
+
+    def __str__(self) -> str:
+        return repr(str(self._writer.path))
 
     def wants_picture(self) -> bool:
         """Return True."""
