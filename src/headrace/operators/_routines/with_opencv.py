@@ -106,16 +106,28 @@ def resize(out: Array, image: Array, name: str, positions: tuple[Array, Array]) 
         image, out = image[..., 0], out[..., 0]
     if name == "nearest":
         # Not by INTER_NEAREST_EXACT: exactly between two pixels it may take either.
-        rows, columns = positions
-        places = np.empty((*out.shape[:2], 2), np.int16)
-        places[..., 0], places[..., 1] = columns, rows[:, None]
-        _put(out, cv2.remap(image, places, None, cv2.INTER_NEAREST, dst=out))
+        _put(out, cv2.remap(image, _places(*positions), None, cv2.INTER_NEAREST, dst=out))
         return True
     if name not in INTERPOLATION:
         return False
     code = getattr(cv2, f"INTER_{INTERPOLATION[name]}")
     _put(out, cv2.resize(image, out.shape[1::-1], dst=out, interpolation=code))
     return True
+
+
+_last_places: tuple[Array, Array, Array] | None = None
+
+
+def _places(rows: Array, columns: Array) -> Array:
+    """Return the place of each pixel of a result in the image; those of the last size are kept."""
+    global _last_places
+    last = _last_places
+    if last is not None and np.array_equal(last[0], rows) and np.array_equal(last[1], columns):
+        return last[2]
+    places = np.empty((len(rows), len(columns), 2), np.int16)
+    places[..., 0], places[..., 1] = columns, rows[:, None]
+    _last_places = rows.copy(), columns.copy(), places
+    return places
 
 
 # Colour.
