@@ -3,9 +3,10 @@
 python -m benchmarks.operators [--save]        on a GPU too if there is one; beside OpenCV where it is installed
 
 On the host, a row is the routine alone, into memory that is allocated once, and so is OpenCV's: the least of many
-rounds, in turns. OpenCV computes the same result, or one within what the documentation states; YUV in full range, of
-which it has no conversion in one call, by the functions that a program would use. NumPy is the routine without OpenCV.
-On the GPU it is the time between two events around many launches, divided by their number.
+rounds, in turns. OpenCV computes the same result, or one within what the documentation states; YUV in full range,
+which it has no conversion of, by the functions that a program would use. NumPy is the routine without OpenCV. On a
+machine that does other work, OPENCV_FOR_THREADS_NUM=1 makes the times comparable. On the GPU it is the time between
+two events around many launches, divided by their number.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def frames() -> list[Row]:
         Row("rgb888 → yuv420", FormatConverterOp, rgb, {"out_dtype": "yuv420"}, full_range_yuv420),
         *(
             Row(
-                f"to 512×512, {name}",
+                f"to 512×512, {name.lower()}",
                 FormatConverterOp,
                 rgb,
                 {**size, "resize_mode": mode},
