@@ -297,8 +297,8 @@ def one_operation(notes: list[str]) -> str:
                 attempt(partial(device.cvcuda, cvcuda, operation), notes, f"CV-CUDA, {row.what}")
                 if device and cvcuda
                 else missing,
-                f"{host_ms(record(row, on_host=True).again):.2f}",
-                f"{host_ms(partial(operation.opencv, cv2, row.frame, out)):.2f}" if cv2 else "not installed",
+                f"{host_ms(record(row, on_host=True).again)[0]:.2f}",
+                f"{host_ms(partial(operation.opencv, cv2, row.frame, out))[0]:.2f}" if cv2 else "not installed",
             ])  # fmt: skip
         rgb = operations(rows, columns)[1].row.frame
         specs = [
@@ -320,8 +320,8 @@ def one_operation(notes: list[str]) -> str:
             attempt(partial(device.cvcuda_view, cvcuda, rgb), notes, "CV-CUDA, rectangle")
             if device and cvcuda
             else missing,
-            f"{host_ms(partial(renderer.render, tensors)):.2f}",
-            f"{host_ms(opencv_view):.2f}" if cv2 else "not installed",
+            f"{host_ms(partial(renderer.render, tensors))[0]:.2f}",
+            f"{host_ms(opencv_view)[0]:.2f}" if cv2 else "not installed",
         ])  # fmt: skip
     header = ["", "headrace, GPU", "CV-CUDA", "headrace, host", "OpenCV, host"]
     return f"Milliseconds per call; on the GPU with the host's time in parentheses.\n\n{table(header, lines)}"

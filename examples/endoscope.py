@@ -129,7 +129,7 @@ class Endoscope(Application):
         advance: Callable[[], None] = lambda: None,
         profile: dict[str, list[float]] | None = None,
     ) -> None:
-        super().__init__(["endoscope", *(["--view"] if settings.view else [])])
+        super().__init__()
         self.settings, self.model, self.partitioned = settings, network, partitioned
         self.advance, self.profile = advance, profile
 
@@ -206,7 +206,8 @@ class Endoscope(Application):
             color_lut=COLORS,
             width=VIEW[0],
             height=VIEW[1],
-            headless=True,  # unless --view is given
+            headless=True,
+            outlets="page" if self.settings.view else "",
             window_title="endoscope",
             name="viewer",
         )
@@ -324,7 +325,7 @@ class Score(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         mask = op_input.receive("in")["out_tensor"]
         stream = op_input.receive_cuda_stream("in").stream
-        number, (rows, columns) = self.metadata["frame_number"], mask.shape[:2]
+        number, (rows, columns) = self.metadata[self.camera.frame_number_key], mask.shape[:2]
         gpu.launch(
             stream,
             self.config,

@@ -30,7 +30,7 @@ LAYERS = {
     "video": {"lazy", "waits", "extras"},
     "inference": {"extras", "gpu", "tensor", "core"},
     "_web": {"lazy", "waits"},
-    "viewer": {"lazy", "waits", "_web"},
+    "viewer": {"lazy", "waits", "video", "_web"},
     "operators": {
         *("lazy", "waits", "gpu", "tensor", "core", "_runtime", "conditions"),
         *("resources", "video", "inference", "viewer"),

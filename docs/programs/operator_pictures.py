@@ -269,7 +269,7 @@ def video_stream_recorder() -> Panels:
 
 def v4l2_video_capture() -> Panels:
     """Capture from a driver for tests, which stands in for a camera."""
-    from tests.operators.test_v4l2_video_capture import capture
+    from tests.operators.test_v4l2_video_capture import Opened, capture
     from tests.video.v4l2_driver import FakeDriver
 
     picture = scene(120, SIZE).astype(float)
@@ -285,7 +285,10 @@ def v4l2_video_capture() -> Panels:
     class Camera(FakeDriver):
         formats = {"YUYV": ((SIZE, 120),)}  # noqa: RUF012
 
-    opened: list[FakeDriver] = []
+        def on_start(self) -> None:
+            opened.has_started.set()
+
+    opened = Opened()
 
     def open_device(path: str) -> FakeDriver:
         opened.append(Camera(path))

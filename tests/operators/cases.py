@@ -14,6 +14,7 @@ from headrace.operators import (
     InferenceProcessorOp,
     SegmentationPostprocessorOp,
 )
+from headrace.operators._routines import with_opencv
 from headrace.testing import run_operator
 
 Array = np.ndarray[Any, Any]
@@ -40,7 +41,12 @@ class Case:
         return [[message]] if self.kind is InferenceProcessorOp else [message]
 
     def on_host(self) -> Array:
-        """Return what the operator makes of the frame on the host."""
+        """Return what the operator makes of the frame on the host, by NumPy: what a GPU gives, bit by bit."""
+        with without_opencv():
+            return self.by_any_library()
+
+    def by_any_library(self) -> Array:
+        """Return what the operator makes of the frame on the host, by OpenCV where it is installed."""
         with patch("headrace.operators.arrays.has_gpu", lambda: False):
             outcome = run_operator(self.kind, inputs={self.port: self.inputs}, **self.params)
         ((message,),) = outcome.values()
@@ -56,6 +62,11 @@ class Case:
             SegmentationPostprocessorOp: "in_tensor",
             InferenceProcessorOp: "receivers",
         }[self.kind]
+
+
+def without_opencv() -> Any:
+    """Return a context in which the operators find no OpenCV."""
+    return patch.object(with_opencv, "opencv", lambda: None)
 
 
 def random(dtype: Any, *shape: int, seed: int = 0) -> Array:

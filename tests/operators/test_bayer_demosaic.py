@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.operators import BayerDemosaicOp
 from headrace.operators._routines import demosaic as routine
 from headrace.testing import run_operator
-from tests.operators.cases import Array, random
+from tests.operators.cases import Array, random, without_opencv
 
 # The colours of the first two rows, by bayer_grid_pos.
 PATTERNS = {0: "BGGR", 1: "RGGB", 2: "GBRG", 3: "GRBG"}
@@ -154,16 +154,14 @@ def test_something_else_than_an_allocator_is_refused() -> None:
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("alpha", [False, True])
 @pytest.mark.parametrize("grid", PATTERNS)
-def test_opencv_and_numpy_give_the_same_bits(
-    grid: int, alpha: bool, dtype: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_opencv_and_numpy_give_the_same_bits(grid: int, alpha: bool, dtype: Any) -> None:
     pytest.importorskip("cv2")
     mosaic = random(dtype, 96, 130)  # more than one band of NumPy, and no multiple of a vector of OpenCV
     params = {"bayer_grid_pos": grid, "generate_alpha": alpha, "alpha_value": 77}
-    assert routine._opencv() is not None, "OpenCV gives other bits here"
+    assert routine._agrees(), "OpenCV gives other bits here"
     fast = demosaic(mosaic, **params)
-    monkeypatch.setattr(routine, "_opencv", lambda: None)
-    np.testing.assert_array_equal(demosaic(mosaic, **params), fast)
+    with without_opencv():
+        np.testing.assert_array_equal(demosaic(mosaic, **params), fast)
 
 
 @pytest.mark.parametrize("fault", ["other means", "an error"])
@@ -173,20 +171,22 @@ def test_an_opencv_that_computes_something_else_is_not_used(
     cv2 = pytest.importorskip("cv2")
     original = cv2.cvtColor
 
-    def changed(mosaic: Array, code: int, dst: Array) -> None:
+    def changed(mosaic: Array, code: int, dst: Array | None = None) -> Array:
         if fault == "an error":
             raise cv2.error("not built for this type")
-        original(mosaic, code, dst=dst)
-        dst[5, 70, 1] ^= 1
+        image: Array = original(mosaic, code, dst=dst)
+        if dst is not None:
+            image[5, 70, 1] ^= 1
+        return image
 
     monkeypatch.setattr(cv2, "cvtColor", changed)
-    routine._opencv.cache_clear()
+    routine._agrees.cache_clear()
     try:
-        mosaic = random(np.uint8, 12, 10)
+        mosaic = random(np.uint8, 12, 80)
         np.testing.assert_array_equal(demosaic(mosaic), slow(mosaic, "GBRG"))
-        assert routine._opencv() is None
+        assert not routine._agrees()
     finally:
-        routine._opencv.cache_clear()
+        routine._agrees.cache_clear()
 
 
 def test_each_mosaic_is_taken_by_its_own_shape_and_by_the_parameters_of_its_time() -> None:

@@ -18,11 +18,32 @@ SMALL = {"width": 64, "height": 48, "count": 4}
 
 
 def test_frames_come_at_their_rate_with_number_and_time() -> None:
-    outcome = run_operator(CameraSimOp, frame_rate=50, **SMALL)
+    outcome = run_operator(CameraSimOp, name="camera", frame_rate=50, **SMALL)
     messages = outcome.messages["output"]
     assert [message.at for message in messages] == [20_000_000 * number for number in range(4)]
     assert [message.acq_timestamp for message in messages] == [message.at for message in messages]
-    assert [message.metadata for message in messages] == [{"frame_number": number} for number in range(4)]
+    assert outcome.operator.frame_number_key == "camera.frame_number"
+    assert [message.metadata for message in messages] == [
+        {"camera.frame_number": number} for number in range(4)
+    ]
+
+
+def test_the_frames_of_two_cameras_are_joined(scheduler: MakeScheduler) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def join(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("left"), op_input.receive("right")
+        seen.append((self.metadata["left.frame_number"], self.metadata["right.frame_number"]))
+
+    def compose(app: Any) -> None:
+        app.enable_metadata(True)
+        joined = Step(app, inputs=["left", "right"], body=join)
+        for name in ("left", "right"):
+            camera = CameraSimOp(app, name=name, **SMALL)
+            app.add_flow(camera, joined, {("output", name)})
+
+    run(compose, scheduler)
+    assert seen == [(number, number) for number in range(4)]
 
 
 def test_frames_are_those_of_the_sensor_and_the_truth_is_the_operators() -> None:

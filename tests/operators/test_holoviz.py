@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.conditions import BooleanCondition
+from headrace.conditions import BooleanCondition, PeriodicCondition
 from headrace.core import Arg, IOSpec
 from headrace.operators import HolovizOp
 from headrace.viewer import Camera, InputSpec, LayerError, Pose3D, Renderer
+from headrace.viewer.display import OutletError
 from headrace.viewer.events import read_event
 from tests.harness import App, source
 from tests.harness.processes import output_of
@@ -367,6 +368,48 @@ def test_files_are_written_beside_or_without_a_window(
     assert viewer.frames_received == viewer.frames_shown + viewer.frames_dropped
 
 
+def test_a_picture_has_the_time_of_its_frame_by_the_runs_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[float] = []
+
+    class Outlet:
+        def wants_picture(self) -> bool:
+            return True
+
+        def show(self, picture: Any, is_still: bool) -> None:
+            times.append(picture.scene.time)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(HolovizOp, "_open_outlet", lambda *_: Outlet())
+    monkeypatch.setenv("HEADRACE_VIEW", "page")
+
+    def compose(app: Any) -> None:
+        camera = source(app, [IMAGE] * 20, PeriodicCondition(app, "100ms"))
+        app.add_flow(camera, HolovizOp(app, width=20, height=10), {("out", "receivers")})
+
+    App(compose).run()
+    assert times == sorted(times)
+    assert times[-1] - 1.9 == pytest.approx(0, abs=1e-6)  # the last picture is always shown
+
+
+def test_a_file_that_cannot_be_written_is_named_with_the_operator(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    (tmp_path / "no_folder").write_text("")
+    for name in ("it.mp4", "it.png"):
+        path = tmp_path / "no_folder" / name
+        with pytest.raises(OutletError, match="no_folder") as raised:
+            view([IMAGE], outlets=str(path), name="screen")
+        assert str(raised.value).startswith(f"operator 'screen': the outlet {str(path)!r} failed: ")
+
+
+def test_the_command_line_of_the_program_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", "--view=front", "--view"])
+    viewer, _ = view([IMAGE])
+    assert viewer.url == ""
+    assert viewer.frames_received == 0
+
+
 def test_a_recording_for_rerun_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rerun = pytest.importorskip("rerun")
     monkeypatch.setenv("HEADRACE_VIEW", f"{tmp_path}/it.rrd")
@@ -413,6 +456,6 @@ def test_without_a_display_nothing_is_served_and_the_pipeline_runs(
 
 
 def test_importing_the_operator_imports_no_heavy_library() -> None:
-    heavy = "PIL", "aiohttp", "av", "rerun", "cupy", "torch"
+    heavy = "PIL", "cv2", "aiohttp", "av", "rerun", "cupy", "torch"
     code = f"import sys; from headrace.operators import HolovizOp; print([m for m in {heavy} if m in sys.modules])"
     assert output_of("-c", code).strip() == "[]"

@@ -63,7 +63,11 @@ class Running:
                 name="source",
             )
             self.viewer = HolovizOp(
-                app, tensors=TENSORS, width=WIDTH, height=HEIGHT, **{"window_title": "A test", **parameters}
+                app,
+                tensors=TENSORS,
+                width=WIDTH,
+                height=HEIGHT,
+                **{"window_title": "A test", "outlets": "page", **parameters},
             )
             app.add_flow(source, self.viewer, {("out", "receivers")})
 
@@ -73,7 +77,6 @@ class Running:
                 app, worker_thread_number=1, clock=RealtimeClock(app)
             ),
         )
-        self.app.argv = ["program", "--view"]
         self.future: Future[Any] = self.app.run_async()
         wait_until(lambda: self.future.done() or getattr(self.viewer, "url", ""), "the page is served")
 

@@ -259,22 +259,30 @@ def test_a_failure_of_one_of_several_models_leaves_nothing_running(tmp_path: Pat
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_failure_is_raised_when_the_other_models_have_ended(
-    failing: int, kind: type[BaseException]
+    failing: int, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The other models end only when they are waited for."""
+    import concurrent.futures
     from concurrent.futures import ThreadPoolExecutor
 
     from headrace.operators.inference import _call_together
 
     go_on, ended = threading.Event(), threading.Event()
+    wait = concurrent.futures.wait
 
     def fail() -> list[Any]:
-        threading.Timer(0.02, go_on.set).start()
         raise kind("no")
 
     def finish() -> list[Any]:
-        go_on.wait(10)
+        go_on.wait()
         ended.set()
         return []
+
+    def wait_for(futures: Any) -> Any:
+        go_on.set()
+        return wait(futures)
+
+    monkeypatch.setattr(concurrent.futures, "wait", wait_for)
 
     calls = [list, finish, finish]
     calls[failing] = fail
@@ -282,7 +290,9 @@ def test_a_failure_is_raised_when_the_other_models_have_ended(
         try:
             _call_together(threads, calls)
         finally:
-            assert ended.is_set()
+            had_ended = ended.is_set()
+            go_on.set()
+            assert had_ended
 
 
 def test_failures_at_the_same_time_are_all_told(tmp_path: Path) -> None:

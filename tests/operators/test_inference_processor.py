@@ -120,6 +120,25 @@ def test_the_likelier_of_two_classes_is_written_to_a_file(
         assert list(csv.reader(lines)) == [["in", "out", "sure"], ["1", "0", "0.880797"], ["0", "1", "0.5"]]
 
 
+def test_a_value_that_is_no_number_is_never_the_maximum() -> None:
+    maps = np.zeros((1, 4, 8, 3), np.float32)
+    maps[0, 0, 1] = np.nan  # before the maximum, behind it, and everywhere
+    maps[0, 1, 2, 0] = 0.5
+    maps[0, 3, 6, 1] = -1.0
+    maps[..., 1] -= 2
+    maps[0, 2, 4, 1] = -1.5
+    maps[..., 2] = np.nan
+    found = result({"m": maps}, {"m": ["max_per_channel_scaled"]}, processed_map={"m": ["maxima"]})
+    np.testing.assert_array_equal(found["maxima"], [[0.25, 0.25, 0.5, 0.5, 0.0, 0.0]])
+
+
+def test_a_picture_of_the_largest_and_smallest_numbers_is_equalized() -> None:
+    most = np.finfo(np.float32).max
+    picture = np.array([[[-most, 0, most, -3e38]]], np.float32)
+    found = result({"p": picture}, {"p": ["scale_intensity_cpu"]}, processed_map={"p": ["even"]})["even"]
+    assert found[0, :, 0].tolist() == [0, 170, 255, 85]
+
+
 # Boxes.
 
 CONFIG = """
@@ -434,14 +453,47 @@ def test_a_kernel_has_no_substitute_on_the_host() -> None:
         ("other: 1", "has no section generate_boxes"),
         ("generate_boxes: {params: {}}", "has no generate_boxes: params: label_file"),
         ("generate_boxes: {params: {label_file: none.txt}}", "there is no label file"),
-        ("generate_boxes: {params: {label_file: labels.txt}, objects: {cat: many}}", "invalid literal"),
+        (
+            "generate_boxes: {params: {label_file: labels.txt}, objects: {cat: many}}",
+            "objects: cat must be a whole number, not 'many'",
+        ),
+        (
+            "generate_boxes: {params: {label_file: labels.txt}, objects: [cat]}",
+            r"objects must be names with values, not",
+        ),
+        ("generate_boxes: {params: [1]}", "params must be names with values"),
+        (
+            "generate_boxes: {params: {label_file: labels.txt, threshold: x}}",
+            "threshold must be a number, not 'x'",
+        ),
+        (
+            "generate_boxes: {params: {label_file: labels.txt}, color: {cat: red}}",
+            "color: cat must be 3 or 4 numbers",
+        ),
+        ("generate_boxes: {params: {label_file: binary.txt}}", "the label file .*binary.txt' cannot be read"),
+        ("generate_boxes: [", "cannot be read as YAML"),
+        ("generate_boxes: \x00", "cannot be read as YAML"),
         ("generate_boxes: {params: {label_file: labels.txt}, display: {width: 0}}", "must be positive"),
     ],
 )
-def test_a_wrong_file_of_boxes_is_refused(content: str, text: str, config: str) -> None:
+def test_a_wrong_file_of_boxes_is_refused_by_operator_and_file(content: str, text: str, config: str) -> None:
     Path(config).write_text(content)
+    Path(config).with_name("binary.txt").write_bytes(b"\xff\xfe\xff")
     message = {name: np.zeros(1, np.float32) for name in ("boxes", "scores", "labels")}
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(ValueError, match=text) as refused:
+        process(message, {"boxes:scores:labels": ["generate_boxes"]}, config_path=config)
+    assert str(refused.value).startswith(
+        "operator 'postprocessor', process_operations['boxes:scores:labels']: "
+    )
+    assert f"the file {config!r}" in str(refused.value)
+
+
+def test_labels_that_are_no_numbers_are_refused_by_operator(config: str) -> None:
+    message = {"boxes": np.zeros((1, 4), np.float32), "scores": np.ones(1, np.float32)}
+    message["labels"] = np.array([np.nan], np.float32)
+    with pytest.raises(
+        ValueError, match=r"operator 'postprocessor'.*the labels must be whole numbers, not \[nan\]"
+    ):
         process(message, {"boxes:scores:labels": ["generate_boxes"]}, config_path=config)
 
 

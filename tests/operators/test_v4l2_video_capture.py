@@ -27,12 +27,26 @@ def no_thread_is_left() -> Iterator[None]:
     assert [thread.name for thread in threading.enumerate() if thread not in before] == []
 
 
+class Opened(list[FakeDriver]):
+    """The drivers that were opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_started = threading.Event()
+
+    def wait_for_start(self, future: Any) -> None:
+        """Wait until the first camera captures, or the run has ended."""
+        future.add_done_callback(lambda _: self.has_started.set())
+        self.has_started.wait()
+
+
 @pytest.fixture
-def cameras(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[FakeDriver]]:
+def cameras(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Opened]:
     """Put a driver for tests behind every device file."""
 
-    def put(**settings: Any) -> list[FakeDriver]:
-        opened: list[FakeDriver] = []
+    def put(**settings: Any) -> Opened:
+        opened = Opened()
+        settings = {"on_start": lambda self: opened.has_started.set(), **settings}
         kind = type("Driver", (FakeDriver,), settings)
 
         def open_device(path: str) -> FakeDriver:
@@ -46,7 +60,7 @@ def cameras(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[FakeDriver]]:
 
 
 def capture(
-    opened: list[FakeDriver],
+    opened: Opened,
     frames: list[Any],
     scheduler: MakeScheduler = greedy,
     before: bytes = b"",
@@ -77,23 +91,17 @@ def capture(
 
     app: Any = RealTime(compose, scheduler)
     future = app.run_async()
-    until(lambda: future.done() or (opened and opened[0].is_on))
+    opened.wait_for_start(future)
+    future.add_done_callback(lambda _: arrived.release())
     if before:
         opened[0].send(before)
     for frame in frames:
         if future.done():
             break
         opened[0].send(frame)
-        assert arrived.acquire(timeout=20)
-    future.result(timeout=20)
+        arrived.acquire()
+    future.result()
     return taken, app.camera
-
-
-def until(holds: Callable[[], Any]) -> None:
-    end = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("scheduler", [greedy, multi_thread])
@@ -116,9 +124,14 @@ def test_yuyv_arrives_as_rgba_with_its_facts(cameras: Any, scheduler: MakeSchedu
 
 
 def test_the_time_of_a_frame_is_that_of_the_driver_by_the_runs_clock(cameras: Any) -> None:
-    taken, _ = capture(cameras(), [yuyv(0)])
+    """It is between the moments at which the driver and the operator behind it looked at the clock."""
+    sent: list[int] = []
+    opened = cameras(dqbuf=lambda self, it: (sent.append(time.monotonic_ns()), FakeDriver.dqbuf(self, it)))
+    taken, camera = capture(opened, [yuyv(0)])
     ((_, _, acquired, now),) = taken
-    assert 0 <= now - acquired < 5_000_000_000
+    clock = camera.fragment.scheduler().clock
+    since = time.monotonic_ns() - sent[-1]  # longer ago by the run's clock than this is not possible
+    assert clock.timestamp() - since - 1_000_000 <= acquired <= now
 
 
 def test_the_full_range_of_a_camera_is_respected(cameras: Any) -> None:
@@ -171,14 +184,16 @@ def test_a_frame_that_is_too_short_is_counted_and_left_out(cameras: Any) -> None
 def test_frames_that_a_slow_pipeline_misses_are_counted(cameras: Any) -> None:
     opened = cameras()
     taken: list[int] = []
+    sent: list[bool] = []
+    arrived = threading.Semaphore(0)
 
     def slow(self: Any, op_input: Any, op_output: Any) -> None:
         taken.append(int(np.asarray(op_input.receive("in")[""])[0, 0, 0]))
-        if len(taken) == 1:
-            for number in range(20):  # many more than there are buffers
-                opened[0].send(yuyv(17 + number))
+        if len(taken) == 1:  # many more than there are buffers
+            sent.extend(opened[0].send(yuyv(17 + number)) for number in range(20))
         if taken[-1] > 80:
             self.fragment.stop_execution()
+        arrived.release()
 
     def compose(app: Any) -> None:
         app.camera = V4L2VideoCaptureOp(app, num_buffers=3)
@@ -191,15 +206,16 @@ def test_frames_that_a_slow_pipeline_misses_are_counted(cameras: Any) -> None:
 
     app: Any = RealTime(compose, multi_thread)
     future = app.run_async()
-    until(lambda: opened and opened[0].is_on)
+    opened.wait_for_start(future)
     opened[0].send(yuyv(16))
-    until(lambda: len(taken) >= 3)
-    while not future.done():
-        opened[0].send(yuyv(100))
-        time.sleep(0.005)
-    future.result(timeout=20)
+    arrived.acquire()
+    for _ in range(sum(sent)):
+        arrived.acquire()
+    opened[0].send(yuyv(100), waits=True)
+    future.result()
+    assert len(taken) == 2 + sum(sent)
     assert taken == sorted(taken)
-    assert app.camera.frames_dropped > 10
+    assert app.camera.frames_dropped == 20 - sum(sent) > 10
 
 
 def test_no_worker_waits_for_the_camera(cameras: Any) -> None:
@@ -227,8 +243,7 @@ def test_no_worker_waits_for_the_camera(cameras: Any) -> None:
 
 
 def test_an_unplugged_camera_ends_the_run_with_an_error(cameras: Any) -> None:
-    opened = cameras()
-    threading.Timer(0.05, lambda: opened[0].unplug()).start()
+    opened = cameras(wait=lambda self: (self.unplug(), FakeDriver.wait(self)))
     with pytest.raises(CameraError, match=r"/dev/video0 \(Test camera\) was removed while capturing"):
         run_operator(V4L2VideoCaptureOp)
     assert opened[0].is_closed
@@ -242,9 +257,9 @@ def test_stopping_the_run_stops_a_camera_that_sends_nothing(cameras: Any) -> Non
 
     app = App(compose, multi_thread)
     future = app.run_async()
-    until(lambda: opened and opened[0].is_on)
+    opened.wait_for_start(future)
     app.stop_execution()
-    future.result(timeout=20)
+    future.result()
     assert opened[0].is_closed
     assert not opened[0].is_on
 

@@ -171,11 +171,16 @@ def test_a_late_consumer_is_logged_and_frames_catch_up(clip: Path, caplog: pytes
 
 
 def test_frames_follow_a_clock_that_the_program_sets(clip: Path) -> None:
-    taken: list[Any] = []
+    taken = threading.Semaphore(0)
     clock: Any = None
 
+    def take(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        taken.release()
+
     def compose(app: App) -> None:
-        app.add_flow(VideoStreamReplayerOp(app, directory=clip, basename="clip"), sink(app, taken))
+        replayer = VideoStreamReplayerOp(app, directory=clip, basename="clip")
+        app.add_flow(replayer, Step(app, inputs=["in"], body=take))
 
     class WithClock(App):
         def compose(self) -> None:
@@ -186,21 +191,14 @@ def test_frames_follow_a_clock_that_the_program_sets(clip: Path) -> None:
 
     app = WithClock(compose, multi_thread)
     future = app.run_async()
-    _until(lambda: len(taken) == 1)
+    taken.acquire()
     clock.advance_by(19 * MS)
-    _until(lambda: len(taken) == 2)
+    taken.acquire()
+    assert not taken.acquire(blocking=False)
     clock.advance_by(100 * MS)
-    future.result(timeout=20)
-    assert len(taken) == 5
-
-
-def _until(holds: Any) -> None:
-    import time
-
-    end = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.001)
+    future.result()
+    for _ in range(3):
+        taken.acquire()
 
 
 def test_in_real_time_other_operators_run_while_a_frame_is_awaited(clip: Path) -> None:
@@ -212,7 +210,7 @@ def test_in_real_time_other_operators_run_while_a_frame_is_awaited(clip: Path) -
             def held() -> Iterator[Any]:
                 for number, frame in enumerate(VideoStreamReplayerOp.frames(self)):
                     if number == 1:
-                        assert ticks.wait(20)
+                        ticks.wait()
                     yield frame
 
             return held()

@@ -249,21 +249,32 @@ def small_messages() -> list[dict[str, Any]]:
 
 
 def test_a_recording_cut_at_any_byte_gives_all_complete_frames(tmp_path: Path) -> None:
-    index, entities = record(tmp_path, small_messages())
-    ends = [0] + [struct.unpack_from("<3Q", index, n * 24)[1] * (n + 1) for n in range(3)]
+    messages = [{"": np.array([n, n + 1], np.uint8)} for n in range(2)]
+    index, entities = record(tmp_path, messages)
+    ends = [0] + [struct.unpack_from("<3Q", index, n * 24)[1] * (n + 1) for n in range(2)]
     assert ends[-1] == len(entities)
-    for cut in range(len(entities) + 1):
+    for cut in range(len(entities), -1, -1):
+        os.truncate(tmp_path / "clip.gxf_entities", cut)
         complete = max(n for n, end in enumerate(ends) if end <= cut)
         # The index of what was complete, a shorter one (cut while it was written), and a longer one.
         for lines in {10, complete * 24, len(index)}:
-            put(tmp_path, index[:lines], entities[:cut])
+            (tmp_path / "clip.gxf_index").write_bytes(index[:lines])
             with EntityReader(tmp_path, "clip") as reader:
                 assert len(reader) == complete, (cut, lines)
                 for number, entity in enumerate(reader):
-                    np.testing.assert_array_equal(entity.tensors[""], [number, number + 1])
-                    assert entity.tensors["m"] == number
+                    assert entity.tensors[""].tolist() == [number, number + 1]
                     if number * 24 + 24 <= lines:
                         assert entity.log_time == 1000 + 100 * number
+
+
+def test_an_index_out_of_order_gives_each_frame_once_in_its_order(tmp_path: Path) -> None:
+    index, entities = record(tmp_path, small_messages())
+    lines = [index[place : place + 24] for place in (24, 48, 0)]
+    put(tmp_path, b"".join(lines), entities)
+    with EntityReader(tmp_path, "clip") as reader:
+        assert [int(entity.tensors["m"]) for entity in reader] == [1, 2, 0]
+        assert reader.times == [1100, 1200, 1000]
+        assert (reader.recovered, reader.problems) == (0, [])
 
 
 def test_an_index_cut_at_any_byte_gives_all_frames(tmp_path: Path) -> None:
@@ -423,7 +434,7 @@ def test_half_a_recording_is_refused(tmp_path: Path, missing: str) -> None:
 
 def test_random_bytes_never_do_anything_but_raise(tmp_path: Path) -> None:
     random = np.random.default_rng(11)
-    for _ in range(300):
+    for _ in range(100):
         entity = bytearray(HAND_MADE)
         for place in random.integers(0, len(entity), 4):
             entity[place] = random.integers(256)

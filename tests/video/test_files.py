@@ -160,3 +160,22 @@ def test_a_picture_is_a_clip_of_one_frame(tmp_path: Path) -> None:
     Image.fromarray(pictures(1)[0]).save(tmp_path / "a.png")
     (frame,) = open_clip(tmp_path, "a.png").frames()
     np.testing.assert_array_equal(frame.tensors[""], pictures(1)[0])
+
+
+def test_frames_are_shown_at_their_times(tmp_path: Path) -> None:
+    times = [3.0, 3.1, 3.15, 3.5, 3.5, 3.4, 4.0]  # the fifth and sixth are no later than the one before
+    with VideoWriter(tmp_path / "a.mp4", 50) as writer:
+        for number, time in enumerate(times):
+            writer.write(np.full((32, 48, 3), 30 * number, np.uint8), time)
+    shown = [frame.time / 1e9 for frame in VideoReader(tmp_path / "a.mp4")]
+    assert shown == pytest.approx([0, 0.1, 0.15, 0.5, 0.52, 0.54, 1.0], abs=1e-3)
+
+
+def test_times_are_given_for_all_frames_or_for_none(tmp_path: Path) -> None:
+    frame = np.zeros((32, 48, 3), np.uint8)
+    with VideoWriter(tmp_path / "a.mp4") as writer:
+        writer.write(frame)
+        with pytest.raises(
+            ValueError, match=r"frame 1 of .*a.mp4 has a time, .* give all of them times, or none"
+        ):
+            writer.write(frame, 1.0)

@@ -70,7 +70,7 @@ def test_every_change_is_announced() -> None:
     announced = threading.Semaphore(0)
     ahead = ReadAhead((number for number in range(2)), 4, announced.release)
     for _ in range(3):  # two items and the end
-        assert announced.acquire(timeout=10)
+        announced.acquire()
     ahead.close()
 
 

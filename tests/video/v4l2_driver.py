@@ -56,10 +56,12 @@ class FakeDriver:
 
     # What a test does.
 
-    def send(self, data: Any, flags: int = v4l2.BUF_FLAG_TIMESTAMP_MONOTONIC) -> bool:
-        """Capture a frame; return whether there was a buffer for it."""
+    def send(self, data: Any, flags: int = v4l2.BUF_FLAG_TIMESTAMP_MONOTONIC, waits: bool = False) -> bool:
+        """Capture a frame; return whether there was a buffer for it. With `waits`, wait for one."""
         payload = bytes(data)
         with self.changed:
+            if waits:
+                self.changed.wait_for(lambda: self.queued)
             number, self.sequence = self.sequence, self.sequence + 1
             if not self.is_on or not self.queued:
                 return False
@@ -73,6 +75,9 @@ class FakeDriver:
         with self.changed:
             self.is_gone = True
             self.changed.notify_all()
+
+    def on_start(self) -> None:
+        """Called when the camera begins to capture."""
 
     # What a camera does.
 
@@ -155,6 +160,7 @@ class FakeDriver:
     def qbuf(self, it: Any) -> None:
         assert it.index not in self.queued
         self.queued.append(it.index)
+        self.changed.notify_all()
 
     def dqbuf(self, it: Any) -> None:
         if not self.filled:
@@ -167,6 +173,7 @@ class FakeDriver:
     def streamon(self, it: Any) -> None:
         self.is_on = True
         self.changed.notify_all()
+        self.on_start()
 
     def streamoff(self, it: Any) -> None:
         self.is_on = False

@@ -1,4 +1,4 @@
-"""What shows the pictures: the command line, then the environment, then whether there is a display."""
+"""What shows the pictures: the environment, then the program, then whether there is a display."""
 
 from __future__ import annotations
 
@@ -10,34 +10,38 @@ DISPLAY = {"DISPLAY": ":0"}
 
 
 @pytest.mark.parametrize(
-    ("argv", "environment", "headless", "names"),
+    ("outlets", "environment", "headless", "names"),
     [
-        ([], {}, False, []),
-        ([], DISPLAY, False, ["page"]),
-        ([], {"WAYLAND_DISPLAY": "wayland-0"}, False, ["page"]),
-        ([], DISPLAY, True, []),
-        (["--view"], {}, False, ["page"]),
-        (["--view"], {}, True, ["page"]),
-        (["--view=none"], DISPLAY, False, []),
-        (["--view=rerun"], {"HEADRACE_VIEW": "page"}, False, ["rerun"]),
-        ([], {"HEADRACE_VIEW": "1"}, False, ["page"]),
-        ([], {"HEADRACE_VIEW": "0", **DISPLAY}, False, []),
-        ([], {"HEADRACE_VIEW": "auto"}, False, []),
-        ([], {"HEADRACE_VIEW": "auto,Out.PNG", **DISPLAY}, False, ["page", "Out.PNG"]),
-        ([], {"HEADRACE_VIEW": "page,out.mp4, out.rrd,page"}, False, ["page", "out.mp4", "out.rrd"]),
+        ("", {}, False, []),
+        ("", DISPLAY, False, ["page"]),
+        ("", {"WAYLAND_DISPLAY": "wayland-0"}, False, ["page"]),
+        ("", DISPLAY, True, []),
+        ("page", {}, False, ["page"]),
+        ("page", {}, True, ["page"]),
+        ("none", DISPLAY, False, []),
+        ("page", {"HEADRACE_VIEW": "rerun"}, False, ["rerun"]),
+        ("page", {"HEADRACE_VIEW": "none"}, False, []),
+        ("page", {"HEADRACE_VIEW": " "}, False, ["page"]),
+        ("", {"HEADRACE_VIEW": "1"}, False, ["page"]),
+        ("", {"HEADRACE_VIEW": "0", **DISPLAY}, False, []),
+        ("", {"HEADRACE_VIEW": "auto"}, False, []),
+        ("", {"HEADRACE_VIEW": "auto,Out.PNG", **DISPLAY}, False, ["page", "Out.PNG"]),
+        ("", {"HEADRACE_VIEW": "page,out.mp4, out.rrd,page"}, False, ["page", "out.mp4", "out.rrd"]),
     ],
 )
 def test_an_outlet_is_chosen(
-    argv: list[str], environment: dict[str, str], headless: bool, names: list[str]
+    outlets: str, environment: dict[str, str], headless: bool, names: list[str]
 ) -> None:
-    assert chosen_outlets(["program", *argv], environment, headless)[0] == names
+    assert chosen_outlets(outlets, environment, headless)[0] == names
 
 
 def test_an_outlet_that_does_not_exist_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"HEADRACE_VIEW='window': 'window' is no outlet.*page, auto, none, rerun"
     ):
-        chosen_outlets(["program"], {"HEADRACE_VIEW": "window"}, False)
+        chosen_outlets("", {"HEADRACE_VIEW": "window"}, False)
+    with pytest.raises(ValueError, match=r"operator 'viewer': outlets='window': 'window' is no outlet"):
+        chosen_outlets("window", {}, False, "operator 'viewer'")
 
 
 def test_a_mac_has_a_display() -> None:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from headrace.lazy import import_or_explain
-from headrace.viewer import VideoWriter, write_png
+from headrace.viewer import Camera, write_png
+from headrace.viewer.display import Picture, Scene
+from headrace.viewer.outlets import VideoOutlet
 from headrace.viewer.pictures import encode_jpeg, encode_png
 
 
@@ -39,37 +41,25 @@ def test_a_jpeg_picture_differs_by_little() -> None:
     assert encode_png(gradient()).startswith(b"\x89PNG")
 
 
-def test_a_video_holds_every_picture_at_its_rate(tmp_path: Path) -> None:
+def picture(value: int, number: int, time: float) -> Picture:
+    return Picture(number, np.full((48, 64, 4), value, np.uint8), Scene([], {}, Camera(), time=time))
+
+
+def test_a_video_shows_each_picture_at_the_time_of_its_frame(tmp_path: Path) -> None:
+    """Ten frames a second for two seconds are two seconds, whatever the most pictures a second."""
     av = pytest.importorskip("av")
-    with VideoWriter(tmp_path / "it.mp4", 25) as video:
-        for number in range(6):
-            video.write(gradient(shift=10 * number))
-    assert video.count == 6
+    outlet = VideoOutlet(str(tmp_path / "it.mp4"), 60.0)
+    for number in range(20):
+        outlet.show(picture(10 * number, number, 5 + number / 10), False)
+        outlet.show(picture(10 * number, number, 5 + number / 10), True)  # once more, as a still: not a frame
+    outlet.close()
     with av.open(str(tmp_path / "it.mp4")) as container:
-        stream = container.streams.video[0]
-        assert float(stream.average_rate) == 25
-        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
-    assert len(frames) == 6
-    for number, frame in enumerate(frames):
-        assert np.abs(frame.astype(int) - gradient(shift=10 * number)[..., :3]).mean() < 6
-
-
-def test_an_odd_picture_loses_its_last_row_and_column(tmp_path: Path) -> None:
-    av = pytest.importorskip("av")
-    with VideoWriter(tmp_path / "it.mp4") as video:
-        video.write(gradient(33, 47))
-    with av.open(str(tmp_path / "it.mp4")) as container:
-        assert (container.streams.video[0].width, container.streams.video[0].height) == (46, 32)
-
-
-def test_a_video_refuses_pictures_of_another_size_and_rates_of_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("av")
-    with VideoWriter(tmp_path / "it.mp4") as video:
-        video.write(gradient())
-        with pytest.raises(ValueError, match="one size, 96 by 64, and this one is 47 by 33"):
-            video.write(gradient(33, 47))
-    with pytest.raises(ValueError, match="frame_rate must be greater than 0"):
-        VideoWriter(tmp_path / "it.mp4", 0)
+        assert container.duration / 1e6 == pytest.approx(1.9, abs=0.05)
+        frames = [
+            (frame.time, frame.to_ndarray(format="rgb24").mean()) for frame in container.decode(video=0)
+        ]
+    assert [time for time, _ in frames] == pytest.approx([number / 10 for number in range(20)], abs=1e-3)
+    assert [level for _, level in frames] == pytest.approx([10 * number for number in range(20)], abs=3)
 
 
 def test_a_library_that_is_missing_is_named_with_its_extra() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.viewer import Camera, LayerError, Renderer
+from headrace.viewer import Camera, LayerError, Renderer, deep_shapes
 from headrace.viewer.layers import Shape, match
 from headrace.viewer.renderer import layers_of
 from tests.viewer.drawing import draw, draw_one, lit, points
@@ -221,3 +221,71 @@ def test_the_nearest_point_of_a_depth_map_is_seen_whatever_its_place(nearest: in
     specs = [{"name": "depth", "type": "depth_map"}, {"name": "colors", "type": "depth_map_color"}]
     picture = draw({"depth": depth.reshape(2, 2), "colors": colors.reshape(2, 2, 4)}, specs, (1, 1))
     assert picture[0, 0].tolist() == [255, 0, 0]
+
+
+FLAT = {"views": [{"matrix": np.eye(4).ravel().tolist()}]}  # x and y from -1 to 1, and z is the depth
+
+
+def nearest_by_hand(corners: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the depth and the number of the nearest triangle at the centre of each pixel."""
+    y, x = np.mgrid[0 : size[1], 0 : size[0]] + 0.5
+    depth, number = np.ones((size[1], size[0])), np.full((size[1], size[0]), -1)
+    for which, triangle in enumerate(corners):
+        (ax, ay), (bx, by), (cx, cy) = (triangle[:, :2] + 1) / 2 * size
+        area = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
+        b = ((x - ax) * (cy - ay) - (y - ay) * (cx - ax)) / area
+        c = ((bx - ax) * (y - ay) - (by - ay) * (x - ax)) / area
+        z = (1 - b - c) * triangle[0, 2] + b * triangle[1, 2] + c * triangle[2, 2]
+        seen = (b >= 0) & (c >= 0) & (b + c <= 1) & (z >= 0) & (z < depth)
+        depth[seen], number[seen] = z[seen], which
+    return depth, number
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_triangles_have_the_depth_of_the_nearest_at_each_pixel(seed: int) -> None:
+    """Some are partly outside, in front of what is seen, and behind it."""
+    source = np.random.default_rng(seed)
+    corners = source.uniform((-1.5, -1.5, -0.3), (1.5, 1.5, 1.3), (7, 3, 3)).astype(np.float32)
+    renderer = Renderer(*SIZE, [{"name": "it", "type": "triangles_3d", **FLAT}])
+    data = corners.reshape(-1, 3)
+    specs = match(renderer.specs, {"it": Shape(data.shape, data.dtype)}, False)
+    drawn = renderer.draw(layers_of(specs, {"it": data}), Camera())
+    expected, number = nearest_by_hand(corners, SIZE)
+    assert 0.1 < (number >= 0).mean() < 1
+    # A centre on an edge may belong to either side.
+    assert (np.abs(drawn.depth - expected) > 1e-5).mean() < 0.005
+    assert ((drawn.pixels[..., 0] == 255) != (number >= 0)).mean() < 0.005
+
+
+def test_a_line_in_3d_is_as_wide_as_it_says_and_ends_where_it_says() -> None:
+    for ends in (((-0.5, 0.01), (0.5, 0.01)), ((0.01, 0.5), (0.01, -0.5))):
+        data = points(*((*end, 0.5) for end in ends))
+        picture = draw_one(data, SIZE, type="lines_3d", line_width=3, **FLAT)
+        extents = sorted(np.ptp(np.array(sorted(lit(picture))), axis=0).tolist())
+        assert extents == [2, 52]
+    slanted = draw_one(
+        points((-0.9, -0.7, 0.5), (0.9, 0.7, 0.5)), SIZE, type="lines_3d", line_width=3, **FLAT
+    )
+    assert len(lit(slanted)) == pytest.approx(3 * (np.hypot(90, 70) + 3), rel=0.05)
+
+
+def test_what_is_drawn_in_parts_looks_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = np.random.default_rng(3).random((9, 9)).astype(np.float32) / 5
+    colors = np.random.default_rng(4).integers(0, 256, (9, 9, 4), np.uint8)
+    specs = [
+        {"name": "depth", "type": "depth_map", "depth_map_render_mode": "triangles"},
+        {"name": "colors", "type": "depth_map_color"},
+    ]
+    whole = draw({"depth": data, "colors": colors}, specs, SIZE)
+    monkeypatch.setattr(deep_shapes, "_AT_ONCE", 7)
+    np.testing.assert_array_equal(draw({"depth": data, "colors": colors}, specs, SIZE), whole)
+
+
+def test_the_number_of_a_shape_survives_among_hundreds_of_thousands() -> None:
+    count = 70_000  # needs more than 16 bits
+    corners = np.zeros((count, 3, 3))
+    corners[-1] = [[0, 0, 0.5], [8, 0, 0.5], [0, 8, 0.5]]
+    seen = deep_shapes.rasterize(corners, np.arange(count), deep_shapes.Box(0, 0, 8, 8), True)
+    assert seen is not None
+    assert seen.number is not None
+    assert set(seen.number[seen.depth < 1].tolist()) == {count - 1}

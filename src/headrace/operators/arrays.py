@@ -3,9 +3,10 @@
 An operator receives a frame, asks for a :class:`Workplace`, and computes by :class:`Routine`. A routine has two
 implementations: CUDA C++, compiled once for a chip and launched on the operator's stream, and NumPy. The simulated
 device runs the NumPy one as the effect of a simulated kernel, when the kernel ends, on the memory of that device.
-So order and lifetimes are simulated truthfully.
+So order and lifetimes are simulated truthfully. On the host a third one by OpenCV takes the place of NumPy's where
+OpenCV is installed; ``_routines/with_opencv.py`` says what it gives.
 
-Both implementations of a routine compute the same numbers. Integers are computed with integers. Floats are
+The first two implementations of a routine compute the same numbers. Integers are computed with integers. Floats are
 computed in single precision, in the same order, without fused multiply-add: CUDA's ``__fmul_rn`` and
 ``__fadd_rn`` are never fused. One formulation for CuPy and NumPy was decided against: a demosaicked frame takes
 one launch this way and about forty with CuPy's functions, each of which reads and writes the whole frame.
@@ -68,15 +69,30 @@ class Routine:
         The kernel's name in the source, where it is declared ``extern "C"``.
     source
         CUDA C++. The kernel is launched with blocks of 256 threads in one dimension.
-    host
+    numpy
         The same in NumPy: a function of the same arguments, with arrays in place of pointers.
+    library
+        The same by a library that may be there, for the host: a function of the same arguments that returns whether
+        it did the work. NumPy does it otherwise.
     """
 
-    __slots__ = ("host", "kernel")
+    __slots__ = ("kernel", "library", "numpy")
 
-    def __init__(self, name: str, source: str, host: Callable[..., object]) -> None:
-        self.host = host
-        self.kernel: gpu.kernel[...] = gpu.kernel(name, source=source, seconds=_BLOCK_SECONDS, effect=host)
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        numpy: Callable[..., object],
+        library: Callable[..., bool] | None = None,
+    ) -> None:
+        self.numpy = numpy
+        self.library = library
+        self.kernel: gpu.kernel[...] = gpu.kernel(name, source=source, seconds=_BLOCK_SECONDS, effect=numpy)
+
+    def host(self, *args: Any) -> None:
+        """Compute on the host."""
+        if self.library is None or not self.library(*args):
+            self.numpy(*args)
 
 
 class Plan(NamedTuple):

@@ -65,7 +65,8 @@ class CameraSimOp(PacedSource[Any]):
     thread of their own; on a device, by a kernel on the operator's stream. Both give the same pixels.
 
     **Output** ``output``: a dict of one tensor, (height, width), which `BayerDemosaicOp` takes. The acquisition
-    timestamp is when the frame was due by the run's clock, and the metadata ``frame_number`` is n.
+    timestamp is when the frame was due by the run's clock. The metadata has n under `frame_number_key`, a name of
+    this camera's own, so that the frames of several cameras can be joined.
 
     **Memory**: on the host, `read_ahead` frames. On a device, one block of the size of a frame for each that is in
     use downstream; beside them the operator holds a background and, with noise, a field of 2 bytes per pixel.
@@ -140,6 +141,11 @@ class CameraSimOp(PacedSource[Any]):
         spec.param("storage_type", None)
         spec.param("allocator", None)
         spec.param("read_ahead", 4)
+
+    @property
+    def frame_number_key(self) -> str:
+        """The name of the frame's number in the metadata: ``"camera.frame_number"`` for the operator ``camera``."""
+        return f"{self.name}.frame_number"
 
     @property
     def sensor(self) -> BayerSensor:
@@ -221,7 +227,7 @@ class CameraSimOp(PacedSource[Any]):
         else:
             placed = self._memory.place({self.out_tensor_name: array}, op_output, context, "output")
         if self.is_metadata_enabled:
-            self.metadata["frame_number"] = number
+            self.metadata[self.frame_number_key] = number
         due = self.due_of(number, frame)
         op_output.emit(placed, "output", acq_timestamp=context.timestamp if due is None else due)
 

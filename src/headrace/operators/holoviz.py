@@ -27,7 +27,7 @@ from headrace.viewer.camera import Camera, vector
 from headrace.viewer.camera_control import CameraControl
 from headrace.viewer.canvas import Canvas
 from headrace.viewer.choice import chosen_outlets
-from headrace.viewer.display import Display, Outlet, Scene
+from headrace.viewer.display import Display, Outlet, OutletError, Scene
 from headrace.viewer.events import CloseEvent, Event
 from headrace.viewer.input_spec import InputSpec, input_specs
 from headrace.viewer.layers import THREE_D, LayerError, Shape, guess, match
@@ -53,8 +53,8 @@ class HolovizOp(Operator):
     returns; frames that come faster than they can be shown are dropped and counted. Tensors on a device are copied
     to the host on the operator's stream, without waiting, and only as often as a picture is wanted.
 
-    It is shown by a page in the browser, whose address is printed, where there is a display or ``--view`` is on the
-    program's command line; ``HEADRACE_VIEW`` names this and other outlets, such as ``out.mp4``
+    It is shown by a page in the browser, whose address is printed, where there is a display. ``HEADRACE_VIEW``,
+    which ``headrace run --view`` sets, and the parameter `outlets` name this and other outlets, such as ``out.mp4``
     (see the page about the viewer in the documentation).
 
     Inputs: `receivers` takes any number of connections; a message is an array, or a dict of arrays by name.
@@ -94,7 +94,10 @@ class HolovizOp(Operator):
     fullscreen
         Whether the picture fills the page, with the controls over it.
     headless
-        Whether nothing is shown, unless ``--view`` or ``HEADRACE_VIEW`` says so.
+        Whether nothing is shown, unless `outlets` or ``HEADRACE_VIEW`` says so.
+    outlets
+        What shows the pictures, as ``HEADRACE_VIEW`` names it: ``"page"``, ``"out.png,out.mp4"``, ``"none"``.
+        ``HEADRACE_VIEW`` comes first.
     framebuffer_srgb
         Whether the picture is stored with the sRGB curve.
     vsync
@@ -157,6 +160,7 @@ class HolovizOp(Operator):
     use_exclusive_display: bool
     fullscreen: bool
     headless: bool
+    outlets: str
     framebuffer_srgb: bool
     vsync: bool
     display_color_space: Any
@@ -266,6 +270,7 @@ class HolovizOp(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Check what was received and hand it over; draw it here only for an output."""
         self._raise_failure()
+        self._time = context.timestamp / 1e9
         tensors = self._receive_tensors(op_input)
         self._receive_camera(op_input)
         shapes = {name: Shape(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
@@ -283,7 +288,7 @@ class HolovizOp(Operator):
         elif self._display is not None:
             if stream is None:
                 arrays = {name: np.asarray(tensor) for name, tensor in drawn.items()}
-                self._display.hand_over(Scene(specs, arrays, camera))
+                self._display.hand_over(Scene(specs, arrays, camera, time=self._time))
             else:
                 self._hand_over_copy(self._display, specs, drawn, camera, stream)
         if "camera_pose_output" in self._enabled:
@@ -369,13 +374,16 @@ class HolovizOp(Operator):
             raise ValueError(f"operator {self.name!r}: {error}") from None
 
     def _open_outlets(self) -> None:
-        argv: Sequence[str] = getattr(self.fragment, "argv", ())
-        names, are_named = chosen_outlets(argv, os.environ, self.headless)
+        names, are_named = chosen_outlets(self.outlets, os.environ, self.headless, f"operator {self.name!r}")
         self._buffers_in = bool(set(_OPTIONAL_INPUTS) & self._enabled)
         outlets: list[Outlet] = []
         try:
             for name in names:
-                outlet = self._open_outlet(name, are_named)
+                try:
+                    outlet = self._open_outlet(name, are_named)
+                except OSError as error:
+                    where = f"operator {self.name!r}: the outlet {name!r}"
+                    raise OutletError(f"{where} cannot be opened: {error}") from error
                 if outlet is not None:
                     outlets.append(outlet)
         except BaseException:
@@ -507,7 +515,7 @@ class HolovizOp(Operator):
         if len(self._in_flight) >= _MOST_COPIES or not display.wants_frame():
             display.skip()
             return
-        scene = Scene(specs, self._on_host(tensors, stream), camera)
+        scene = Scene(specs, self._on_host(tensors, stream), camera, time=self._time)
         event = stream.stream.record()
         number = self._copies = self._copies + 1
         self._in_flight[number] = scene, event
@@ -552,7 +560,8 @@ class HolovizOp(Operator):
                 buffers[kind] = self._allocate(shape, dtype, stream), True
         canvas = Canvas(self.width, self.height)
         if stream is None:
-            scene = Scene(specs, {name: np.asarray(tensor) for name, tensor in tensors.items()}, camera)
+            arrays = {name: np.asarray(tensor) for name, tensor in tensors.items()}
+            scene = Scene(specs, arrays, camera, time=self._time)
             self._renderer.draw(layers_of(scene.specs, scene.arrays), camera, canvas)
             for kind, (tensor, _) in buffers.items():
                 np.asarray(tensor).reshape(size if kind == "depth" else (*size, 4))[...] = _result(
@@ -577,7 +586,7 @@ class HolovizOp(Operator):
         buffers: dict[str, tuple[Tensor, bool]],
     ) -> None:
         """Draw between two pieces of the stream's work: after the copies to the host, before those back."""
-        scene = Scene(specs, self._on_host(tensors, stream), camera, canvas)
+        scene = Scene(specs, self._on_host(tensors, stream), camera, canvas, self._time)
         results = {
             kind: self._memory.array(tensor.shape, tensor.dtype) for kind, (tensor, _) in buffers.items()
         }
@@ -650,6 +659,7 @@ _DEFAULTS: dict[str, Any] = {
     "use_exclusive_display": False,
     "fullscreen": False,
     "headless": False,
+    "outlets": "",
     "framebuffer_srgb": False,
     "vsync": False,
     "display_color_space": formats.ColorSpace.AUTO,

@@ -137,6 +137,10 @@ class VideoReader:
         return container
 
 
+# The unit of times: the rates 24, 25, 30, 50, 60 and 59.94 are whole numbers of it, and MPEG-4 takes none finer.
+_TICK = Fraction(1, 60_000)
+
+
 class VideoWriter:
     """Writes a video file; its extension chooses the container. Close it, or use it in a ``with``.
 
@@ -151,13 +155,25 @@ class VideoWriter:
         ``"ffv1"`` in an ``.mkv`` is lossless.
     quality
         The constant rate factor of H.264: 0 is best, 51 smallest. Other codecs ignore it.
+    preset
+        The preset of H.264, from ``"ultrafast"`` to ``"veryslow"``, whose files are smaller. Others ignore it.
     """
 
     def __init__(
-        self, path: str | Path, rate: float = 30.0, *, codec: str | None = None, quality: int = 18
+        self,
+        path: str | Path,
+        rate: float = 30.0,
+        *,
+        codec: str | None = None,
+        quality: int = 18,
+        preset: str = "medium",
     ) -> None:
         if not rate > 0:
-            raise ValueError(f"the rate of a video must be more than 0, not {rate}")
+            raise ValueError(f"the rate of the video {path} must be more than 0, not {rate}")
+        self._preset = preset
+        self._first: float | None = None
+        self._shown_at = -1
+        self._is_timed = False
         self.path = Path(path).expanduser()
         self.rate = Fraction(rate).limit_denominator(100_000)
         self._codec = codec
@@ -172,7 +188,7 @@ class VideoWriter:
     def __len__(self) -> int:
         return self._count
 
-    def write(self, pixels: Any) -> None:
+    def write(self, pixels: Any, time: float | None = None) -> None:
         """Add a frame.
 
         Parameters
@@ -180,6 +196,9 @@ class VideoWriter:
         pixels
             An array in host memory, uint8: (height, width) or (height, width, 1) is grey, (height, width, 3) RGB,
             (height, width, 4) RGBA, whose alpha is ignored. All frames have the shape of the first.
+        time
+            When the frame is shown, in seconds from any origin; the video begins with its first frame. A frame that
+            is no later than the one before follows it at `rate`. Without times all frames follow at `rate`.
         """
         if self._is_closed:
             raise ValueError(f"the video {self.path} has been closed")
@@ -201,15 +220,32 @@ class VideoWriter:
                 f"{self._shape}, and a video has one size"
             )
         if self._container is None:
+            self._is_timed = time is not None
             self._open(array.shape)
+        elif self._is_timed != (time is not None):
+            raise ValueError(
+                f"frame {self._count} of {self.path} has {'no time' if self._is_timed else 'a time'}, and those "
+                "before it are different; give all of them times, or none"
+            )
         av = _av()
         kind = {(): "gray", (1,): "gray", (3,): "rgb24", (4,): "rgba"}[array.shape[2:]]
         array = array[:, :, 0] if array.shape[2:] == (1,) else array
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(array), format=kind)
-        frame.pts = self._count
-        frame.time_base = 1 / self.rate
+        frame.pts, frame.time_base = self._count, 1 / self.rate
+        if time is not None:
+            frame.pts, frame.time_base = self._ticks(time), _TICK
         self._container.mux(self._stream.encode(frame))
         self._count += 1
+
+    def _ticks(self, time: float) -> int:
+        """Return when a frame is shown, in ticks from the first one."""
+        if self._first is None:
+            self._first = time
+        at = round((time - self._first) / _TICK)
+        if at <= self._shown_at:
+            at = self._shown_at + max(1, round(1 / (self.rate * _TICK)))
+        self._shown_at = at
+        return at
 
     def _open(self, shape: tuple[int, ...]) -> None:
         av = _av()
@@ -225,7 +261,11 @@ class VideoWriter:
             stream.width, stream.height = width, height
             stream.pix_fmt = _pixel_format(av, codec, width, height)
             if codec.startswith("libx264"):
-                stream.options = {"crf": str(self._quality)}
+                stream.options = {"crf": str(self._quality), "preset": self._preset}
+            if self._is_timed:
+                stream.codec_context.time_base = stream.time_base = _TICK
+                # In the order in which they are shown: of others a container knows a wrong length.
+                stream.options = {**stream.options, "bf": "0"}
         except (ValueError, av.error.FFmpegError) as error:
             container.close()
             raise VideoFileError(f"{self.path} cannot be encoded with {codec!r}: {error}") from error

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.viewer.input_spec import InputSpec, View
     from headrace.viewer.keys import Key, KeyAndButtonAction, KeyModifiers, MouseButton
     from headrace.viewer.layers import LayerError
-    from headrace.viewer.pictures import VideoWriter, write_png
+    from headrace.viewer.pictures import write_png
     from headrace.viewer.renderer import Renderer
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "MouseButton",
     "Pose3D",
     "Renderer",
-    "VideoWriter",
     "View",
     "YuvModelConversion",
     "YuvRange",
@@ -64,7 +63,6 @@ _MODULES = {
     "MouseButton": "keys",
     "Pose3D": "camera",
     "Renderer": "renderer",
-    "VideoWriter": "pictures",
     "View": "input_spec",
     "YuvModelConversion": "formats",
     "YuvRange": "formats",

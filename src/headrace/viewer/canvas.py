@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from headrace.viewer.raster import Pixels
+from headrace.viewer.clipping import Box
+from headrace.viewer.deep_shapes import Depths
+from headrace.viewer.opencv import opencv
 
 __all__ = ["Canvas"]
 
@@ -28,7 +33,6 @@ class Canvas:
         self.width, self.height = width, height
         self.pixels = np.empty((height, width, 4), np.uint8)
         self._depth: np.ndarray | None = None
-        self._cover: np.ndarray | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -76,45 +80,62 @@ class Canvas:
                 mixed += block[..., channel] * rest
                 block[..., channel] = _divided(mixed)
 
-    def draw(self, pixels: Pixels, colors: np.ndarray, opacity: float, has_depth: bool) -> None:
-        """Draw the pixels of shapes.
+    def draw_flat(
+        self, draw: Callable[[np.ndarray, Any], None], color: np.ndarray, opacity: float, box: Box
+    ) -> None:
+        """Draw shapes without depth.
 
         Parameters
         ----------
-        pixels
-            The pixels.
+        draw
+            Draws them to a part of the picture, or to a mask of it, in a colour.
+        color
+            4 floats.
+        opacity
+            Multiplied with the alpha of the colour.
+        box
+            The part of the picture.
+        """
+        columns, rows = box.size
+        if not columns or not rows:
+            return
+        weight = opacity * float(color[3])
+        rgb = np.rint(color[:3] * 255).astype(np.uint8)
+        if weight >= 1:
+            draw(self.pixels[box.top : box.bottom, box.left : box.right], (*rgb.tolist(), 255))
+            return
+        # By way of a mask, so that a pixel that several shapes cover, as lines do at their ends, is drawn once.
+        mask = np.zeros((rows, columns), np.uint8)
+        draw(mask, 255)
+        left, top, width, height = opencv().boundingRect(mask)
+        if width and height:
+            mask = mask[top : top + height, left : left + width]
+            self.put(np.broadcast_to(rgb, (height, width, 3)), mask, weight, box.left + left, box.top + top)
+
+    def draw_deep(self, shapes: Depths, colors: np.ndarray, opacity: float) -> None:
+        """Draw shapes with depth: what lies behind what was drawn before is hidden.
+
+        Parameters
+        ----------
+        shapes
+            What of the shapes is seen.
         colors
             (N, 4) floats: the colour of each shape, or (1, 4) for one colour of all.
         opacity
             Multiplied with the alpha of the colours.
-        has_depth
-            Whether what lies behind what was drawn before is hidden.
         """
-        if not pixels.at.size:
-            return
-        index, cover, shape = pixels.at, pixels.cover, pixels.shape
-        if has_depth:
-            nearest = self.depth.reshape(-1)
-            seen = (pixels.depth >= 0) & (pixels.depth <= nearest[index]) & (cover >= 0.5)
-            index, cover, shape, depth = index[seen], cover[seen], shape[seen], pixels.depth[seen]
-            np.minimum.at(nearest, index, depth)
-            front = depth <= nearest[index]
-            index, cover, shape = index[front], cover[front], shape[front]
-        else:
-            # Where shapes of one layer overlap, as lines do at their ends, the pixel is drawn once.
-            if self._cover is None:
-                self._cover = np.zeros(self.width * self.height, np.float32)
-            np.maximum.at(self._cover, index, cover)
-            full = self._cover[index]
-            last = full == cover
-            self._cover[index] = 0
-            index, cover, shape = index[last], cover[last], shape[last]
-        flat = self.pixels.reshape(-1, 4)
-        chosen = colors[0] if len(colors) == 1 else colors[shape]
-        weight = (cover * np.float32(opacity) * chosen[..., 3].astype(np.float32))[:, None]
-        below = flat[index, :3].astype(np.float32)
+        rows, columns = shapes.depth.shape
+        part = slice(shapes.top, shapes.top + rows), slice(shapes.left, shapes.left + columns)
+        nearest = self.depth[part]
+        seen = (shapes.depth < 1) & (shapes.depth <= nearest)
+        np.copyto(nearest, shapes.depth, where=seen)
+        at = np.nonzero(seen)
+        chosen = colors[0] if shapes.number is None else colors[shapes.number[at]]
         above = chosen[..., :3].astype(np.float32) * 255
-        flat[index, :3] = np.rint(below + (above - below) * weight).astype(np.uint8)
+        weight = chosen[..., 3:].astype(np.float32) * np.float32(opacity)
+        pixels = self.pixels[part]
+        below = pixels[..., :3][at].astype(np.float32)
+        pixels[..., :3][at] = np.rint(below + (above - below) * weight).astype(np.uint8)
 
 
 def _divided(values: np.ndarray) -> np.ndarray:

@@ -1,10 +1,11 @@
-"""Which outlets a viewer has: what the program's command line and the environment say.
+"""Which outlets a viewer has: what the environment says, or else the program.
 
-``--view=...`` on the command line, or else ``HEADRACE_VIEW``, names one or several, with commas between them:
+``HEADRACE_VIEW``, or else the parameter `outlets`, names one or several, with commas between them. The command line
+of a program is its own, and is not looked at: ``headrace run --view`` sets ``HEADRACE_VIEW``.
 
 =================  =========================================================================
 ``auto``           the page where there is a display, otherwise nothing; the default
-``page`` or ``1``  the page in the browser; ``--view`` alone means this
+``page`` or ``1``  the page in the browser
 ``none`` or ``0``  nothing
 ``file.png``       the newest picture
 ``file.mp4``       a video of the pictures that were drawn
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 __all__ = ["chosen_outlets", "has_display"]
 
@@ -39,25 +40,24 @@ def has_display(environment: Mapping[str, str] | None = None, platform: str = sy
 
 
 def chosen_outlets(
-    argv: Sequence[str], environment: Mapping[str, str], is_headless: bool
+    outlets: str, environment: Mapping[str, str], is_headless: bool, where: str = "a viewer"
 ) -> tuple[list[str], bool]:
     """Return the outlets (``"page"``, ``"rerun"``, ``"rerun-web"`` or a file), and whether they were named.
 
     Parameters
     ----------
-    argv
-        The command line; the last ``--view`` counts.
+    outlets
+        What the program names.
     environment
         The environment.
     is_headless
-        Whether the program wants no window; what is named outside of the program is shown all the same.
+        Whether the program wants no window; what is named is shown all the same.
+    where
+        What the viewer is called in errors.
     """
     text, source = environment.get("HEADRACE_VIEW", ""), "HEADRACE_VIEW"
-    for word in argv[1:]:
-        if word == "--view":
-            text, source = "page", word
-        elif word.startswith("--view="):
-            text, source = word.removeprefix("--view="), "--view"
+    if not text.strip():
+        text, source = outlets, f"{where}: outlets"
     names: list[str] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         low = part.lower()

@@ -24,12 +24,16 @@ from headrace.viewer.canvas import Canvas
 from headrace.viewer.input_spec import InputSpec
 from headrace.viewer.renderer import Renderer, layers_of
 
-__all__ = ["Display", "Outlet", "Picture", "Scene"]
+__all__ = ["Display", "Outlet", "OutletError", "Picture", "Scene"]
 
 # A frame that nobody is looking at is taken this often, in seconds, so that there is one for the first who looks.
 _UNWATCHED_INTERVAL = 0.5
 # Without a new frame for as long, in seconds, what is shown is shown again as exactly as it can be.
 _STILL_AFTER = 0.25
+
+
+class OutletError(RuntimeError):
+    """An outlet cannot show or write pictures."""
 
 
 @dataclass(slots=True)
@@ -40,12 +44,15 @@ class Scene:
     ----------
     canvas
         The picture, where it has been drawn already.
+    time
+        When the frame was received, in seconds of the run's clock.
     """
 
     specs: Sequence[InputSpec]
     arrays: Mapping[str, Any]
     camera: Camera
     canvas: Canvas | None = None
+    time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +175,15 @@ class Display:
                 try:
                     outlet.close()
                 except Exception as error:
-                    self.error = self.error or error
+                    self.error = self.error or self._failed(outlet, error)
                     logging.getLogger("headrace.viewer").exception(
                         "viewer %r could not close an outlet", self._name
                     )
             with self._changed:
                 self._newest = None
+
+    def _failed(self, outlet: Outlet, error: Exception) -> OutletError:
+        return OutletError(f"operator {self._name!r}: the outlet {outlet} failed: {error}")
 
     def _wait(self, may_be_still: bool) -> tuple[Scene | None, bool]:
         """Wait until there is a scene to draw, until nothing has come for a while, or for the end."""
@@ -211,4 +221,7 @@ class Display:
     def _show(self, picture: Picture, is_still: bool) -> None:
         for outlet in self._outlets:
             if is_still or outlet.wants_picture():
-                outlet.show(picture, is_still)
+                try:
+                    outlet.show(picture, is_still)
+                except Exception as error:
+                    raise self._failed(outlet, error) from error

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headrace.video import VideoWriter
 from headrace.viewer.display import Picture
-from headrace.viewer.pictures import VideoWriter, write_png
+from headrace.viewer.pictures import write_png
 
 __all__ = ["PngOutlet", "VideoOutlet"]
 
@@ -15,6 +16,9 @@ class PngOutlet:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
+
+    def __str__(self) -> str:
+        return repr(str(self._path))
 
     def wants_picture(self) -> bool:
         """Return True."""
@@ -30,11 +34,14 @@ class PngOutlet:
 
 
 class VideoOutlet:
-    """Writes every picture that is drawn to an MP4 file."""
+    """Writes every picture that is drawn to an MP4 file, each at the time of its frame by the run's clock."""
 
     def __init__(self, path: str, frame_rate: float) -> None:
-        self._writer = VideoWriter(path, frame_rate)
+        self._writer = VideoWriter(path, frame_rate, preset="veryfast")
         self._last = -1
+
+    def __str__(self) -> str:
+        return repr(str(self._writer.path))
 
     def wants_picture(self) -> bool:
         """Return True."""
@@ -44,7 +51,7 @@ class VideoOutlet:
         """Write a picture, once."""
         if picture.number != self._last:
             self._last = picture.number
-            self._writer.write(picture.pixels)
+            self._writer.write(picture.pixels, picture.scene.time)
 
     def close(self) -> None:
         """Finish the file."""

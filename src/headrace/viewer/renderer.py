@@ -8,7 +8,7 @@ would be sharper on a large screen, and a second picture to keep equal to the fi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,13 @@ import numpy as np
 from headrace.lazy import import_or_explain
 from headrace.viewer.camera import Camera
 from headrace.viewer.canvas import Canvas
+from headrace.viewer.clipping import Box, cut
+from headrace.viewer.deep_shapes import Quads, line_quads, point_quads, rasterize
+from headrace.viewer.flat_shapes import draw_lines, draw_points, draw_triangles
 from headrace.viewer.formats import DepthMapRenderMode, InputType
 from headrace.viewer.input_spec import InputSpec, View, input_specs
 from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, Layer, Shape, guess, match
 from headrace.viewer.pixels import encode_srgb, index_image, to_rgb
-from headrace.viewer.raster import Box, Pixels, lines, points, triangles
 
 __all__ = ["Renderer", "color_table"]
 
@@ -142,7 +144,9 @@ class Renderer:
             rgb, alpha = to_rgb(layer.data, spec, self._is_srgb)
         if frame.matrix is not None or is_huge:
             low = 0 if frame.matrix is None else -1
-            corners = frame.project(np.array([[low, low, 0], [1, low, 0], [1, 1, 0], [low, 1, 0]]), None)[0]
+            corners = frame.project(np.array([[low, low, 0], [1, low, 0], [1, 1, 0], [low, 1, 0]]), None)[
+                :, :2
+            ]
             warped = _warp(rgb, alpha, corners, frame.box)
             if warped is not None:
                 canvas.put(*warped[:2], spec.opacity, *warped[2:])
@@ -173,15 +177,14 @@ class Renderer:
             rgb = np.broadcast_to(np.rint(color[:3] * 255).astype(np.uint8), (*mask.shape, 3))
             opacity = spec.opacity * float(color[3])
             if frame.matrix is None and not frame.is_flipped:
-                left, top = frame.project(np.array([[x, y, 0]]), None)[0][0]
+                left, top = frame.project(np.array([[x, y, 0]]), None)[0, :2]
                 if abs(left) < 1e6 and abs(top) < 1e6:
                     canvas.put(rgb, mask, opacity, round(left), round(top))
                 continue
             right = x + mask.shape[1] / frame.columns
             low = y + mask.shape[0] / frame.rows
-            corners = frame.project(np.array([[x, y, 0], [right, y, 0], [right, low, 0], [x, low, 0]]), None)[
-                0
-            ]
+            around = np.array([[x, y, 0], [right, y, 0], [right, low, 0], [x, low, 0]])
+            corners = frame.project(around, None)[:, :2]
             warped = _warp(rgb, mask, corners, frame.box)
             if warped is not None:
                 canvas.put(*warped[:2], opacity, *warped[2:])
@@ -196,19 +199,47 @@ class Renderer:
 
     def _draw_shapes(self, canvas: Canvas, layer: Layer, frame: _Frame, camera: Camera) -> None:
         spec = layer.spec
-        if spec.type not in GEOMETRY:  # the colours of a depth map are drawn with the depth map
-            return
-        is_3d = spec.type in THREE_D
-        vertices = _coordinates(layer.data)
-        eye = camera if is_3d else None
         kind = spec.type
-        if kind in (InputType.POINTS, InputType.POINTS_3D):
-            pixels = _points(frame, vertices, eye, spec)
-        elif kind in (InputType.TRIANGLES, InputType.TRIANGLES_3D):
-            pixels = _triangles(frame, vertices.reshape(-1, 3, vertices.shape[1]), eye)
+        if kind not in GEOMETRY:  # the colours of a depth map are drawn with the depth map
+            return
+        vertices = _coordinates(layer.data)
+        color = self._color(spec)
+        is_point = kind in (InputType.POINTS, InputType.POINTS_3D)
+        is_triangle = kind in (InputType.TRIANGLES, InputType.TRIANGLES_3D)
+        if kind not in THREE_D:
+            at = [frame.box.left, frame.box.top]
+            if is_point:
+                xy = frame.project(vertices, None)[:, :2] - at
+                draw = partial(draw_points, xy=xy, size=spec.point_size)
+            elif is_triangle:
+                corners = _triangles(frame, vertices.reshape(-1, 3, 2), None)[0][..., :2] - at
+                draw = partial(draw_triangles, corners=corners)
+            else:
+                ends = _lines(frame, *_segments(kind, vertices, self.width / self.height), None)
+                start, end = (place[:, :2] - at for place in ends)
+                draw = partial(draw_lines, start=start, end=end, width=spec.line_width)
+            canvas.draw_flat(draw, color, spec.opacity, frame.box)
+            return
+        shapes: tuple[np.ndarray, np.ndarray]
+        if is_point:
+            shapes = _point_quads(frame, vertices, camera, spec)
+        elif is_triangle:
+            shapes = _triangles(frame, vertices.reshape(-1, 3, 3), camera)
         else:
-            pixels = _lines(frame, *_segments(kind, vertices, self.width / self.height), eye, spec)
-        canvas.draw(pixels, self._color(spec)[None], spec.opacity, is_3d)
+            shapes = _line_quads(frame, *_segments(kind, vertices, 1.0), camera, spec)
+        self._draw_deep(canvas, shapes, color[None], spec, frame)
+
+    def _draw_deep(
+        self,
+        canvas: Canvas,
+        shapes: tuple[np.ndarray, np.ndarray],
+        colors: np.ndarray,
+        spec: InputSpec,
+        frame: _Frame,
+    ) -> None:
+        seen = rasterize(*shapes, frame.box, len(colors) > 1)
+        if seen is not None:
+            canvas.draw_deep(seen, colors, spec.opacity)
 
     def _draw_depth_map(self, canvas: Canvas, layer: Layer, frame: _Frame, camera: Camera) -> None:
         spec = layer.spec
@@ -223,20 +254,21 @@ class Renderer:
         number = np.arange(rows * columns).reshape(rows, columns)
         mode = spec.depth_map_render_mode
         if mode is DepthMapRenderMode.POINTS:
-            first, pixels = number.reshape(-1), _points(frame, flat, camera, spec)
+            first = number.reshape(-1)
+            shapes: tuple[np.ndarray, np.ndarray] = _point_quads(frame, flat, camera, spec)
         elif mode is DepthMapRenderMode.LINES:
             first = np.concatenate([number[:, :-1].reshape(-1), number[:-1].reshape(-1)])
             last = np.concatenate([number[:, 1:].reshape(-1), number[1:].reshape(-1)])
-            pixels = _lines(frame, flat[first], flat[last], camera, spec)
+            shapes = _line_quads(frame, flat[first], flat[last], camera, spec)
         else:
             a, b = number[:-1, :-1].reshape(-1), number[:-1, 1:].reshape(-1)
             c, d = number[1:, :-1].reshape(-1), number[1:, 1:].reshape(-1)
             corners = np.concatenate([np.stack([a, b, c], axis=1), np.stack([b, d, c], axis=1)])
-            first, pixels = corners[:, 0], _triangles(frame, flat[corners], camera)
+            first, shapes = corners[:, 0], _triangles(frame, flat[corners], camera)
         colors = self._color(spec)[None]
         if layer.colors is not None:
             colors = layer.colors.reshape(-1, 4)[first].astype(np.float32) / 255
-        canvas.draw(pixels, colors, spec.opacity, True)
+        self._draw_deep(canvas, shapes, colors, spec, frame)
 
 
 def color_table(rows: Any) -> np.ndarray:
@@ -283,7 +315,6 @@ class _Frame:
             max(0, self.top),
             min(width, self.left + self.columns),
             min(height, self.top + self.rows),
-            width,
         )
         self.matrix = None if view.matrix is None else np.array(view.matrix).reshape(4, 4)
 
@@ -302,18 +333,26 @@ class _Frame:
         whole[:, :2] = whole[:, :2] * 2 - 1
         return whole
 
-    def to_pixels(self, clip: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return homogeneous coordinates in pixels, and their depths."""
+    def to_pixels(self, clip: np.ndarray) -> np.ndarray:
+        """Return homogeneous coordinates in pixels, with their depths."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            ndc = clip[..., :3] / clip[..., 3:]
-        xy = (ndc[..., :2] + 1) / 2 * [self.width, self.height] + [self.x, self.y]
-        return xy, ndc[..., 2]
+            places: np.ndarray = clip[..., :3] / clip[..., 3:]
+            places[..., :2] = (places[..., :2] + 1) / 2 * [self.width, self.height] + [self.x, self.y]
+        return places
 
-    def project(self, vertices: np.ndarray, camera: Camera | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return coordinates in pixels, and their depths; what is behind the camera is not a number."""
+    def project(self, vertices: np.ndarray, camera: Camera | None) -> np.ndarray:
+        """Return coordinates in pixels, with their depths; what is behind the camera is not a number."""
         clip = self.transform(vertices, camera)
         clip[clip[:, 3] <= 1e-9] = np.nan
         return self.to_pixels(clip)
+
+    def planes(self, clip: np.ndarray, camera: Camera | None) -> list[np.ndarray]:
+        """Return the distances of homogeneous coordinates to the planes that what is seen lies between."""
+        if camera is None and self.matrix is None:
+            return []
+        # Beyond the plane in front of the camera there is no picture of a point.
+        planes = [clip[..., 3] - 1e-9, clip[..., 2]]
+        return planes if camera is None else [*planes, clip[..., 3] - clip[..., 2]]
 
 
 def _coordinates(data: np.ndarray) -> np.ndarray:
@@ -347,55 +386,40 @@ def _segments(kind: InputType, vertices: np.ndarray, aspect: float) -> tuple[np.
     return around[:-1].reshape(-1, 2), around[1:].reshape(-1, 2)
 
 
-def _points(frame: _Frame, vertices: np.ndarray, camera: Camera | None, spec: InputSpec) -> Pixels:
-    xy, depth = frame.project(vertices, camera)
-    return points(xy, depth, spec.point_size, frame.box)
+def _point_quads(frame: _Frame, vertices: np.ndarray, camera: Camera, spec: InputSpec) -> Quads:
+    places = frame.project(vertices, camera)
+    return point_quads(places[:, :2], places[:, 2], spec.point_size)
 
 
 def _lines(
-    frame: _Frame, start: np.ndarray, end: np.ndarray, camera: Camera | None, spec: InputSpec
-) -> Pixels:
+    frame: _Frame, start: np.ndarray, end: np.ndarray, camera: Camera | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of lines in pixels, with their depths; those that are not seen are not numbers."""
     p, q = frame.transform(start, camera), frame.transform(end, camera)
-    if camera is not None or frame.matrix is not None:
-        # Cut at the plane in front of the camera: beyond it there is no picture of a point.
-        before, after = p[:, 2], q[:, 2]
+    for plane in range(len(frame.planes(p, camera))):
+        before, after = frame.planes(p, camera)[plane], frame.planes(q, camera)[plane]
         with np.errstate(divide="ignore", invalid="ignore"):
-            cut = (p + (q - p) * (before / (before - after))[:, None]).copy()
-        p = np.where(((before < 0) & (after >= 0))[:, None], cut, p)
-        q = np.where(((after < 0) & (before >= 0))[:, None], cut, q)
-        hidden = (before < 0) & (after < 0)
-        p[hidden] = np.nan
-    (xy0, depth0), (xy1, depth1) = frame.to_pixels(p), frame.to_pixels(q)
-    return lines(xy0, xy1, depth0, depth1, spec.line_width, frame.box)
+            on_plane = p + (q - p) * (before / (before - after))[:, None]
+        p, q = (
+            np.where(((before < 0) & (after >= 0))[:, None], on_plane, p),
+            np.where(((after < 0) & (before >= 0))[:, None], on_plane, q),
+        )
+        p[(before < 0) & (after < 0)] = np.nan
+    return frame.to_pixels(p), frame.to_pixels(q)
 
 
-def _triangles(frame: _Frame, corners: np.ndarray, camera: Camera | None) -> Pixels:
+def _line_quads(frame: _Frame, start: np.ndarray, end: np.ndarray, camera: Camera, spec: InputSpec) -> Quads:
+    return line_quads(*_lines(frame, start, end, camera), spec.line_width, frame.box)
+
+
+def _triangles(frame: _Frame, corners: np.ndarray, camera: Camera | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parts of triangles that are seen, in pixels with their depths, and which they are of."""
     clip = frame.transform(corners.reshape(-1, corners.shape[2]), camera).reshape(-1, 3, 4)
-    number = np.arange(len(clip))
-    if camera is not None or frame.matrix is not None:
-        behind = (clip[..., 2] < 0).sum(axis=1)
-        cut = np.flatnonzero((behind > 0) & (behind < 3))
-        pieces = [(piece, n) for n in cut for piece in _cut_triangle(clip[n])]
-        whole = behind == 0
-        clip, number = clip[whole], number[whole]
-        if pieces:
-            clip = np.concatenate([clip, np.stack([piece for piece, _ in pieces])])
-            number = np.concatenate([number, [n for _, n in pieces]])
-    xy, depth = frame.to_pixels(clip)
-    pixels = triangles(xy, depth, frame.box)
-    return pixels._replace(shape=number[pixels.shape])
-
-
-def _cut_triangle(corners: np.ndarray) -> list[np.ndarray]:
-    """Return the part of a triangle in front of the camera, as triangles."""
-    polygon = []
-    for place in range(3):
-        one, other = corners[place], corners[(place + 1) % 3]
-        if one[2] >= 0:
-            polygon.append(one)
-        if (one[2] >= 0) != (other[2] >= 0):
-            polygon.append(one + (other - one) * (one[2] / (one[2] - other[2])))
-    return [np.stack([polygon[0], polygon[n], polygon[n + 1]]) for n in range(1, len(polygon) - 1)]
+    number = np.flatnonzero(np.isfinite(clip).all(axis=(1, 2)))
+    clip = clip[number]
+    for plane in range(len(frame.planes(clip, camera))):
+        clip, number = cut(clip, number, frame.planes(clip, camera)[plane])
+    return frame.to_pixels(clip), number
 
 
 def _nearest(plane: np.ndarray, columns: int, rows: int) -> np.ndarray:

@@ -44,6 +44,7 @@ def test_what_is_shown_is_what_the_host_would_draw(
     real: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cupy, pillow = pytest.importorskip("cupy"), pytest.importorskip("PIL.Image")
+    pytest.importorskip("cv2")
     monkeypatch.setenv("HEADRACE_VIEW", str(tmp_path / "it.png"))
     given = images(1)
 
@@ -60,6 +61,7 @@ def test_what_is_shown_is_what_the_host_would_draw(
 
 def test_pictures_are_emitted_on_the_device_in_order(real: Bench) -> None:
     cupy = pytest.importorskip("cupy")
+    pytest.importorskip("cv2")
     given, seen = images(8), []
 
     class Allocator:

@@ -1,1 +1,1 @@
-"""The computations of the image operators, each in CUDA C++ and in NumPy with the same result."""
+"""The computations of the image operators: in CUDA C++ and NumPy, with one result, and by OpenCV on the host."""

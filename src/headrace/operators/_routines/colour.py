@@ -1,8 +1,9 @@
 """Conversion between RGB and the YUV layouts of cameras and codecs.
 
 All arithmetic is in integers with 16 binary digits after the point, rounded to the nearest, so that a GPU and
-the host agree exactly; the result is within 1 of the exact formula. A chroma sample serves all the pixels that
-share it, without interpolation, as in OpenCV. On the way to 4:2:0 the chroma of four pixels is averaged.
+NumPy agree exactly; OpenCV, where it is installed, differs from them by at most 1. All are within 1 of the exact
+formula. A chroma sample serves all the pixels that share it, without interpolation, and in limited range luma below
+16 counts as 16, both as in OpenCV. On the way to 4:2:0 the chroma of four pixels is averaged.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headrace.operators._routines import with_opencv
 from headrace.operators._routines.conversion import unpack_order
 from headrace.operators.arrays import Routine
 
@@ -65,7 +67,8 @@ extern "C" __global__ void yuv_to_rgb(
     int row = number / columns, column = number % columns;
     long long pixel = number, luma_at, u_at, v_at;
     LAYOUT
-    int y = luma * (in[luma_at] - black), u = in[u_at] - 128, v = in[v_at] - 128;
+    int light = in[luma_at] - black;
+    int y = luma * (light < 0 ? 0 : light), u = in[u_at] - 128, v = in[v_at] - 128;
     unsigned char colours[4] = {
         saturated(y + v_in_red * v),
         saturated(y + u_in_green * u + v_in_green * v),
@@ -83,8 +86,10 @@ extern "C" __global__ void yuv_to_rgb(
 _BAND = 32  # rows converted at a time, so that they stay in the processor's cache
 
 
-def _to_rgb(layout: str, planes: Callable[[Array, int, int], tuple[Array, Array, Array]]) -> Routine:
-    """Return the conversion of a layout: where its samples are, in CUDA, and a function that returns its planes."""
+def _to_rgb(
+    name: str, layout: str, planes: Callable[[Array, int, int], tuple[Array, Array, Array]]
+) -> Routine:
+    """Return the conversion of a layout: its name, where its samples are, in CUDA, and what returns its planes."""
 
     def convert(
         out: Array,
@@ -97,14 +102,27 @@ def _to_rgb(layout: str, planes: Callable[[Array, int, int], tuple[Array, Array,
         *matrix: np.int32,
     ) -> None:
         y, u, v = planes(pixels.reshape(-1), int(rows), int(columns))
-        shared = len(y) // len(u)  # rows that share a row of chroma
         order = unpack_order(packed, channels)
+        shared = len(y) // len(u)  # rows that share a row of chroma
         for top in range(0, len(y), _BAND):
             chroma = slice(top // shared, (top + _BAND) // shared)
             band = slice(top, top + _BAND)
             _band_to_rgb(out[band], y[band], u[chroma], v[chroma], shared, order, alpha, Matrix(*matrix))
 
-    return Routine("yuv_to_rgb", _TO_RGB.replace("LAYOUT", layout), convert)
+    def convert_with_opencv(
+        out: Array,
+        pixels: Array,
+        rows: int,
+        columns: int,
+        channels: int,
+        packed: int,
+        alpha: int,
+        *matrix: np.int32,
+    ) -> bool:
+        parts = planes(pixels.reshape(-1), int(rows), int(columns))
+        return with_opencv.yuv_to_rgb(out, pixels, name, parts, unpack_order(packed, channels), alpha, matrix)
+
+    return Routine("yuv_to_rgb", _TO_RGB.replace("LAYOUT", layout), convert, convert_with_opencv)
 
 
 def _band_to_rgb(
@@ -122,6 +140,7 @@ def _band_to_rgb(
     ]
     light = y.astype(np.int32)
     light -= matrix.black
+    np.maximum(light, 0, out=light)
     light *= matrix.luma
     level = np.empty(light.shape, np.int32)
     for channel, taken in enumerate(order):
@@ -159,6 +178,7 @@ def _uyvy(data: Array, rows: int, columns: int) -> tuple[Array, Array, Array]:
 
 TO_RGB = {
     "nv12": _to_rgb(
+        "nv12",
         """
         luma_at = pixel;
         u_at = (long long)(rows + row / 2) * columns + column / 2 * 2;
@@ -167,6 +187,7 @@ TO_RGB = {
         _nv12,
     ),
     "yuv420": _to_rgb(
+        "yuv420",
         """
         luma_at = pixel;
         u_at = (long long)rows * columns + (long long)(row / 2) * (columns / 2) + column / 2;
@@ -175,6 +196,7 @@ TO_RGB = {
         _yuv420,
     ),
     "yuyv": _to_rgb(
+        "yuyv",
         """
         luma_at = 2 * pixel;
         u_at = 2 * (pixel - column % 2) + 1;
@@ -183,6 +205,7 @@ TO_RGB = {
         _yuyv,
     ),
     "uyvy": _to_rgb(
+        "uyvy",
         """
         luma_at = 2 * pixel + 1;
         u_at = 2 * (pixel - column % 2);
@@ -237,5 +260,10 @@ def _rgb_to_yuv420(out: Array, pixels: Array, rows: int, columns: int) -> None:
         v[half] = np.clip((32768 * red - 27439 * green - 5329 * blue + middle) >> 18, 0, 255)
 
 
-RGB_TO_YUV420 = Routine("rgb_to_yuv420", _RGB_TO_YUV420, _rgb_to_yuv420)
+def _rgb_to_yuv420_with_opencv(out: Array, pixels: Array, rows: int, columns: int) -> bool:
+    planes = _yuv420(out.reshape(-1), int(rows), int(columns))
+    return with_opencv.rgb_to_yuv420(planes, pixels.reshape(rows, columns, 3))
+
+
+RGB_TO_YUV420 = Routine("rgb_to_yuv420", _RGB_TO_YUV420, _rgb_to_yuv420, _rgb_to_yuv420_with_opencv)
 """RGB to planar 4:2:0 by BT.601 in full range; a thread converts 2×2 pixels."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.operators._routines import with_opencv
 from headrace.operators.arrays import Routine
 
 __all__ = ["COPY", "FLOAT_TO_BYTE", "TO_FLOAT", "WIDE_TO_BYTE", "pack_order", "unpack_order"]
@@ -92,15 +93,45 @@ def _conversion(source_type: str, target_type: str, body: str, copy_into: _CopyI
         if order == list(range(in_channels)):
             copy_into(out.reshape(-1), pixels.reshape(-1), scale, offset)
             return
-        target, source = out.reshape(count, out_channels), pixels.reshape(count, in_channels)
+        source = pixels.reshape(count, in_channels)
+        target = out.reshape(count, out_channels)
         for channel, taken in enumerate(order):
             if taken < in_channels:
                 copy_into(target[:, channel], source[:, taken], scale, offset)
             else:
                 target[:, channel] = alpha
 
+    def convert_with_opencv(
+        out: np.ndarray[Any, Any],
+        pixels: np.ndarray[Any, Any],
+        count: int,
+        in_channels: int,
+        out_channels: int,
+        packed: int,
+        scale: np.float32,
+        offset: np.float32,
+        alpha: int,
+    ) -> bool:
+        order = unpack_order(packed, out_channels)
+        if order == list(range(in_channels)) or with_opencv.opencv() is None:
+            return False
+        # As rows and columns, for OpenCV's threads share the rows.
+        rows = next(rows for rows in (64, 16, 4, 2, 1) if count % rows == 0)
+        source, target = pixels.reshape(rows, -1, in_channels), out.reshape(rows, -1, out_channels)
+        if source.dtype == target.dtype:
+            return with_opencv.reorder(target, source, order, alpha)
+        # The smaller of the two types is put in order: before the conversion, or after it.
+        if source.itemsize < target.itemsize:
+            ordered = np.empty(target.shape, source.dtype)
+            with_opencv.reorder(ordered, source, order, alpha)
+            copy_into(target.reshape(-1), ordered.reshape(-1), scale, offset)
+            return True
+        converted = np.empty(source.shape, target.dtype)
+        copy_into(converted.reshape(-1), source.reshape(-1), scale, offset)
+        return with_opencv.reorder(target, converted, order, alpha)
+
     text = _SOURCE.replace("INPUT", source_type).replace("OUTPUT", target_type).replace("BODY", body)
-    return Routine("convert", text, convert)
+    return Routine("convert", text, convert, convert_with_opencv)
 
 
 # Elements converted at a time: as many as stay in the processor's cache between the steps.

@@ -6,9 +6,8 @@ every mean is one of samples of the right colour.
 
 In CUDA, a thread computes a cell of 2×2 pixels from the 4×4 samples around it.
 
-On the host, OpenCV computes the frame where it is installed: the same means, 5 to 10 times as fast as NumPy. It
-copies the outermost rows and columns from their neighbours, so NumPy computes these. A probe makes sure that an
-installed OpenCV gives the same bits, since vendors replace parts of it.
+On the host, OpenCV computes the frame where it is installed: the same means, 5 to 10 times as fast as NumPy. A
+probe makes sure that an installed OpenCV gives the same bits, since vendors replace parts of it.
 
 Without OpenCV, NumPy computes bands of rows one by one, so that what a band needs stays in the processor's cache:
 that is twice as fast as whole frames. Computing each mean only where it is needed, on the four half-size planes of
@@ -22,12 +21,15 @@ from typing import Any
 
 import numpy as np
 
+from headrace.operators._routines import with_opencv
 from headrace.operators.arrays import Routine
 
 __all__ = ["DEMOSAIC", "RED_AT"]
 
 RED_AT = {0: (1, 1), 1: (0, 0), 2: (1, 0), 3: (0, 1)}
 """The row and the column of red in a cell, by `bayer_grid_pos`: BGGR, RGGB, GBRG, GRBG."""
+
+_PATTERNS = {(1, 1): "BGGR", (0, 0): "RGGB", (1, 0): "GBRG", (0, 1): "GRBG"}
 
 _SOURCE = r"""
 typedef unsigned ELEMENT sample;
@@ -79,7 +81,6 @@ extern "C" __global__ void demosaic(
 """
 
 _BAND = 32  # rows
-_STRIP = 4  # rows; of its result the outermost is kept
 
 Array = np.ndarray[Any, Any]
 
@@ -94,53 +95,43 @@ def _demosaic(
     red_column: int,
     alpha: int,
 ) -> None:
-    mosaic = mosaic.reshape(rows, columns)
-    cv2 = _opencv()
-    if cv2 is None or min(rows, columns) < _STRIP:
-        _with_numpy(out, mosaic, red_row, red_column, alpha)
-    else:
-        _with_opencv(cv2, out, mosaic, red_row, red_column, alpha)
+    _with_numpy(out, mosaic.reshape(rows, columns), red_row, red_column, alpha)
+
+
+def _demosaic_with_opencv(
+    out: Array,
+    mosaic: Array,
+    rows: int,
+    columns: int,
+    channels: int,
+    red_row: int,
+    red_column: int,
+    alpha: int,
+) -> bool:
+    pattern = _PATTERNS[int(red_row), int(red_column)]
+    return _agrees() and with_opencv.demosaic(out, mosaic.reshape(rows, columns), pattern, alpha)
 
 
 @lru_cache(maxsize=1)
-def _opencv() -> Any:
-    """Return OpenCV, or None if it is not installed or computes other means."""
-    try:
-        import cv2
-    except ImportError:
-        return None
+def _agrees() -> bool:
+    """Return whether OpenCV, if it is installed, computes the same means."""
+    cv2 = with_opencv.opencv()
+    if cv2 is None:
+        return True
     source = np.random.default_rng(0)
     for dtype in (np.uint8, np.uint16):
         mosaic = source.integers(0, np.iinfo(dtype).max, (10, 150), dtype, endpoint=True)
         for channels in (3, 4):
-            for red in RED_AT.values():
-                ours, theirs = (np.zeros((10, 150, channels), dtype) for _ in range(2))
+            ours, theirs = (np.zeros((10, 150, channels), dtype) for _ in range(2))
+            for red, pattern in _PATTERNS.items():
                 _with_numpy(ours, mosaic, *red, 9)
                 try:
-                    _with_opencv(cv2, theirs, mosaic, *red, 9)
+                    with_opencv.demosaic(theirs, mosaic, pattern, 9)
                 except cv2.error:
-                    return None
+                    return False
                 if not np.array_equal(ours, theirs):
-                    return None
-    return cv2
-
-
-def _with_opencv(cv2: Any, out: Array, mosaic: Array, red_row: int, red_column: int, alpha: int) -> None:
-    """Demosaic a frame with OpenCV, and its border with NumPy."""
-    channels = out.shape[2]
-    pattern = {(1, 1): "BGGR", (0, 0): "RGGB", (1, 0): "GBRG", (0, 1): "GRBG"}[red_row, red_column]
-    cv2.cvtColor(mosaic, getattr(cv2, f"COLOR_Bayer{pattern}2{'RGB' if channels == 3 else 'RGBA'}"), dst=out)
-    if channels == 4 and alpha != np.iinfo(out.dtype).max:
-        out[..., 3] = alpha
-    # The columns are the rows of the transposed frame.
-    for samples, pixels, red in (
-        (mosaic, out, (red_row, red_column)),
-        (mosaic.T, out.swapaxes(0, 1), (red_column, red_row)),
-    ):
-        for border, strip in ((0, samples[:_STRIP]), (-1, samples[-_STRIP:])):
-            near = np.empty((*strip.shape, channels), out.dtype)
-            _with_numpy(near, strip, *red, alpha)
-            pixels[border] = near[border]
+                    return False
+    return True
 
 
 def _with_numpy(out: Array, mosaic: Array, red_row: int, red_column: int, alpha: int) -> None:
@@ -191,6 +182,10 @@ def _demosaic_band(out: Array, near: Array, red_row: int, red_column: int) -> No
 
 
 DEMOSAIC = {
-    np.dtype(np.uint8): Routine("demosaic", _SOURCE.replace("ELEMENT", "char"), _demosaic),
-    np.dtype(np.uint16): Routine("demosaic", _SOURCE.replace("ELEMENT", "short"), _demosaic),
+    np.dtype(np.uint8): Routine(
+        "demosaic", _SOURCE.replace("ELEMENT", "char"), _demosaic, _demosaic_with_opencv
+    ),
+    np.dtype(np.uint16): Routine(
+        "demosaic", _SOURCE.replace("ELEMENT", "short"), _demosaic, _demosaic_with_opencv
+    ),
 }

@@ -79,6 +79,7 @@ def equalized(values: Array, where: str) -> Array:
             f"{where}: the tensor must be float32 of the shape (1, rows, columns), not {values.dtype} of the shape "
             f"{values.shape}"
         )
+    values = values.astype(np.float64)  # in single precision the difference of large numbers has no value
     least, most = float(values.min()), float(values.max())
     if not np.isfinite(least) or not np.isfinite(most):
         raise ValueError(f"{where}: the values must be finite")
@@ -111,9 +112,10 @@ class Boxes:
         labels = arrays[self.tensors["labels"]].reshape(-1)
         if len(labels) < len(scores):
             raise ValueError(f"{where}: there are {len(scores)} scores and {len(labels)} labels")
-        found = [
-            (index, self._object(int(labels[index]))) for index in np.flatnonzero(scores > self.threshold)
-        ]
+        good = np.flatnonzero(scores > self.threshold)
+        if labels.dtype.kind not in "iu" and not np.isfinite(labels[good]).all():
+            raise ValueError(f"{where}: the labels must be whole numbers, not {labels[good].tolist()}")
+        found = [(index, self._object(int(labels[index]))) for index in good]
         if "masks" in self.tensors:
             return {"holoviz_masks": self._mask(arrays[self.tensors["masks"]], found, len(scores), where)}
         boxes = arrays[self.tensors["boxes"]]
@@ -161,31 +163,80 @@ def read_boxes(path: str, tensors: list[str], where: str) -> Boxes:
 
     if not path:
         raise ValueError(f"{where}: generate_boxes needs config_path, a YAML file")
-    content = yaml.safe_load(Path(path).read_text())
-    section = content.get("generate_boxes") if isinstance(content, dict) else None
-    if not isinstance(section, dict):
-        raise ValueError(f"{where}: the file {path!r} has no section generate_boxes")
-    params = section.get("params") or {}
+    roles = _roles(tensors, where)
+    where = f"{where}: the file {path!r}"
+    try:
+        content = yaml.safe_load(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{where} cannot be read as YAML: {error}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("generate_boxes"), dict):
+        raise ValueError(f"{where} has no section generate_boxes")
+    section = {
+        name: _mapping(content["generate_boxes"], name, where)
+        for name in ("params", "display", "objects", "color")
+    }
+    params, display = section["params"], section["display"]
     if "label_file" not in params:
-        raise ValueError(f"{where}: the file {path!r} has no generate_boxes: params: label_file")
+        raise ValueError(f"{where} has no generate_boxes: params: label_file")
     label_file = Path(path).parent / str(params["label_file"])
     if not label_file.is_file():
         raise ValueError(f"{where}: there is no label file {str(label_file)!r}")
-    display = section.get("display") or {}
-    boxes = Boxes(_roles(tensors, where), label_file.read_text().splitlines())
     try:
-        boxes.width = int(display.get("width", boxes.width))
-        boxes.height = int(display.get("height", boxes.height))
-        boxes.threshold = float(params.get("threshold", boxes.threshold))
-        boxes.counts = {str(name): int(count) for name, count in (section.get("objects") or {}).items()}
-        for name, colour in (section.get("color") or {}).items():
-            parts = tuple(float(part) for part in str(colour).split())
-            boxes.colours[str(name)] = (*parts, 1.0)[:4] if len(parts) in (3, 4) else (0.0, 0.0, 0.0, 1.0)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: the file {path!r}: {error}") from error
+        labels = label_file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{where}: the label file {str(label_file)!r} cannot be read: {error}") from error
+    boxes = Boxes(roles, labels)
+    boxes.width = _number(display, "display", "width", boxes.width, int, where)
+    boxes.height = _number(display, "display", "height", boxes.height, int, where)
+    boxes.threshold = _number(params, "params", "threshold", boxes.threshold, float, where)
+    boxes.counts = {
+        str(name): _number(section["objects"], "objects", name, 0, int, where) for name in section["objects"]
+    }
+    for name, colour in section["color"].items():
+        boxes.colours[str(name)] = _colour(name, colour, where)
     if boxes.width < 1 or boxes.height < 1:
-        raise ValueError(f"{where}: the file {path!r}: width and height must be positive")
+        raise ValueError(
+            f"{where}: generate_boxes: display: width and height must be positive, not {boxes.width} and "
+            f"{boxes.height}"
+        )
     return boxes
+
+
+def _mapping(section: dict[Any, Any], name: str, where: str) -> dict[Any, Any]:
+    """Return a part of the section, which may be left out."""
+    part = section.get(name)
+    if part is None:
+        return {}
+    if not isinstance(part, dict):
+        raise ValueError(f"{where}: generate_boxes: {name} must be names with values, not {part!r:.100}")
+    return part
+
+
+def _number(part: dict[Any, Any], of: str, name: Any, default: Any, kind: type, where: str) -> Any:
+    """Return a number of a part of the section."""
+    value = part.get(name, default)
+    try:
+        number = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(value, bool) or number != number:
+        what = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{where}: generate_boxes: {of}: {name} must be {what}, not {value!r:.100}")
+    return number
+
+
+def _colour(name: Any, colour: Any, where: str) -> tuple[float, ...]:
+    """Return a colour with its alpha."""
+    try:
+        parts = tuple(float(part) for part in str(colour).split())
+    except ValueError:
+        parts = ()
+    if len(parts) not in (3, 4):
+        raise ValueError(
+            f"{where}: generate_boxes: color: {name} must be 3 or 4 numbers with spaces between them, "
+            f"such as 1 0 0 0.5, not {colour!r:.100}"
+        )
+    return (*parts, 1.0)[:4]
 
 
 def _roles(tensors: list[str], where: str) -> dict[str, str]:

@@ -4,6 +4,9 @@ A filter is a table of input positions and weights for each output row, and one 
 tables are computed once on the host, in double precision, so that a GPU and the host use the same numbers. The
 sums are in single precision, in the same order on both. Positions beyond the border take the outermost pixel.
 
+On the host OpenCV resizes where it is installed and knows the filter. Its weights have 11 binary digits, and ours
+24: its pixels differ by at most 1.
+
 The centres of pixels are at half-integers, as in OpenCV and Pillow: output position ``x`` looks at
 ``(x + 0.5) * scale - 0.5``.
 """
@@ -16,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headrace.operators._routines import with_opencv
 from headrace.operators._routines.conversion import COPY, TO_FLOAT, unpack_order
 from headrace.operators.arrays import Routine
 
@@ -284,7 +288,7 @@ def _resample(
         out[band] = sums.reshape(len(parts), columns, channels)  # truncated: floor of what is not negative
 
 
-def _routine(target_type: str, body: str, convert: Callable[..., object]) -> Routine:
+def _routine(name: str, target_type: str, body: str, convert: Routine) -> Routine:
     def resample(
         out: Array,
         image: Array,
@@ -300,28 +304,56 @@ def _routine(target_type: str, body: str, convert: Callable[..., object]) -> Rou
         channels: int,
         out_channels: int,
         order: int,
-        scale: np.float32,
-        offset: np.float32,
-        alpha: int,
+        *scaling: Any,
     ) -> None:
-        tables = (row_positions, row_weights, column_positions, column_weights, row_taps, column_taps)
         is_copy = out.dtype == np.uint8 and unpack_order(order, out_channels) == list(range(channels))
         resized = out if is_copy else np.empty((rows, columns, channels), np.uint8)
+        tables = (row_positions, row_weights, column_positions, column_weights, row_taps, column_taps)
         _resample(resized, image, *tables, in_columns, rows, columns, channels)
         if not is_copy:
-            pixels = int(rows) * int(columns)
-            convert(out, resized, pixels, channels, out_channels, order, scale, offset, alpha)
+            convert.numpy(out, resized, int(rows) * int(columns), channels, out_channels, order, *scaling)
 
-    return Routine("resample", _SOURCE.replace("OUTPUT", target_type).replace("BODY", body), resample)
+    def resample_with_opencv(
+        out: Array,
+        image: Array,
+        row_positions: Array,
+        row_weights: Array,
+        column_positions: Array,
+        column_weights: Array,
+        row_taps: int,
+        column_taps: int,
+        in_columns: int,
+        rows: int,
+        columns: int,
+        channels: int,
+        out_channels: int,
+        order: int,
+        *scaling: Any,
+    ) -> bool:
+        is_copy = out.dtype == np.uint8 and unpack_order(order, out_channels) == list(range(channels))
+        resized = (
+            out.reshape(rows, columns, channels) if is_copy else np.empty((rows, columns, channels), np.uint8)
+        )
+        positions = row_positions[:, 0], column_positions[:, 0]
+        if not with_opencv.resize(resized, image.reshape(-1, in_columns, channels), name, positions):
+            return False
+        if not is_copy:
+            convert.host(out, resized, int(rows) * int(columns), channels, out_channels, order, *scaling)
+        return True
+
+    source = _SOURCE.replace("OUTPUT", target_type).replace("BODY", body)
+    return Routine("resample", source, resample, resample_with_opencv)
 
 
 RESAMPLE = {
-    np.dtype(np.uint8): _routine("unsigned char", "return value;", COPY[np.dtype(np.uint8)].host),
-    np.dtype(np.float32): _routine(
-        "float", "return __fadd_rn(__fmul_rn((float)value, scale), offset);", TO_FLOAT.host
-    ),
+    (np.dtype(element), how.name): _routine(how.name, target, body, convert)
+    for how in FILTERS.values()
+    for element, target, body, convert in (
+        (np.uint8, "unsigned char", "return value;", COPY[np.dtype(np.uint8)]),
+        (np.float32, "float", "return __fadd_rn(__fmul_rn((float)value, scale), offset);", TO_FLOAT),
+    )
 }
 """Resample an image of bytes with up to 4 channels, and convert the result as `COPY` or `TO_FLOAT` would.
 
-By the type of the result. A thread computes a pixel.
+By the type of the result and the name of the filter, which only the host asks for. A thread computes a pixel.
 """
