@@ -19,7 +19,7 @@ from importlib import resources
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from headrace._web import Client, LiveServer, MalformedMessage, choice, string, whole
+from headrace._web import Client, LiveServer, MalformedMessage, choice, number, string, whole
 from headrace.core.clock import Duration, nanoseconds
 from headrace.core.errors import ParameterError
 from headrace.observe.device_slices import DeviceSlices
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Dashboard"]
 
+_LARGEST = 1e300  # value of a parameter in a message
+_MOST_STEPS = 10_000  # that a page may ask for at once
 _NAME = 200  # characters of the name of an operator or a parameter in a message
 _SIMPLE = {float: "float", int: "int", bool: "bool", str: "str"}
 _log = logging.getLogger("headrace.observe")
@@ -305,11 +307,11 @@ class Dashboard(Watcher):
                 {"pause": fragment.pause, "resume": fragment.resume, "stop": fragment.stop_execution},
             )()
         elif kind == "step":
-            fragment.step(whole(fields, "count", 1, 10_000))
+            fragment.step(whole(fields, "count", 1, _MOST_STEPS))
         elif kind == "set":
-            number = whole(fields, "id", 0, 1 << 53)
+            identity = whole(fields, "id", 0, 1 << 53)
             error = self._set(string(fields, "operator", _NAME), string(fields, "parameter", _NAME), fields)
-            client.say(json.dumps({"type": "answer", "id": number, "error": error}))
+            client.say(json.dumps({"type": "answer", "id": identity, "error": error}))
         else:
             raise MalformedMessage(f"there is no request of the type {kind!r:.40}")
         self._wake.set()
@@ -317,10 +319,8 @@ class Dashboard(Watcher):
     def _set(self, name: str, parameter_name: str, fields: dict[str, Any]) -> str:
         """Change a parameter, and return what is wrong with the value, if anything."""
         value = fields.get("value")
-        if not isinstance(value, (bool, int, float, str)) or (
-            isinstance(value, float) and not isfinite(value)
-        ):
-            raise MalformedMessage("value must be a number, a bool or a string")
+        if not isinstance(value, (bool, str)):
+            number(fields, "value", _LARGEST)
         for operator, parameter in self._parameters:
             if operator.name == name and parameter.name == parameter_name:
                 if _kind_of(parameter) == "other":
