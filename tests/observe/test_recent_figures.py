@@ -162,3 +162,13 @@ def test_what_is_old_is_forgotten_though_nobody_asks(operator: OperatorInfo) -> 
     assert len(figures._operators[operator]._batches) < 10
     assert len(figures._paths[path]._batches) < 10
     assert figures.paths(99 * SECOND)[0]["count"] == 100
+
+
+def test_the_newest_is_also_the_end_of_work_on_the_device(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    stream = StreamInfo(operator, 0, 1, 0)
+    work = GpuWork(stream, np.array([0]), np.array([2 * MS]), np.array([9 * MS]))
+    figures.add_computes(computes_of(operator, [MS], MS, gpu=[work]))
+    assert figures.newest == 9 * MS
+    figures.add_computes(computes_of(operator, [10 * MS], MS))
+    assert figures.newest == 11 * MS

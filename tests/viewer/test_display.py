@@ -19,7 +19,7 @@ class Recorder:
     def __init__(self) -> None:
         self.shown: list[tuple[int, bool]] = []
         self.may_show = threading.Event()
-        self.has_shown = threading.Event()
+        self.has_shown = threading.Semaphore(0)
         self.is_closed = False
 
     def wants_picture(self) -> bool:
@@ -27,7 +27,7 @@ class Recorder:
 
     def show(self, picture: Picture, is_still: bool) -> None:
         self.shown.append((int(picture.pixels[0, 0, 0]), is_still))
-        self.has_shown.set()
+        self.has_shown.release()
 
     def close(self) -> None:
         self.is_closed = True
@@ -50,7 +50,7 @@ def test_the_newest_of_what_waits_is_shown_and_the_rest_is_counted() -> None:
     assert (display.received, display.shown, display.dropped) == (5, 0, 4)
     recorder.may_show.set()
     display.wake()
-    assert recorder.has_shown.wait(10)
+    recorder.has_shown.acquire()
     display.close()
     assert recorder.shown[0] == (5, False)
     assert (display.received, display.shown, display.dropped) == (5, 1, 4)
@@ -62,10 +62,8 @@ def test_what_stays_is_shown_once_more_as_a_still() -> None:
     recorder.may_show.set()
     display = display_of(recorder)
     display.hand_over(scene(7))
-    for _ in range(2000):
-        if len(recorder.shown) == 2:
-            break
-        recorder.has_shown.wait(0.005)
+    for _ in range(2):
+        recorder.has_shown.acquire()
     display.close()
     assert recorder.shown == [(7, False), (7, True)]
 
@@ -96,7 +94,7 @@ def test_an_error_while_drawing_is_kept_and_everything_is_closed(caplog: pytest.
     broken = scene(1)
     broken.arrays = {}
     display.hand_over(broken)
-    display._thread.join(10)
+    display._thread.join()
     assert isinstance(display.error, KeyError)
     assert recorder.is_closed
     assert "stopped drawing" in caplog.text

@@ -3,8 +3,8 @@
 Whoever reaches the port can open connections, long before a request shows the token. Each of them takes one of the
 files that the process may have open, and the pipeline needs these files. So
 
-- the number of connections is limited. When the limit is reached, the oldest connection of a stranger makes room for
-  a new one: whoever holds them all open locks nobody out;
+- the number of connections is limited. When the limit is reached, the oldest connection of a stranger makes room
+  for a new one: whoever holds them all open locks nobody out;
 - a connection that has not become a client's by its deadline is closed, whether it has sent nothing or half a
   request, or does not read the answer;
 - when few files are left, strangers are disconnected and no connection is accepted. Connections that wait are in a

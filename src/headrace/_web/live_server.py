@@ -153,6 +153,11 @@ class LiveServer:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}/?token={quote(self.token, safe='')}"
 
+    @property
+    def has_clients(self) -> bool:
+        """Whether a page is connected."""
+        return bool(self._clients)
+
     def wants_item(self) -> bool:
         """Return whether a client waits for an item."""
         return any(client.is_free for client in tuple(self._clients))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dashboard"]
 
+_WATCHED_PERIOD = 0.5  # seconds after which what has happened is known while somebody looks
 _LARGEST = 1e300  # value of a parameter in a message
 _MOST_STEPS = 10_000  # that a page may ask for at once
 _NAME = 200  # characters of the name of an operator or a parameter in a message
@@ -226,7 +227,7 @@ class Dashboard(Watcher):
             {
                 "type": "figures",
                 "now": (now - run.started) // 1000,
-                "seen": (seen if is_over or run.is_virtual else now) // 1000 - run.started // 1000,
+                "seen": (seen - run.started) // 1000,
                 "state": "ended" if is_over else "paused" if self._fragment.is_paused else "running",
                 "operators": operators,
                 "queues": queues,
@@ -284,6 +285,7 @@ class Dashboard(Watcher):
             if self._is_over.is_set():
                 return
             self._wake.clear()
+            self.longest_period = _WATCHED_PERIOD if server.has_clients else Watcher.longest_period
             try:
                 if server.wants_item():
                     figures = self.figures()
