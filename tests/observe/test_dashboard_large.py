@@ -258,6 +258,14 @@ def test_a_name_ends_before_the_figures_and_is_told_in_full(page: Any) -> None:
     assert page.locator('[data-operator="1"] .name').text_content() != f"line0.{STAGES[1]}"
 
 
+def test_figures_are_written_without_exponents(page: Any) -> None:
+    values = [0.4, 9.96, 99.4, 99.7, 999.7, 99_960, 99_999, 999_700, 1e6, 99.97e6, 3.7e9]
+    written = page.evaluate("(values) => values.map(duration)", values)
+    assert written[2:4] == ["99 µs", "100 µs"]
+    assert not [text for text in written if "e" in text]
+    assert page.evaluate("() => [9999, 12345, 99960].map(rate)") == ["9999", "12.3k", "100k"]
+
+
 # The time line.
 
 
