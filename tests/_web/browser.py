@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-TIMEOUT = 30.0  # seconds
+TIMEOUT = 600.0  # seconds: no test waits for as long, on any machine
 
 
 @contextmanager
@@ -21,11 +21,24 @@ def chromium() -> Iterator[Any]:
         pytest.skip("needs a browser: apt-get install chromium")
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive the browser")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu"], timeout=1000 * TIMEOUT
+        )
         try:
             yield browser
         finally:
             browser.close()
+
+
+def new_page(browser: Any, **context: Any) -> Any:
+    """Return a page that waits for as long as it takes; its errors are listed in `errors`."""
+    page = browser.new_context(**context).new_page()
+    page.set_default_timeout(1000 * TIMEOUT)
+    page.errors = []
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("console", lambda message: page.errors.append(message.text) if message.type == "error" else None)
+    page.on("dialog", lambda dialog: page.errors.append(f"a dialog: {dialog.message}"))
+    return page
 
 
 def wait_until(is_so: Callable[[], Any], what: str, page: Any = None) -> Any:

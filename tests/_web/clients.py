@@ -1,9 +1,12 @@
-"""Clients of a page's server: plain requests, and WebSockets."""
+"""Clients of a page's server: plain requests, WebSockets, and strangers who hold connections open."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,13 +16,15 @@ from headrace._web import LiveServer
 
 aiohttp = pytest.importorskip("aiohttp", reason="needs aiohttp to connect")
 
+_PATIENT = aiohttp.ClientTimeout(total=None) if aiohttp else None
+
 
 def ask(server: LiveServer, action: Callable[[Any, str], Awaitable[Any]]) -> Any:
     """Run an action with a client's session and the server's address."""
 
     async def run() -> Any:
-        async with aiohttp.ClientSession() as session:
-            return await asyncio.wait_for(action(session, f"http://{urlsplit(server.url).netloc}"), 20)
+        async with aiohttp.ClientSession(timeout=_PATIENT) as session:
+            return await action(session, f"http://{urlsplit(server.url).netloc}")
 
     return asyncio.run(run())
 
@@ -40,6 +45,12 @@ def connect(session: Any, base: str, server: LiveServer, **kwargs: Any) -> Any:
     return session.ws_connect(f"{base}/ws?{token(server)}", origin=base, **kwargs)
 
 
+async def until(is_so: Callable[[], Any]) -> None:
+    """Wait until something is so that another thread changes."""
+    while not is_so():
+        await asyncio.sleep(0.001)
+
+
 async def until_the_end(socket: Any) -> list[str | bytes]:
     """Return what a client is sent before the end of the run."""
     received: list[str | bytes] = []
@@ -48,3 +59,34 @@ async def until_the_end(socket: Any) -> list[str | bytes]:
             return received
         received.append(message.data)
     raise AssertionError(f"closed with {socket.close_code} before the end was told")
+
+
+_STRANGER = """
+import resource, socket, sys
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1024) if hard > 0 else 1024, hard))
+held = []
+for _ in range(int(sys.argv[3])):
+    one = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+    one.sendall(b"GET / HTTP/1.1\\r\\nHost: 127")
+    held.append(one)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def stranger(server: LiveServer, count: int) -> Iterator[None]:
+    """Hold unfinished requests open, from another process, whose files are its own."""
+    address = urlsplit(server.url)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _STRANGER, str(address.hostname), str(address.port), str(count)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield
+        process.communicate("")

@@ -1,40 +1,54 @@
-"""A server that is slow to begin."""
+"""The server of a page: its beginning, its address, and strangers who hold connections open."""
 
 from __future__ import annotations
 
+import resource
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace._web import LiveServer, live_server
+from headrace._web.connections import DEADLINE, files_left
+from tests._web.clients import ask, connect, get, stranger, until, until_the_end
 
-pytest.importorskip("aiohttp")
 
-
-def begin(kind: type[LiveServer]) -> Any:
-    return kind("the page", "{{settings}} {{nonce}}", {}, remedy="name another port")
+def begin(kind: type[LiveServer] = LiveServer, **settings: Any) -> Any:
+    return kind("the page", "{{settings}} {{nonce}}", {}, remedy="name another port", **settings)
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(live_server, "_START_TIMEOUT", 0.0)
+def no_thread_is_left() -> Any:
     before = set(threading.enumerate())
     yield
     assert set(threading.enumerate()) <= before
 
 
-def test_a_server_that_does_not_listen_in_time_is_an_error_and_ends() -> None:
+@pytest.fixture
+def server() -> Iterator[LiveServer]:
+    server = begin(clients=2)
+    yield server
+    server.close()
+
+
+# Its beginning.
+
+
+def test_a_server_that_does_not_listen_in_time_is_an_error_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(LiveServer):
         async def _serve(self) -> None:
             await self._end.wait()
 
+    monkeypatch.setattr(live_server, "_START_TIMEOUT", 0.0)
     with pytest.raises(RuntimeError, match=r"the page has not begun to listen on 127\.0\.0\.1:0 in 0 s"):
         begin(Slow)
 
 
-def test_a_server_that_is_closed_before_its_thread_has_begun_ends() -> None:
+def test_a_server_that_is_closed_before_its_thread_has_begun_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     class Late(LiveServer):
         def _run(self) -> None:
             is_closing.wait()
@@ -44,6 +58,139 @@ def test_a_server_that_is_closed_before_its_thread_has_begun_ends() -> None:
             super()._call(function)
             is_closing.set()
 
+    monkeypatch.setattr(live_server, "_START_TIMEOUT", 0.0)
     is_closing = threading.Event()
     with pytest.raises(RuntimeError, match="has not begun to listen"):
         begin(Late)
+
+
+# Its address.
+
+
+@pytest.mark.parametrize("given", ["&+#%", "a b/c?d=e", "%2B", "Schlüssel", "x" * 300])
+def test_the_address_opens_the_page_whatever_the_token_is(given: str) -> None:
+    server = begin(token=given)
+
+    async def action(session: Any, base: str) -> Any:
+        async with session.get(server.url) as answer:
+            # As the page does: with what follows the "?" of its own address.
+            async with connect(session, base, server) as page:
+                await page.close()
+            return answer.status
+
+    try:
+        assert ask(server, action) == 200
+        assert get(server, "/?token=other")[0] == 403
+    finally:
+        server.close()
+
+
+def test_a_token_that_no_address_can_have_is_an_error() -> None:
+    with pytest.raises(ValueError, match="the page: a token must be text that can be encoded as UTF-8"):
+        begin(token="\udcff")
+
+
+# Strangers.
+
+
+def test_unfinished_requests_of_a_stranger_leave_room_for_clients(server: LiveServer) -> None:
+    async def action(session: Any, base: str) -> int:
+        async with connect(session, base, server) as page:
+            with stranger(server, 100):
+                async with session.get(server.url) as answer:
+                    assert answer.status == 200
+                async with connect(session, base, server) as other:
+                    await until(lambda: len(server._clients) == 2)
+                    await other.close()
+                count = server._connections.count
+                await until(lambda: len(server._clients) == 1)
+            assert not page.closed, "the first client stays connected"
+            return count
+
+    assert ask(server, action) <= 2 + live_server._MOST_STRANGERS
+
+
+def test_unfinished_requests_leave_the_pipeline_its_files(server: LiveServer, tmp_path: Path) -> None:
+    left = files_left()
+    assert left is not None
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = before[0] - left
+    with ExitStack() as files:
+        # The pipeline has opened all but a few files more than the reserve.
+        limit = 4 * (used + 16)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        reserve = min(64, limit // 4)
+        while (files_left() or 0) > reserve + 8:
+            files.enter_context(open(tmp_path / "file", "w"))
+        with stranger(server, 100):
+            while (files_left() or 0) > 0:  # which the reserve is for
+                files.enter_context(open(tmp_path / "file", "w"))
+                reserve -= 1
+        assert reserve <= 0
+
+
+def test_a_request_that_is_not_finished_by_its_deadline_ends_and_a_client_stays(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_server, "_STATUS_INTERVAL", 0.001)  # in which it looks at the time
+    times = [0.0]
+    server._connections._now = lambda: times[0]
+
+    async def action(session: Any, base: str) -> None:
+        async with connect(session, base, server) as page:
+            await until(lambda: server._clients)
+            with socket.create_connection(("127.0.0.1", server.port)) as half:
+                half.sendall(b"GET / HTTP/1.1\r\n")
+                await until(lambda: server._connections.count == 2)
+                times[0] = 10 * DEADLINE
+                await until(lambda: server._connections.count == 1)
+            server.send("figures", True)
+            assert (await page.receive()).data == "figures"
+
+    ask(server, action)
+
+
+def test_the_connection_of_a_client_that_has_ended_has_a_deadline(server: LiveServer) -> None:
+    async def action(session: Any, base: str) -> None:
+        async with connect(session, base, server) as page:
+            await until(lambda: server._clients)
+            (connection,) = server._connections._open.values()
+            assert connection.deadline is None
+            await page.close()
+        await until(lambda: connection.deadline is not None)
+
+    ask(server, action)
+
+
+def test_a_client_that_reads_nothing_does_not_keep_the_server_from_ending(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_server, "_END_TIMEOUT", 0.0)
+
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as page:
+            await until(lambda: server._clients)
+            transport = page._response.connection.transport
+            transport.pause_reading()
+            server.send(bytes(64 << 20), True)  # more than the buffers of the connection hold
+            server.close()
+            transport.abort()
+            return server._clients
+
+    assert ask(server, action) == set()
+
+
+def test_a_client_that_reads_has_time_to_read_everything(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_server, "_END_TIMEOUT", 3600.0)
+
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server, max_msg_size=0) as page:
+            await until(lambda: server._clients)
+            server.send(bytes(8 << 20), True)
+            server._call(lambda: server._end.set())
+            return [len(item) for item in await until_the_end(page)]
+
+    assert ask(server, action) == [8 << 20]

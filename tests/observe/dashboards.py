@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any
 
 from headrace import PeriodicCondition
@@ -52,12 +53,13 @@ class Watched:
         self.app = App(lambda app: self._compose(app, period), self._scheduler)
         self.goal = self.app.expect(f"source->{HOSTILE}", p99="1ns")
         self.app.expect(f"slow->{HOSTILE}", p99="1s")  # no message takes this way
+        urls: SimpleQueue[str] = SimpleQueue()
         self.dashboard = Dashboard(
-            self.app, **{"announce": lambda url: None, "interval": "50ms", "token": "the-token", **options}
+            self.app, **{"announce": urls.put, "interval": "50ms", "token": "the-token", **options}
         )
         self.future: Future[Any] = self.app.run_async()
-        while not self.dashboard.url and not self.future.done():
-            pass
+        self.future.add_done_callback(lambda done: urls.put(""))  # of a run that could not begin
+        urls.get()
 
     def _scheduler(self, app: Any, **settings: Any) -> Any:
         return EventBasedScheduler(app, worker_thread_number=2, clock=RealtimeClock(app))
@@ -93,7 +95,7 @@ class Watched:
 
     def end(self) -> Any:
         self.app.stop_execution()
-        return self.future.result(30)
+        return self.future.result()
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests._web.browser import chromium
+from tests._web.browser import chromium, new_page
 
 _APPEND, _FINALIZE, _QUERY = 1, 2, 3  # what a request asks for
 _NULL, _INT, _FLOAT, _STRING, _BLOB = 1, 2, 3, 4, 5  # the kinds of cells
@@ -100,7 +100,7 @@ def perfetto() -> Iterator[Callable[[Path], TraceProcessor]]:
         with chromium() as browser:
 
             def read(path: Path) -> TraceProcessor:
-                page = browser.new_page()
+                page = new_page(browser)
                 page.goto(f"http://127.0.0.1:{server.server_port}/manifest.json")
                 return TraceProcessor(page, path.read_bytes())
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.observe import Dashboard
-from tests._web.browser import chromium, wait_until
+from tests._web.browser import chromium, new_page, wait_until
 from tests.harness import App
 from tests.harness.segments import chain
 from tests.observe.dashboards import HOSTILE, HOSTILE_LINE, Watched, watched
@@ -31,11 +31,7 @@ def one() -> Iterator[Watched]:
 
 
 def open_page(browser: Any, one: Any, **context: Any) -> Any:
-    page = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **context}).new_page()
-    page.errors = []
-    page.on("pageerror", lambda error: page.errors.append(str(error)))
-    page.on("console", lambda message: page.errors.append(message.text) if message.type == "error" else None)
-    page.on("dialog", lambda dialog: page.errors.append(f"a dialog: {dialog.message}"))
+    page = new_page(browser, **{"viewport": {"width": 1200, "height": 900}, **context})
     page.goto(one.dashboard.url)
     wait_until(lambda: page.locator("#state").inner_text() == "running", "figures", page)
     return page
@@ -115,7 +111,7 @@ def test_the_run_is_paused_stepped_and_stopped_from_the_page(browser: Any, one: 
     page = open_page(browser, one)
     page.click("#pause")
     wait_until(lambda: page.locator("#state").inner_text() == "paused", "the pause", page)
-    assert one.app.wait_until_paused(30)
+    assert one.app.wait_until_paused()
     assert page.locator("#pause").inner_text() == "Resume"
 
     def computes() -> int:
@@ -124,15 +120,18 @@ def test_the_run_is_paused_stepped_and_stopped_from_the_page(browser: Any, one: 
     before = computes()
     page.click("#step")
     wait_until(lambda: computes() == before + 1, "a step", page)
-    assert one.app.wait_until_paused(30)
+    assert one.app.wait_until_paused()
     page.click("#pause")
     wait_until(lambda: page.locator("#state").inner_text() == "running", "the resume", page)
     wait_until(lambda: computes() > before + 5, "computes", page)
     page.click("#stop")
     assert page.locator("#stop").inner_text() == "Really stop?"
+    page.click("#title")
+    assert page.locator("#stop").inner_text() == "Stop", "whoever does something else does not want to stop"
+    page.click("#stop")
     assert not one.future.done()
     page.click("#stop")
-    assert one.future.result(30).ended_by.value == "stopped"
+    assert one.future.result().ended_by.value == "stopped"
     wait_until(lambda: page.locator("#state").inner_text() == "ended", "the end", page)
     assert page.locator("#pause").is_disabled()
 
@@ -163,10 +162,11 @@ def test_hostile_text_stays_text(browser: Any, one: Watched) -> None:
 def test_the_page_can_be_used_with_the_keyboard_alone(browser: Any, one: Watched) -> None:
     page = open_page(browser, one)
     reached = []
-    for _ in range(9):
+    for _ in range(16):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("() => document.activeElement.id"))
     assert reached[:3] == ["pause", "step", "stop"]
+    assert {"search", "zoom-in", "zoom-out", "fit", "graph-frame"} <= set(reached)
     assert {"by-operator", "by-worker", "span-1", "span-6", "parameter-0"} <= set(reached)
     page.focus("#pause")
     page.keyboard.press("Space")
@@ -222,4 +222,4 @@ def test_operators_of_a_captured_segment_are_marked_and_its_state_is_shown(brows
         assert not page.errors
     finally:
         app.stop_execution()
-        future.result(30)
+        future.result()

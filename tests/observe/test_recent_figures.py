@@ -193,3 +193,13 @@ def test_workers_are_saturated_where_no_operator_is(operator: OperatorInfo) -> N
     for one in (operator, other):
         figures.add_computes(computes_of(one, np.arange(40) * 100 * MS, 49 * MS))
     assert figures.saturated(4 * SECOND) == ["workers: the only worker computes 100% of the time"]
+
+
+def test_the_newest_is_also_the_end_of_work_on_the_device(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    stream = StreamInfo(operator, 0, 1, 0)
+    work = GpuWork(stream, np.array([0]), np.array([2 * MS]), np.array([9 * MS]))
+    figures.add_computes(computes_of(operator, [MS], MS, gpu=[work]))
+    assert figures.newest == 9 * MS
+    figures.add_computes(computes_of(operator, [10 * MS], MS))
+    assert figures.newest == 11 * MS

@@ -19,7 +19,7 @@ from headrace.operators import HolovizOp
 from headrace.resources import RealtimeClock
 from headrace.schedulers import EventBasedScheduler
 from headrace.viewer import Renderer
-from tests._web.browser import chromium, wait_until
+from tests._web.browser import chromium, new_page, wait_until
 from tests.harness import App, Step
 
 pytest.importorskip("aiohttp", reason="needs aiohttp to serve the page")
@@ -82,7 +82,7 @@ class Running:
 
     def end(self) -> None:
         self.app.stop_execution()
-        self.future.result(30)
+        self.future.result()
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +109,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def open_page(browser: Any, viewer: Any, **context: Any) -> Any:
-    page = browser.new_context(**{"viewport": {"width": 1000, "height": 700}, **context}).new_page()
-    page.errors = []
-    page.on("pageerror", lambda error: page.errors.append(str(error)))
-    page.on("console", lambda message: page.errors.append(message.text) if message.type == "error" else None)
+    page = new_page(browser, **{"viewport": {"width": 1000, "height": 700}, **context})
     page.goto(viewer.url)
     wait_until(lambda: int(page.get_attribute("#picture", "data-pictures") or 0) > 1, "pictures", page)
     return page
@@ -163,7 +160,8 @@ def test_the_page_shows_rate_drops_and_state(browser: Any, running: Any) -> None
     assert page.locator("#state").inner_text() == "live"
     assert page.locator("#size").inner_text() == f"{WIDTH}×{HEIGHT}"
     viewer = one.viewer
-    assert viewer.frames_received >= viewer.frames_shown + viewer.frames_dropped
+    handled = viewer.frames_shown + viewer.frames_dropped  # first: more frames come in the meantime
+    assert viewer.frames_received >= handled
 
 
 def test_callbacks_are_called_with_what_happened(browser: Any, running: Any) -> None:
@@ -232,22 +230,19 @@ def test_the_page_can_be_used_with_the_keyboard_alone(browser: Any, running: Any
 def test_closing_the_viewer_does_what_the_parameter_says(
     browser: Any, running: Any, interrupts: bool
 ) -> None:
-    called: list[str] = []
+    called: list[int] = []
     one = running(
-        window_close_callback=lambda: called.append("closed"), interrupt_app_on_window_close=interrupts
+        window_close_callback=lambda: called.append(one.viewer.frames_received),
+        interrupt_app_on_window_close=interrupts,
     )
     page = open_page(browser, one.viewer)
     page.click("#close")
     wait_until(lambda: called, "the callback", page)
-    if interrupts:
-        outcome = one.future.result(30)
-        assert outcome.ended_by.value == "stopped"
-    else:
-        wait_until(lambda: page.locator("#close").is_disabled(), "the button", page)
-        before = one.viewer.frames_received
-        page.wait_for_timeout(100)
-        assert one.viewer.frames_received <= before + 1, "the operator never runs again"
-    assert called == ["closed"]
+    # A run that is not interrupted ends by itself: the viewer takes no frame any more, so the source can send none.
+    outcome = one.future.result()
+    assert (outcome.ended_by.value == "stopped") == interrupts
+    assert one.viewer.frames_received <= called[0] + 1, "the operator never runs again"
+    assert len(called) == 1
 
 
 def test_a_page_connects_again_to_a_viewer_that_comes_back(
@@ -273,7 +268,7 @@ def test_an_exception_in_a_callback_comes_out_of_the_run(browser: Any, running: 
     page.focus("#picture")
     page.keyboard.press("KeyA")
     with pytest.raises(ArithmeticError, match="broken") as raised:
-        one.future.result(30)
+        one.future.result()
     assert "raised in the key_callback of a viewer" in raised.value.__notes__
     assert one.viewer.url == ""
     one.future = Future()
@@ -305,7 +300,7 @@ def test_the_address_is_printed_once(
 ) -> None:
     monkeypatch.setenv("HEADRACE_VIEW", "page")
     one = Running(count=5)
-    one.future.result(30)
+    one.future.result()
     printed = capsys.readouterr().out
     assert printed.startswith("A test: http://127.0.0.1:")
     assert printed.count("\n") == 1

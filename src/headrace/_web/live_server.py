@@ -6,8 +6,9 @@ What it defends against, and how:
   token that is part of the address which is printed;
 - a foreign page in the same browser: the Origin of a WebSocket must be the address of the page, and the Host header
   must name this machine, so that a name which somebody points here (DNS rebinding) is refused;
-- a flood: the number of clients, the size and the rate of their messages are limited, and a client that does not
-  take what it is sent is sent nothing more;
+- a flood: the number of connections and of clients, the size and the rate of their messages are limited, a
+  connection that does not become a client's is closed (`connections`), and a client that does not take what it is
+  sent is sent nothing more;
 - code from elsewhere: the page is one file that loads nothing, and its Content-Security-Policy allows nothing else.
 
 What is sent are items: pictures (bytes) or figures (text). A client says when it has shown an item and has at most
@@ -31,9 +32,10 @@ from contextlib import suppress
 from ipaddress import ip_address
 from time import monotonic
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from headrace import waits
+from headrace._web.connections import Connections
 from headrace._web.messages import Fields, MalformedMessage, read_message
 from headrace.lazy import import_or_explain
 
@@ -46,7 +48,8 @@ _MOST_UNDER_WAY = 2  # items that a client has not confirmed
 _MOST_MESSAGE = 2048  # bytes
 _MOST_MESSAGES = 500  # a second, from one client
 _STATUS_INTERVAL = 0.5  # seconds
-_START_TIMEOUT = 20.0  # seconds
+_START_TIMEOUT = 60.0  # seconds
+_MOST_STRANGERS = 24  # connections that are not, or not yet, a client's
 _END_TIMEOUT = 5.0  # seconds that a client has to show the last item
 _log = logging.getLogger("headrace.web")
 
@@ -88,8 +91,13 @@ class LiveServer:
         self._name, self._page_text, self._settings = name, page, settings
         self._host, self._port = host, port
         self.token = token or secrets.token_urlsafe(18)
+        try:
+            self.token.encode()
+        except UnicodeEncodeError:  # bytes of an environment variable that are no text
+            raise ValueError(f"{name}: a token must be text that can be encoded as UTF-8") from None
         self._most_clients = clients
         self._clients: set[Client] = set()
+        self._connections: Connections
         self._latest: Item | None = None
         self._loop = asyncio.new_event_loop()
         self._is_ready = threading.Event()
@@ -144,7 +152,12 @@ class LiveServer:
     def url(self) -> str:
         """The address of the page, with its token."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}/?token={self.token}"
+        return f"http://{host}:{self._port}/?token={quote(self.token, safe='')}"
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether a page is connected."""
+        return bool(self._clients)
 
     def wants_item(self) -> bool:
         """Return whether a client waits for an item."""
@@ -195,21 +208,24 @@ class LiveServer:
         app.router.add_get("/ws", self._socket)
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
+        connections = self._connections = Connections(
+            self._name, runner.server, self._most_clients + _MOST_STRANGERS
+        )
         try:
-            site = web.TCPSite(runner, self._host, self._port)
-            await site.start()
-            self._port = runner.addresses[0][1]
+            self._port = connections.listen(self._host, self._port)
             self._is_ready.set()
             while not self._end.is_set():
                 try:
                     await asyncio.wait_for(self._end.wait(), _STATUS_INTERVAL)
                 except TimeoutError:
                     self._say_status(self._clients)
+                    connections.tick()
             # First of all: a page that connects again must find the next run, not this one.
-            await site.stop()
+            connections.stop()
             await self._finish()
         finally:
             await runner.cleanup()
+            await connections.close()
 
     async def _finish(self) -> None:
         """Tell the clients the end, and wait until they have closed their connections."""
@@ -298,8 +314,10 @@ class LiveServer:
         socket = self._web.WebSocketResponse(max_msg_size=_MOST_MESSAGE, heartbeat=20.0, compress=False)
         if not socket.can_prepare(request):
             return self._web.Response(status=400, text="This address is for the page's WebSocket.\n")
-        client = Client(socket, request.transport)
+        transport = request.transport
+        client = Client(socket, transport)
         self._clients.add(client)
+        self._connections.keep(transport)
         try:
             await socket.prepare(request)
             client.start()
@@ -311,6 +329,7 @@ class LiveServer:
             await self._listen(socket, client)
         finally:
             self._clients.discard(client)
+            self._connections.release(transport)
             await client.stop()
             if not self._clients:
                 self._is_empty.set()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any, TypeAlias, TypeVar
 
 __all__ = ["Fields", "MalformedMessage", "choice", "number", "read_message", "string", "whole"]
@@ -37,7 +36,7 @@ def string(fields: Fields, name: str, most: int = 40) -> str:
     """Return a field that is a string of at most `most` characters."""
     value = fields.get(name)
     if not isinstance(value, str) or len(value) > most:
-        raise MalformedMessage(f"{name} must be a short string")
+        raise MalformedMessage(f"{name} must be a string of at most {most} characters")
     return value
 
 
@@ -49,16 +48,12 @@ def choice(fields: Fields, name: str, choices: Mapping[str, Choice]) -> Choice:
     return choices[value]
 
 
-def number(fields: Fields, name: str) -> float:
-    """Return a field that is a number."""
+def number(fields: Fields, name: str, most: float = 1e6) -> float:
+    """Return a field that is a number from -`most` to `most`."""
     value = fields.get(name)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not isfinite(value)
-        or abs(value) > 1e6
-    ):
-        raise MalformedMessage(f"{name} must be a number")
+    # Compared before it is converted, because an int may be too large for a float; false for NaN.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -most <= value <= most:
+        raise MalformedMessage(f"{name} must be a number from {-most:g} to {most:g}")
     return float(value)
 
 

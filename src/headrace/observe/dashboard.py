@@ -20,7 +20,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from headrace import waits
-from headrace._web import Client, LiveServer, MalformedMessage, choice, string, whole
+from headrace._web import Client, LiveServer, MalformedMessage, choice, number, string, whole
 from headrace.core.clock import Duration, nanoseconds
 from headrace.core.errors import ParameterError
 from headrace.observe.device_slices import DeviceSlices
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Dashboard"]
 
+_WATCHED_PERIOD = 0.5  # seconds after which what has happened is known while somebody looks
+_LARGEST = 1e300  # value of a parameter in a message
+_MOST_STEPS = 10_000  # that a page may ask for at once
 _NAME = 200  # characters of the name of an operator or a parameter in a message
 _SIMPLE = {float: "float", int: "int", bool: "bool", str: "str"}
 _log = logging.getLogger("headrace.observe")
@@ -227,7 +230,7 @@ class Dashboard(Watcher):
             {
                 "type": "figures",
                 "now": (now - run.started) // 1000,
-                "seen": (seen if is_over or run.is_virtual else now) // 1000 - run.started // 1000,
+                "seen": (seen - run.started) // 1000,
                 "state": "ended" if is_over else "paused" if self._fragment.is_paused else "running",
                 "operators": operators,
                 "queues": queues,
@@ -289,6 +292,7 @@ class Dashboard(Watcher):
             if self._is_over.is_set():
                 return
             self._wake.clear()
+            self.longest_period = _WATCHED_PERIOD if server.has_clients else Watcher.longest_period
             try:
                 if server.wants_item():
                     figures = self.figures()
@@ -312,11 +316,11 @@ class Dashboard(Watcher):
                 {"pause": fragment.pause, "resume": fragment.resume, "stop": fragment.stop_execution},
             )()
         elif kind == "step":
-            fragment.step(whole(fields, "count", 1, 10_000))
+            fragment.step(whole(fields, "count", 1, _MOST_STEPS))
         elif kind == "set":
-            number = whole(fields, "id", 0, 1 << 53)
+            identity = whole(fields, "id", 0, 1 << 53)
             error = self._set(string(fields, "operator", _NAME), string(fields, "parameter", _NAME), fields)
-            client.say(json.dumps({"type": "answer", "id": number, "error": error}))
+            client.say(json.dumps({"type": "answer", "id": identity, "error": error}))
         else:
             raise MalformedMessage(f"there is no request of the type {kind!r:.40}")
         self._wake.set()
@@ -324,10 +328,8 @@ class Dashboard(Watcher):
     def _set(self, name: str, parameter_name: str, fields: dict[str, Any]) -> str:
         """Change a parameter, and return what is wrong with the value, if anything."""
         value = fields.get("value")
-        if not isinstance(value, (bool, int, float, str)) or (
-            isinstance(value, float) and not isfinite(value)
-        ):
-            raise MalformedMessage("value must be a number, a bool or a string")
+        if not isinstance(value, (bool, str)):
+            number(fields, "value", _LARGEST)
         for operator, parameter in self._parameters:
             if operator.name == name and parameter.name == parameter_name:
                 if _kind_of(parameter) == "other":

@@ -54,14 +54,16 @@ class RecentFigures:
         self._threads: dict[int, int] = {}
         self._workers: list[_Series] = []
         self.newest = run.started
-        """The end of the newest compute."""
+        """The end of the newest compute, and of its work on the device."""
 
     # What happened.
 
     def add_computes(self, computes: Computes) -> None:
         """Add computes of one operator."""
         operator, started, ended = computes.operator, computes.started, computes.ended
-        self.newest = max(self.newest, int(ended[-1]))
+        self.newest = max(
+            self.newest, int(ended[-1]), *(int(work.ended[-1]) for work in computes.gpu if len(work.ended))
+        )
         self._counts[operator] += len(started)
         self._operators[operator].add(ended, ended - started)
         workers = self._workers_of(computes.threads)

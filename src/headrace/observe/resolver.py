@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Resolver"]
 
 _PART = 0.01  # of the time that rounds take at most, where their pauses are shorter than
-_LONGEST = 2.0  # seconds
+_LONGEST = 2.0  # seconds, where no watcher says how long
 _AT_ONCE = 25_000  # computes that are read in a round, of all operators: some 10 ms
 _MOST = 250_000  # computes in a log from which on all are read: some 40 MB
 _log = logging.getLogger("headrace.observe")
@@ -111,7 +111,12 @@ class Resolver:
             except Exception:  # the device has failed, which the run itself raises
                 _log.debug("resolving was interrupted", exc_info=True)
             took = time.perf_counter() - began
-            pause = max(self._period, min(took / _PART, _LONGEST))
+            pause = self._pause_after(took)
+
+    def _pause_after(self, took: float) -> float:
+        """Return the pause after a round that took so long."""
+        longest = min((watcher.longest_period for watcher in self._watchers), default=_LONGEST)
+        return max(self._period, min(took / _PART, longest))
 
     def _round(self, most: int, is_last: bool = False) -> bool:
         """Resolve what can be resolved, and return whether there was anything."""

@@ -32,6 +32,9 @@ class Watcher:
     period = 0.25
     """The seconds after which it is shown what has happened, if the run does not compute without a pause; the
     least of all watchers counts. Every time costs the run about a millisecond."""
+    longest_period = 2.0
+    """The seconds after which it is shown what has happened in any case, even if that takes more than a small part
+    of the time, as with a hundred operators; the least of all watchers counts. It may change during a run."""
     wants_threads = False
     """Whether the thread of each compute is noted."""
     wants_emissions = False
