@@ -89,7 +89,7 @@ class Alone:
             (ready_queue.now if node in ready_queue.now else ready_queue.later).remove(node)
         node.busy = True
         if node.blockers:
-            engine.drop(node)  # it was stopped, or waits for room
+            engine.drop(node)  # it was stopped
         elif engine.admit(node):
             node.sweep = ready_queue.sweep
             return node

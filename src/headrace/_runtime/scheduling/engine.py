@@ -234,7 +234,7 @@ class Engine:
                 continue
             else:
                 return None
-            if node.blockers:
+            if node.blockers:  # it has ended: a node in a ready queue gets no other blocker
                 self.drop(node)
                 continue
             if node.is_guarded and not self.admit(node):
@@ -444,13 +444,10 @@ class Engine:
         return True
 
     def drop(self, node: Node) -> None:
-        """Note that a node was taken from its ready queue and does not run."""
+        """Note that a node was taken from its ready queue and does not run, and pass its room on."""
         node.busy = False
         if node.shared_room is not None:
             release(self, node.shared_room)
-        # Without blockers, it was evaluated just now, or is about to be (`alone`).
-        if node.blockers and node.evaluated is not None:
-            self.evaluate(node)
 
     def evaluate(self, node: Node) -> Awaited:
         """Evaluate a node's conditions, and return what the node waits for from now on."""
