@@ -336,6 +336,7 @@ def _words(awaited: Awaited) -> str:
     words += ["an event"] if awaited.outstanding else []
     words += ["the device"] if awaited is THROTTLED else []
     words += ["a poll"] if awaited.is_polled else []
+    words += ["its end"] if awaited is ENDED else []
     return " and ".join(words) or "nothing"
 
 

@@ -148,7 +148,7 @@ PLANTS = [
         "        if not node.blockers and not node.busy:\n",
         "        if not node.blockers:\n",
         "event-2",
-        (_WRONG,),
+        (_WRONG, _MISJUDGED),
     ),
     Plant(
         "nobody knows who is waking",
@@ -393,7 +393,7 @@ PLANTS = [
         "        node.blockers += awaited.blocks - before.blocks\n",
         "",
         "throttled-1",
-        (_WRONG, _MISJUDGED),
+        (_WRONG, _MISJUDGED, Kind.LIVELOCK),
     ),
     Plant(
         "a node that has ended is counted as alive",
@@ -433,7 +433,7 @@ PLANTS = [
         "                self.polling.remove(node)\n",
         "                pass\n",
         "polled-1",
-        (_WRONG, _MISJUDGED),
+        (_WRONG, _MISJUDGED, _LEAK),
     ),
     Plant(
         "a node whose event occurred is still taken to wait for it",
@@ -466,7 +466,7 @@ PLANTS = [
         "            line.add(claim, first=was_promised)\n",
         "            claim.node.blockers += 1\n",
         "two-producers-2",
-        (_WRONG, _MISJUDGED),
+        (_WRONG, _MISJUDGED, _LEAK),
     ),
     Plant(
         "room is promised to a producer that is not told",

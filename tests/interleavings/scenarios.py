@@ -133,7 +133,9 @@ def _room_line(world: World) -> None:
 
     def emit(op: Any, op_input: Any, op_output: Any) -> None:
         for number in range(2 if op.name == "both" else 1):
-            op_output.emit((op.name, (op.ticks - 1) * 2 + number if op.name == "both" else op.ticks - 1), "out")
+            op_output.emit(
+                (op.name, (op.ticks - 1) * 2 + number if op.name == "both" else op.ticks - 1), "out"
+            )
 
     beat = PeriodicCondition(world.app, 5 * MS)
     for name, places, *conditions in (("left", 1), ("both", 2), ("right", 1, beat)):
@@ -399,12 +401,16 @@ def _switch_off_and_set(world: World) -> None:
 
 def _check_blocked_beat(world: World) -> None:
     assert (world.count("beats"), world.count("keeping")) == (1, 1), f"computes: {world.computes}"
-    assert world.control.now < 5 * MS or not world.is_on_time, "the run waited for a time that nobody could use"
+    assert world.control.now < 5 * MS or not world.is_on_time, (
+        "the run waited for a time that nobody could use"
+    )
 
 
 _add(
     (0, 1, 2, 3),
-    Scenario("blocked-beat", _blocked_beat, others={"setter": _switch_off_and_set}, check=_check_blocked_beat),
+    Scenario(
+        "blocked-beat", _blocked_beat, others={"setter": _switch_off_and_set}, check=_check_blocked_beat
+    ),
 )
 
 
@@ -470,17 +476,20 @@ def _changing_its_mind(world: World) -> None:
 
     def take(op: Any, op_input: Any, op_output: Any) -> None:
         world.received["sink"].append(op_input.receive("in"))
-        if op.ticks == 1:
+        if op.ticks == 2:
             condition.event_state = AsynchronousEventState.EVENT_WAITING
-        if op.ticks == 3:
+        if world.received["sink"][-1] == ("steady", 2):
             condition.event_state = AsynchronousEventState.EVENT_NEVER
 
     sink = world.op("sink", inputs=["in"], body=take)
-    world.app.add_flow(world.source("steady", 3), sink)
     fickle = world.op(
-        "fickle", condition, outputs=["out"], body=lambda op, op_input, op_output: op_output.emit("fickle", "out")
+        "fickle",
+        condition,
+        outputs=["out"],
+        body=lambda op, op_input, op_output: op_output.emit("fickle", "out"),
     )
     world.app.add_flow(fickle, sink)
+    world.app.add_flow(world.source("steady", 3), sink)
 
 
 def _check_changing_its_mind(world: World) -> None:
