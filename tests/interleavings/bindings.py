@@ -255,8 +255,8 @@ def is_settled(engine: Engine) -> bool:
 def misjudged(engine: Engine, changing: Callable[[Any], bool]) -> list[str]:
     """Return where what an engine holds about waiting nodes differs from what a new evaluation finds.
 
-    A node may be behind the times if that is about to be found out: it is in a ready queue or runs, it was announced
-    or is being announced (`changing`), its time has come, or it is polled.
+    A node may be behind the times if that is about to be found out: it is in a ready queue or runs, it was
+    announced or is being announced (`changing`), its time has come, or it is polled.
     """
     found = _miscounted(engine)
     now = engine.clock.timestamp()

@@ -143,6 +143,22 @@ PLANTS = [
         (_LOST, _SPIN, _HANG, _LEAK, Kind.LIVELOCK),
     ),
     Plant(
+        "a worker on standby takes two computes of one operator for one that takes long",
+        _WAITING,
+        "            if node is ready_queue.quick and (node is None or node.remaining == remaining):\n",
+        "            if node is ready_queue.quick:\n",
+        "quick-pair-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "any compute that ends opens the queue that a quick one has to itself",
+        _WORKERS,
+        "                    if ready_queue.quick is node:\n                        ready_queue.quick = None\n",
+        "                    ready_queue.quick = None\n",
+        "quick-pair-2",
+        (_WRONG,),
+    ),
+    Plant(
         "a node can be put in its queue twice",
         _ENGINE,
         "        if not node.blockers and not node.busy:\n",
@@ -223,6 +239,24 @@ PLANTS = [
         "                        pass\n",
         "two-beats-3",
         (_SPIN,),
+    ),
+    Plant(
+        "the time was moved and only one of the workers with a deadline is told",
+        _WAITING,
+        "            for parker in tuple(ready_queue.parked):\n                if parker.deadline is not None:\n",
+        "            for parker in tuple(ready_queue.parked)[:1]:\n"
+        "                if parker.deadline is not None:\n",
+        "scale-limit-2",
+        (_TIME, _WRONG),
+    ),
+    Plant(
+        "a worker that computes wakes nobody to keep the time",
+        _WAITING,
+        "                for ready_queue in engine.ready_queues:\n"
+        "                    if self._wake_one(ready_queue):\n                        return\n",
+        "                pass\n",
+        "two-beats-2",
+        (_TIME, _WRONG),
     ),
     # Permits.
     Plant(

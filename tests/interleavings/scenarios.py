@@ -85,6 +85,31 @@ def _check_uneven(world: World) -> None:
 _add((1, 2, 3), Scenario("uneven", _uneven, check=_check_uneven))
 
 
+def _quick_pair(world: World) -> None:
+    """Two operators whose computes are quick, for longer than a worker stands by; a slow one ends in between."""
+    world.notes["together"] = []
+
+    def quick(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.sleep(95_000)
+        if op.ticks > 2 and {"one", "two"} <= world.inside:
+            world.notes["together"].append(op.ticks)
+
+    world.op("slow", CountCondition(world.app, 1), body=lambda *args: world.control.sleep(MS // 2))
+    world.op("one", CountCondition(world.app, 14), body=quick)
+    world.op("two", CountCondition(world.app, 14), body=quick)
+
+
+def _check_quick_pair(world: World) -> None:
+    counts = [world.count(name) for name in ("slow", "one", "two")]
+    assert counts == [1, 14, 14], f"computes: {counts}"
+    if world.is_on_time:
+        together = world.notes["together"]
+        assert not together, f"quick computes ran at the same time, from compute {together[0]} on"
+
+
+_add((2, 3), Scenario("quick-pair", _quick_pair, check=_check_quick_pair))
+
+
 def _fan(world: World) -> None:
     def join(op: Any, op_input: Any, op_output: Any) -> None:
         world.received.setdefault("join", []).append((op_input.receive("left"), op_input.receive("right")))
@@ -284,6 +309,16 @@ def _check_scaled(world: World) -> None:
 
 
 _add((0, 1, 2, 3), Scenario("scale", _scaled, others={"scaler": _scale}, check=_check_scaled))
+_add(
+    (2, 3),  # of which one wakes up for the beat, and all for the end of the run
+    Scenario(
+        "scale-limit",
+        _scaled,
+        others={"scaler": _scale},
+        settings={"max_duration_ms": 1_000},
+        check=lambda world: _check_scaled(world) if world.is_on_time else None,
+    ),
+)
 
 
 def _advance(world: World) -> None:

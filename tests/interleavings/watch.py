@@ -2,8 +2,8 @@
 
 A wake-up may be on its way at any moment, so the state is judged only where nobody could bring it: before time
 moves because no thread can go on, and when the run is stuck. What is counted is counted all along. What the engine
-holds about the nodes that wait is compared with a new evaluation wherever one thread hands over to another and none is
-about to change it.
+holds about the nodes that wait is compared with a new evaluation wherever one thread hands over to another and none
+is about to change it.
 """
 
 from __future__ import annotations

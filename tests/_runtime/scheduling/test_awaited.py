@@ -10,9 +10,9 @@ import pytest
 from headrace import Condition, CountCondition, SchedulingStatusType
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState, PeriodicCondition
 from headrace.core import EndedBy
-from tests.harness import MS, App, MakeScheduler, Step, run, sink
+from tests.harness import App, MakeScheduler, Step, run, sink
 
-READY, WAIT_EVENT = SchedulingStatusType.READY, SchedulingStatusType.WAIT_EVENT
+READY = SchedulingStatusType.READY
 WAITING, DONE = AsynchronousEventState.EVENT_WAITING, AsynchronousEventState.EVENT_DONE
 
 
@@ -64,7 +64,7 @@ def test_a_time_that_an_operator_cannot_use_does_not_prolong_the_run(scheduler: 
         end = ended(app)
         ticks = Step(
             app,
-            PeriodicCondition(app, 3600 * 1000 * MS),
+            PeriodicCondition(app, 3600.0),
             outputs=["out"],
             body=lambda op, i, o: o.emit(op.ticks),
         )
@@ -130,32 +130,3 @@ def test_an_event_that_another_condition_of_the_operator_completes_in_its_check_
 
     run(compose, scheduler)  # which would not end
     assert steps[0].ticks == 1
-
-
-def test_a_condition_that_notifies_of_itself_in_its_check_is_not_asked_again_for_that(
-    scheduler: MakeScheduler,
-) -> None:
-    """The result of that check is used. Otherwise the run would ask it without end."""
-    asked: list[int] = []
-
-    def compose(app: App) -> None:
-        def notify(condition: Scripted) -> SchedulingStatusType:
-            asked.append(1)
-            assert len(asked) < 10
-            condition.notify_scheduler()
-            return WAIT_EVENT
-
-        condition = Scripted(app, notify)
-        step = Step(app, condition, name="waits")
-        app.add_operator(step)
-        stop = Step(
-            app,
-            CountCondition(app, 2),
-            PeriodicCondition(app, MS),
-            body=lambda op, i, o: step.stop_execution() if op.ticks == 2 else None,
-            name="stops",
-        )
-        app.add_operator(stop)
-
-    run(compose, scheduler)
-    assert asked
