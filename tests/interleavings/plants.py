@@ -497,7 +497,7 @@ PLANTS = [
     Plant(
         "a producer that finds no room does not wait for it",
         _ROOM,
-        "            line.add(claim, first=was_promised)\n",
+        "            line.add(claim)\n",
         "            claim.node.blockers += 1\n",
         "two-producers-2",
         (_WRONG, _MISJUDGED, _LEAK),

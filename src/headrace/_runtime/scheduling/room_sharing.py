@@ -67,7 +67,7 @@ class RoomLine:
         The places for producers that waited and have not been taken since.
     """
 
-    __slots__ = ("_first", "_last", "_waiting", "promised", "queue", "reserved")
+    __slots__ = ("_last", "_waiting", "promised", "queue", "reserved")
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -75,7 +75,7 @@ class RoomLine:
         self.promised = 0
         # Those that wait, by the number of places that they need, each with its number in line.
         self._waiting: dict[int, deque[tuple[int, Claim]]] = {}
-        self._first = self._last = 0
+        self._last = 0
 
     def has_room(self, engine: Engine, claim: Claim) -> bool:
         """Return whether there is room for a producer that comes now."""
@@ -95,16 +95,11 @@ class RoomLine:
         """
         return claim.places <= self.queue.limit - len(self.queue) - self.reserved
 
-    def add(self, claim: Claim, first: bool) -> None:
-        """Let a producer wait, at the end of the line or as its first."""
+    def add(self, claim: Claim) -> None:
+        """Let a producer wait at the end of the line."""
         claim.node.blockers += 1
-        waiting = self._waiting.setdefault(claim.places, deque())
-        if first:
-            self._first -= 1
-            waiting.appendleft((self._first, claim))
-        else:
-            self._last += 1
-            waiting.append((self._last, claim))
+        self._last += 1
+        self._waiting.setdefault(claim.places, deque()).append((self._last, claim))
         self.queue.gate.close(True)
 
     def promise(self, engine: Engine) -> None:
@@ -114,10 +109,13 @@ class RoomLine:
             first, fitting = self._find(free)
             if fitting is None or (first != fitting and self._is_emptied()):
                 break
-            claim = self._remove(fitting)
+            waiting = self._waiting[fitting]
+            claim = waiting.popleft()[1]
+            if not waiting:
+                del self._waiting[fitting]
             node = claim.node
             node.blockers -= 1
-            if not node.blockers:
+            if not node.blockers:  # otherwise it has ended
                 claim.is_promised = True
                 self.promised += claim.places
                 engine.enqueue_if_ready(node)
@@ -128,25 +126,13 @@ class RoomLine:
         first: int | None = None
         fitting: int | None = None
         lowest = lowest_fitting = ANY
-        for places in tuple(self._waiting):
-            # Those that have ended wait no longer.
-            while places in self._waiting and self._waiting[places][0][1].node.retired:
-                self._remove(places)
-            if places not in self._waiting:
-                continue
-            number = self._waiting[places][0][0]
+        for places, waiting in self._waiting.items():
+            number = waiting[0][0]
             if number < lowest:
                 lowest, first = number, places
             if places <= free and number < lowest_fitting:
                 lowest_fitting, fitting = number, places
         return first, fitting
-
-    def _remove(self, places: int) -> Claim:
-        waiting = self._waiting[places]
-        claim = waiting.popleft()[1]
-        if not waiting:
-            del self._waiting[places]
-        return claim
 
     def _is_emptied(self) -> bool:
         """Return whether the consumer is about to take messages."""
@@ -171,7 +157,7 @@ def reserve(engine: Engine, room: SharedRoom) -> bool:
             release(engine, room)
             # First: the lines below may wake it at once.
             claim.node.busy = False
-            line.add(claim, first=was_promised)
+            line.add(claim)
             # It was about to run and empty its inputs, but now it is blocked.
             for emptied in room.emptied:
                 emptied.promise(engine)
