@@ -326,28 +326,31 @@ def test_a_producer_that_has_nothing_to_emit_keeps_nobody_out() -> None:
     assert in_time == [True]
 
 
-def test_room_that_one_producer_waited_for_does_not_keep_another_from_a_step_of_its_own() -> None:
-    """On one thread, where the order is known: the first in line may not run in the pause, and the other may."""
+@pytest.mark.parametrize("name", ["first", "second", "third"])
+@pytest.mark.parametrize("at", [2, 3, 4])
+def test_any_of_the_producers_that_wait_for_room_can_be_stepped(name: str, at: int) -> None:
+    """The others, whose turn it would be, may not run in the pause. On one thread, where the order is known."""
     taken: list[str] = []
 
     def compose(app: App) -> None:
         def take(op: Step, i: Any, o: Any) -> None:
-            taken.append(i.receive()[0])
-            if op.ticks == 2:
-                app.step(1, "second")
+            taken.append(i.receive())
+            if op.ticks == at:
+                app.step(1, name)
 
         def send(op: Step, i: Any, o: Any) -> None:
-            o.emit((op.name, op.ticks))
-            if op.name == "second" and op.ticks == 2:
+            o.emit(op.name)
+            if len(taken) >= at:
                 app.resume()
 
         consumer = Step(app, inputs=["in"], body=take, name="consumer")
-        for name in ("first", "second"):
-            producer = Step(app, CountCondition(app, 3), outputs=["out"], body=send, name=name)
+        for each in ("first", "second", "third"):
+            producer = Step(app, CountCondition(app, 4), outputs=["out"], body=send, name=each)
             app.add_flow(producer, consumer)
 
     run(compose)  # which would not end
-    assert taken == ["first", "second", "second", "first", "second", "first"]
+    assert taken[at] == name
+    assert Counter(taken) == {"first": 4, "second": 4, "third": 4}
 
 
 @pytest.mark.parametrize("count", [3, 50])

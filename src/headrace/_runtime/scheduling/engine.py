@@ -29,7 +29,13 @@ from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awai
 from headrace._runtime.scheduling.pausing import Pausing
 from headrace._runtime.scheduling.polling import Polling
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
-from headrace._runtime.scheduling.room_sharing import leave_room, release, reserve, update_producers
+from headrace._runtime.scheduling.room_sharing import (
+    leave_room,
+    look_for_room,
+    release,
+    reserve,
+    update_producers,
+)
 from headrace._runtime.scheduling.timers import Timers
 from headrace._runtime.scheduling.waiting import Waiting
 
@@ -251,6 +257,8 @@ class Engine:
         pausing = self.pausing
         if not pausing.is_paused:
             return None  # the run is stopping, or about to be paused
+        if pausing.node_steps:
+            look_for_room(self, pausing.node_steps)
         while pausing.allows(ready_queue):
             if not ready_queue.now:
                 if not ready_queue.later:

@@ -23,10 +23,21 @@ from typing import TYPE_CHECKING
 from headrace._runtime.messages.gate import ANY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace._runtime.messages.queue import Claim, Queue
     from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.node import Node
 
-__all__ = ["RoomLine", "SharedRoom", "leave_room", "release", "reserve", "update_producers"]
+__all__ = [
+    "RoomLine",
+    "SharedRoom",
+    "leave_room",
+    "look_for_room",
+    "release",
+    "reserve",
+    "update_producers",
+]
 
 
 class SharedRoom:
@@ -81,12 +92,8 @@ class RoomLine:
         """Return whether there is room for a producer that comes now."""
         if self._waiting:
             self.promise(engine)
-        free = self.queue.limit - len(self.queue) - self.reserved
-        # In a pause, those that were promised room may not be allowed to run; they look again when they are taken.
-        if not engine.pausing.is_paused:
-            free -= self.promised
         # All that wait need more than there is.
-        return claim.places <= free and not (self._waiting and self._is_emptied())
+        return claim.places <= self._free(engine) and not (self._waiting and self._is_emptied(engine))
 
     def keeps_promise(self, claim: Claim) -> bool:
         """Return whether there is still room for a producer that was promised some.
@@ -105,9 +112,8 @@ class RoomLine:
     def promise(self, engine: Engine) -> None:
         """Promise the room that there is to producers that wait, in their order."""
         while self._waiting:
-            free = self.queue.limit - len(self.queue) - self.reserved - self.promised
-            first, fitting = self._find(free)
-            if fitting is None or (first != fitting and self._is_emptied()):
+            first, fitting = self._find(self._free(engine))
+            if fitting is None or (first != fitting and self._is_emptied(engine)):
                 break
             waiting = self._waiting[fitting]
             claim = waiting.popleft()[1]
@@ -134,11 +140,25 @@ class RoomLine:
                 lowest_fitting, fitting = number, places
         return first, fitting
 
-    def _is_emptied(self) -> bool:
-        """Return whether the consumer is about to take messages."""
+    def _free(self, engine: Engine) -> int:
+        """Return how many places are neither filled nor kept for others.
+
+        In a pause, those that were promised room may not be allowed to run, and another may be stepped. So nothing
+        is kept for them; they look again when they are taken.
+        """
+        free = self.queue.limit - len(self.queue) - self.reserved
+        return free if engine.pausing.is_paused else free - self.promised
+
+    def _is_emptied(self, engine: Engine) -> bool:
+        """Return whether the consumer is about to take messages; in a pause it may not be allowed to."""
         queue = self.queue
         consumer = queue.consumer
-        return len(queue) >= queue.min_size and not consumer.blockers and consumer.evaluated is None
+        return (
+            len(queue) >= queue.min_size
+            and not consumer.blockers
+            and consumer.evaluated is None
+            and not engine.pausing.is_paused
+        )
 
 
 def reserve(engine: Engine, room: SharedRoom) -> bool:
@@ -190,6 +210,15 @@ def leave_room(room: SharedRoom) -> None:
             claim.running = False
             assert claim.line is not None
             claim.line.reserved -= claim.places
+
+
+def look_for_room(engine: Engine, nodes: Iterable[Node]) -> None:
+    """Let nodes that are to be stepped in a pause out of their lines, if there is room for them."""
+    for node in nodes:
+        if node.shared_room is not None:
+            for claim in node.shared_room.claims:
+                assert claim.line is not None
+                claim.line.promise(engine)
 
 
 def update_producers(engine: Engine, queue: Queue) -> None:
