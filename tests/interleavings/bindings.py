@@ -386,8 +386,9 @@ def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
 class Throttle:
     """Stands in for the streams of a node whose device has too much to do, until `complete` is called."""
 
-    def __init__(self, operator: Any, control: Controller) -> None:
+    def __init__(self, operator: Any, control: Controller, watch: Watch) -> None:
         self._control = control
+        self._watch = watch
         self.full: object | None = None
         self._announce: Callable[[], None] | None = None
         self._node = operator._node
@@ -412,7 +413,8 @@ class Throttle:
 
     def complete(self) -> None:
         """Have the device catch up, and say so as its callback would."""
-        self.full = None
-        announce, self._announce = self._announce, None
-        if announce is not None:
-            announce()
+        with self._watch.changing(self._node):
+            self.full = None
+            announce, self._announce = self._announce, None
+            if announce is not None:
+                announce()

@@ -685,7 +685,7 @@ def _throttled(world: World) -> None:
     """An operator whose device may have one compute unfinished, and a thread that completes it."""
 
     def start(op: Any) -> None:
-        world.notes["throttle"] = Throttle(op, world.control)
+        world.notes["throttle"] = Throttle(op, world.control, world.watch)
 
     def body(op: Any, op_input: Any, op_output: Any) -> None:
         world.notes["throttle"].submit()
