@@ -288,9 +288,11 @@ class Engine:
 
     def begin_sweep(self, ready_queue: ReadyQueue) -> None:
         """Move all nodes from `later` to `now`."""
-        # If only polled nodes are here, evaluating them again would go on forever.
-        polled = self.polling.nodes
-        has_others = bool(polled) and not polled.keys() >= set(ready_queue.later)
+        # If only nodes with polled conditions are here, evaluating them again could go on forever: each might find
+        # the other one in its way when it is ready, and not be ready when it is not.
+        has_others = bool(self.polling.nodes) and any(
+            node.evaluated is None or not node.evaluated.are_polled for node in ready_queue.later
+        )
         ready_queue.sweep += 1
         ready_queue.now.extend(reversed(ready_queue.later))
         ready_queue.later.clear()
