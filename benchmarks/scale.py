@@ -1,4 +1,4 @@
-"""Measure whether a step costs more in a larger graph: chains of 5 and 300, a busy pair beside idle operators."""
+"""Measure whether a step costs more in a larger graph: longer chains, idle operators, producers of one queue."""
 
 from __future__ import annotations
 
@@ -48,6 +48,26 @@ def pair(messages: int, idle: int) -> float:
     return (marks[-1] - marks[0]) / 1e3 / ((messages - 1) * 2)
 
 
+def shared(messages: int, producers: int) -> float:
+    """Return the microseconds per compute of producers that share a queue of one place, and of its consumer."""
+    marks: list[int] = []
+
+    class Producer(Source):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            marks.append(time.perf_counter_ns())
+            op_output.emit(1, "out")
+
+    class Shared(Application):
+        def compose(self) -> None:
+            sink = Sink(self, name="sink")
+            for number in range(producers):
+                count = CountCondition(self, messages // producers)
+                self.add_flow(Producer(self, count, name=f"producer{number}"), sink)
+
+    Shared([]).run()
+    return (marks[-1] - marks[0]) / 1e3 / ((len(marks) - 1) * 2)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
@@ -56,13 +76,17 @@ def main() -> None:
     # Measured in turn, so that other load on the machine affects both.
     chains = {5: [], 300: []}
     pairs = {0: [], 1000: []}
+    producers = {25: [], 400: []}
     for _ in range(repeats):
         for length, times in chains.items():
             times.append(chain("headrace", "greedy", 300_000 // length, length))
         for idle, times in pairs.items():
             times.append(pair(100_000, idle))
+        for number, times in producers.items():
+            times.append(shared(40_000, number))
     five, many = min(chains[5]), min(chains[300])
     alone, crowded = min(pairs[0]), min(pairs[1000])
+    few, most = min(producers[25]), min(producers[400])
     table(
         "cost of one compute, greedy scheduler",
         ["", "µs per compute", "ratio"],
@@ -71,6 +95,8 @@ def main() -> None:
             ["a chain of 300", many, f"{many / five:.2f} (bound: 1.25)"],
             ["a busy pair alone", alone, ""],
             ["a busy pair beside 1,000 idle operators", crowded, f"{crowded / alone:.3f} (bound: 1.05)"],
+            ["25 producers of one queue", few, ""],
+            ["400 producers of one queue", most, f"{most / few:.2f} (bound: 1.25)"],
         ],
     )
 

@@ -9,12 +9,15 @@ schedule wants that. The same schedule gives the same run, each time.
 
 What is found
 -------------
-- lost wake-up: something is ready, announced, or to end, and a worker that should see to it stays parked; -
-missed time: a timer is due before any parked worker wakes up; - double wake-up: a worker is woken again before
-it took the wake-up before; - spin: more wake-ups than anything that happened could be worth; - premature end:
-the run ends although something is ready, running, timed or awaited; - wrong result: computes missing, out of
-order, late, or two of one operator at once; - hang, livelock, error, leak: a thread that never leaves, a run
-that never ends, an exception, counts that are not   back where they were.
+- lost wake-up: something is ready, announced, or to end, and a worker that should see to it stays parked;
+- missed time: a timer is due before any parked worker wakes up;
+- double wake-up: a worker is woken again before it took the wake-up before;
+- spin: more wake-ups than anything that happened could be worth;
+- premature end: the run ends although something is ready, running, timed or awaited;
+- misjudged: what the engine holds about a node that waits differs from what a new evaluation finds;
+- wrong result: computes missing, out of order, late, or two of one operator at once;
+- hang, livelock, error, leak: a thread that never leaves, a run that never ends, an exception, counts that are not
+  back where they were.
 
 How it is used
 --------------

@@ -13,9 +13,12 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.engine import Engine
 from headrace._runtime.scheduling.parker import Parker
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
+from headrace.conditions import AsynchronousCondition, BooleanCondition
+from headrace.core import Condition
 
 from .controller import Abort, Controller
 from .primitives import ControlledThreading, ControlledTime
@@ -31,9 +34,11 @@ __all__ = [
     "guard_of",
     "has_timers",
     "has_wake_up",
+    "is_settled",
     "is_shared_time",
     "is_stopping",
     "left_behind",
+    "misjudged",
     "next_time",
     "queue_of",
     "state_of",
@@ -47,6 +52,7 @@ __all__ = [
 # Where any line may be the last before another thread goes on. Their `threading` and `time` are the controller's.
 _MODULES = [
     "headrace._runtime.scheduling.alone",
+    "headrace._runtime.scheduling.awaited",
     "headrace._runtime.scheduling.single_threaded",
     "headrace._runtime.messages.input",
     "headrace._runtime.messages.output",
@@ -114,6 +120,8 @@ def controlled(control: Controller) -> Iterator[None]:
 def watched(control: Controller, watch: Watch) -> Iterator[None]:
     """Tell a watch of every park, wake-up and announcement, and when an engine finds itself done."""
     park, unpark, announce, end = Parker.park, Parker.unpark, Engine.announce, Engine.end
+    notify, disable = Condition.notify_scheduler, BooleanCondition.disable_tick
+    event_state: Any = AsynchronousCondition.event_state
 
     def watched_park(parker: Parker, seconds: float | None) -> bool:
         task = control.current
@@ -141,11 +149,24 @@ def watched(control: Controller, watch: Watch) -> Iterator[None]:
             watch.ended(engine)
         end(engine, ended_by)
 
+    def changing(change: Callable[..., Any]) -> Any:
+        def watched_change(condition: Condition, *args: Any) -> Any:
+            with watch.changing(condition._node):
+                return change(condition, *args)
+
+        return watched_change
+
     Parker.park, Parker.unpark = watched_park, watched_unpark  # type: ignore[assignment,method-assign]
     Engine.announce, Engine.end = watched_announce, watched_end  # type: ignore[assignment,method-assign]
+    Condition.notify_scheduler = changing(notify)  # type: ignore[method-assign]
+    BooleanCondition.disable_tick = changing(disable)  # type: ignore[method-assign]
+    AsynchronousCondition.event_state = property(event_state.fget, changing(event_state.fset))  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
+        Condition.notify_scheduler = notify  # type: ignore[method-assign]
+        BooleanCondition.disable_tick = disable  # type: ignore[method-assign]
+        AsynchronousCondition.event_state = event_state  # type: ignore[method-assign]
         Parker.park, Parker.unpark = park, unpark  # type: ignore[method-assign]
         Engine.announce, Engine.end = announce, end  # type: ignore[method-assign]
 
@@ -220,16 +241,104 @@ def unfinished(engine: Engine) -> list[str]:
     found = [f"{node.name} is ready" for queue in queues for node in (*queue.now, *queue.later)]
     if engine.running:
         found.append(f"{engine.running} running")
-    if any(_waits_for_event(node) for node in engine.nodes if not node.retired):
+    if any(node.awaited.outstanding for node in engine.nodes):
         found.append("a node waits for an event")
     if engine.timers.next() is not None:
         found.append("a node waits for a time")
     return found
 
 
-def _waits_for_event(node: Any) -> int:
-    """Return how many announcements a node waits for."""
-    return node.throttled + (node.evaluated is not None and node.evaluated.awaits_event)
+def is_settled(engine: Engine) -> bool:
+    """Say whether nobody is about to change the state of an engine with several workers."""
+    return engine.scheduler.workers > 0 and engine.lock.holder is None  # type: ignore[attr-defined]
+
+
+def misjudged(engine: Engine, changing: Callable[[Any], bool]) -> list[str]:
+    """Return where what an engine holds about waiting nodes differs from what a new evaluation finds.
+
+    A node may be behind the times if that is about to be found out: it is in a ready queue or runs, it was
+    announced or is being announced (`changing`), its time has come, or it is polled.
+    """
+    found = _miscounted(engine)
+    now = engine.clock.timestamp()
+    for node in engine.nodes:
+        awaited = node.awaited
+        is_about_to_be_evaluated = (
+            node.busy
+            or node in engine.inbox
+            or changing(node)
+            or node is engine.alone.node
+            or (awaited.until is not None and awaited.until <= now)
+        )
+        if awaited is ENDED or engine.stopping or is_about_to_be_evaluated:
+            continue
+        fresh = _evaluate_anew(node, now)
+        if fresh is NOTHING and not node.blockers:
+            if not awaited.is_polled:
+                found.append(f"{node.name} can run, and waits for {_words(awaited)}")
+        elif _words(fresh) != _words(awaited):
+            found.append(f"{node.name} should wait for {_words(fresh)}, and waits for {_words(awaited)}")
+    return found
+
+
+def _miscounted(engine: Engine) -> list[str]:
+    """Return which counts and lists do not follow from what the nodes wait for."""
+    found = []
+    outstanding = sum(node.awaited.outstanding for node in engine.nodes)
+    if engine.outstanding != outstanding:
+        found.append(f"{engine.outstanding} counted as outstanding, and {outstanding} are")
+    alive = sum(node.awaited is not ENDED for node in engine.nodes)
+    if engine.alive != alive:
+        found.append(f"{engine.alive} counted as alive, and {alive} are")
+    if set(engine.polling.nodes) != {node for node in engine.nodes if node.awaited.is_polled}:
+        found.append(f"{[node.name for node in engine.polling.nodes]} polled")
+    for ready_queue in engine.ready_queues:
+        found += [
+            f"{node.name} in a ready queue with {node.blockers} blockers"
+            for node in (*ready_queue.now, *ready_queue.later)
+            if node.blockers and not node.retired
+        ]
+    armed = {(node, until) for until, _, node in engine.timers._heap}
+    for node in engine.nodes:
+        if node.awaited.until is not None and (node, node.awaited.until) not in armed:
+            found.append(f"no timer for {node.name}")
+        closed = [not gate.available for gate in node.input_gates]
+        closed += [
+            gate.producer is node and not gate.affordable
+            for gate in node.output_gates
+            if gate.queue.line is None and gate.queue.claims
+        ]
+        for queue in node.outputs:
+            if queue.line is not None:
+                waiting = [claim for group in queue.line._waiting.values() for _, claim in group]
+                closed += [claim.node is node for claim in waiting]
+        blockers = sum(closed) + node.awaited.blocks
+        if node.blockers != blockers and not node.retired:
+            found.append(f"{node.blockers} blockers of {node.name}, and {blockers} are")
+    return found
+
+
+def _evaluate_anew(node: Any, now: int) -> Awaited:
+    """Return what a node should be found to wait for, and change nothing."""
+    if node.throttled:
+        return THROTTLED if node.lifetimes.is_still_full() else NOTHING
+    if node.evaluated is None or (node.blockers and not node.evaluated.matter_while_blocked):
+        return NOTHING
+    conditions = [each for condition in node.conditions for each in (condition, *condition.terms)]
+    kept = [condition._awaits_event for condition in conditions]
+    fresh: Awaited = node.evaluated.combine(now)
+    for condition, awaits_event in zip(conditions, kept, strict=True):
+        condition._awaits_event = awaits_event
+    return fresh.while_blocked() if node.blockers else fresh
+
+
+def _words(awaited: Awaited) -> str:
+    words = [f"{awaited.until} ns"] if awaited.until is not None else []
+    words += ["an event"] if awaited.outstanding else []
+    words += ["the device"] if awaited is THROTTLED else []
+    words += ["a poll"] if awaited.is_polled else []
+    words += ["its end"] if awaited is ENDED else []
+    return " and ".join(words) or "nothing"
 
 
 def left_behind(engine: Engine) -> list[str]:
@@ -237,12 +346,7 @@ def left_behind(engine: Engine) -> list[str]:
     found = []
     if engine.running:
         found.append(f"{engine.running} counted as running")
-    outstanding = sum(map(_waits_for_event, engine.nodes))
-    if engine.outstanding != outstanding:
-        found.append(f"{engine.outstanding} counted as outstanding, and {outstanding} are")
-    alive = sum(not node.retired for node in engine.nodes)
-    if engine.alive != alive:
-        found.append(f"{engine.alive} counted as alive, and {alive} are")
+    found += _miscounted(engine)
     if engine.waiting.waking:
         found.append(f"{len(engine.waiting.waking)} workers counted as waking")
     for number, ready_queue in enumerate(engine.ready_queues):
@@ -274,8 +378,7 @@ def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
     for node in engine.nodes:
         lines.append(  # noqa: PERF401 (as the others)
             f"  node {node.name}: blockers {node.blockers}, busy {node.busy}, "
-            f"events awaited {_waits_for_event(node)}, retired {node.retired}, "
-            f"wake at {node.evaluated and node.evaluated.wake_at}, "
+            f"waits for {_words(node.awaited)}, retired {node.retired}, "
             f"inputs {[len(queue) for queue in node.inputs]}"
         )
     return "\n".join(lines)
@@ -284,8 +387,9 @@ def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
 class Throttle:
     """Stands in for the streams of a node whose device has too much to do, until `complete` is called."""
 
-    def __init__(self, operator: Any, control: Controller) -> None:
+    def __init__(self, operator: Any, control: Controller, watch: Watch) -> None:
         self._control = control
+        self._watch = watch
         self.full: object | None = None
         self._announce: Callable[[], None] | None = None
         self._node = operator._node
@@ -310,7 +414,8 @@ class Throttle:
 
     def complete(self) -> None:
         """Have the device catch up, and say so as its callback would."""
-        self.full = None
-        announce, self._announce = self._announce, None
-        if announce is not None:
-            announce()
+        with self._watch.changing(self._node):
+            self.full = None
+            announce, self._announce = self._announce, None
+            if announce is not None:
+                announce()

@@ -142,6 +142,7 @@ class Controller:
         self.before_time_moves: Callable[[int], None] = lambda until: None
         self.when_stuck: Callable[[], None] = lambda: None
         self.on_event: Callable[[], None] = lambda: None
+        self.on_switch: Callable[[], None] = lambda: None
         self._quiet = False
         self._others: list[Task] | None = None
         self._costs: list[int] = []
@@ -411,6 +412,7 @@ class Controller:
     def _switch(self, task: Task, chosen: Task) -> None:
         if chosen is task:
             return
+        self.on_switch()
         self.current = chosen
         self._others = None
         chosen.baton.release()

@@ -23,6 +23,7 @@ class Kind(enum.Enum):
     DOUBLE_WAKE_UP = "double wake-up"
     PREMATURE_END = "premature end"
     WRONG_RESULT = "wrong result"
+    MISJUDGED = "misjudged"
     HANG = "hang"
     LEAK = "leak"
     LIVELOCK = "livelock"

@@ -12,11 +12,13 @@ from .planting import Plant
 __all__ = ["PLANTS"]
 
 _LOST, _TIME, _SPIN, _DOUBLE = Kind.LOST_WAKE_UP, Kind.MISSED_TIME, Kind.SPIN, Kind.DOUBLE_WAKE_UP
+_MISJUDGED = Kind.MISJUDGED
 _EARLY, _WRONG, _HANG, _LEAK, _ERROR = Kind.PREMATURE_END, Kind.WRONG_RESULT, Kind.HANG, Kind.LEAK, Kind.ERROR
 
 _ENGINE = "headrace._runtime.scheduling.engine"
 _WAITING = "headrace._runtime.scheduling.waiting"
 _WORKERS = "headrace._runtime.scheduling.workers"
+_ROOM = "headrace._runtime.scheduling.room_sharing"
 _PARKER = "headrace._runtime.scheduling.parker"
 _ALONE = "headrace._runtime.scheduling.alone"
 _PAUSING = "headrace._runtime.scheduling.pausing"
@@ -141,12 +143,28 @@ PLANTS = [
         (_LOST, _SPIN, _HANG, _LEAK, Kind.LIVELOCK),
     ),
     Plant(
+        "a worker on standby takes two computes of one operator for one that takes long",
+        _WAITING,
+        "            if node is ready_queue.quick and (node is None or node.remaining == remaining):\n",
+        "            if node is ready_queue.quick:\n",
+        "quick-pair-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "any compute that ends opens the queue that a quick one has to itself",
+        _WORKERS,
+        "                    if ready_queue.quick is node:\n                        ready_queue.quick = None\n",
+        "                    ready_queue.quick = None\n",
+        "quick-pair-2",
+        (_WRONG,),
+    ),
+    Plant(
         "a node can be put in its queue twice",
         _ENGINE,
         "        if not node.blockers and not node.busy:\n",
         "        if not node.blockers:\n",
         "event-2",
-        (_WRONG,),
+        (_WRONG, _MISJUDGED),
     ),
     Plant(
         "nobody knows who is waking",
@@ -221,6 +239,24 @@ PLANTS = [
         "                        pass\n",
         "two-beats-3",
         (_SPIN,),
+    ),
+    Plant(
+        "the time was moved and only one of the workers with a deadline is told",
+        _WAITING,
+        "            for parker in tuple(ready_queue.parked):\n                if parker.deadline is not None:\n",
+        "            for parker in tuple(ready_queue.parked)[:1]:\n"
+        "                if parker.deadline is not None:\n",
+        "scale-limit-2",
+        (_TIME, _WRONG),
+    ),
+    Plant(
+        "a worker that computes wakes nobody to keep the time",
+        _WAITING,
+        "                for ready_queue in engine.ready_queues:\n"
+        "                    if self._wake_one(ready_queue):\n                        return\n",
+        "                pass\n",
+        "two-beats-2",
+        (_TIME, _WRONG),
     ),
     # Permits.
     Plant(
@@ -363,35 +399,148 @@ PLANTS = [
     Plant(
         "the first of the timers that are due is forgotten",
         _ENGINE,
-        "        for evaluated in self.timers.due(now):\n",
-        "        for evaluated in self.timers.due(now)[1:]:\n",
+        "        while (node := self.timers.take_due(now)) is not None:\n",
+        "        self.timers.take_due(now)\n        while (node := self.timers.take_due(now)) is not None:\n",
         "periodic-2",
-        (_WRONG,),
+        (_WRONG, _MISJUDGED, _HANG, _TIME),
     ),
-    # Throttled nodes and shared queues.
+    # What nodes wait for.
     Plant(
-        "a throttled node is not counted as outstanding",
+        "a node that waits for an event is not counted as outstanding",
         _ENGINE,
-        "        node.blockers += 1\n        self.outstanding += 1\n",
-        "        node.blockers += 1\n",
-        "throttled-1",
-        (_EARLY, _LEAK),
-    ),
-    Plant(
-        "a throttled node that goes on is still counted as outstanding",
-        _ENGINE,
-        "        node.blockers -= 1\n        self.outstanding -= 1\n",
-        "        node.blockers -= 1\n",
-        "throttled-1",
-        (_HANG, _LEAK),
+        "        self.outstanding += awaited.outstanding - before.outstanding\n",
+        "        self.outstanding -= before.outstanding\n",
+        "event-1",
+        (_EARLY, _MISJUDGED),
     ),
     Plant(
-        "an operator that is stopped is still counted as outstanding",
+        "a node that waits for an event no longer is still counted as outstanding",
         _ENGINE,
-        "                evaluated.awaits_event = False\n                self.outstanding -= 1\n",
-        "                evaluated.awaits_event = False\n",
+        "        self.outstanding += awaited.outstanding - before.outstanding\n",
+        "        self.outstanding += awaited.outstanding\n",
         "stop-operator-1",
-        (_HANG, _LEAK),
+        (_HANG, _LEAK, _MISJUDGED),
+    ),
+    Plant(
+        "a throttled node has no blocker",
+        _ENGINE,
+        "        node.blockers += awaited.blocks - before.blocks\n",
+        "",
+        "throttled-1",
+        (_WRONG, _MISJUDGED, Kind.LIVELOCK),
+    ),
+    Plant(
+        "a node that has ended is counted as alive",
+        _ENGINE,
+        "        if awaited is ENDED:\n            self.alive -= 1\n",
+        "",
+        "chain-2",
+        (_LEAK, _MISJUDGED),
+    ),
+    Plant(
+        "a time that a node waits for is not among the timers",
+        _ENGINE,
+        "                self.timers.arm(node, until)\n",
+        "",
+        "periodic-2",
+        (_WRONG, _EARLY, _MISJUDGED),
+    ),
+    Plant(
+        "there is no time to wait for although a timer was set",
+        _ENGINE,
+        "                self.timers.arm(node, until)\n                self.timed = True\n",
+        "                self.timers.arm(node, until)\n",
+        "periodic-2",
+        (_WRONG, _HANG, _TIME, Kind.LIVELOCK, _SPIN),
+    ),
+    Plant(
+        "a node that must be polled is not",
+        _ENGINE,
+        "                self.polling.add(node)\n",
+        "                pass\n",
+        "polled-1",
+        (_WRONG, _MISJUDGED, _ERROR),
+    ),
+    Plant(
+        "a node that has to be polled no longer still is",
+        _ENGINE,
+        "                self.polling.remove(node)\n",
+        "                pass\n",
+        "polled-1",
+        (_WRONG, _MISJUDGED, _LEAK),
+    ),
+    Plant(
+        "a node whose event occurred is still taken to wait for it",
+        _ENGINE,
+        "        elif awaited is not node.awaited:\n",
+        "        elif awaited is not node.awaited and awaited is not NOTHING:\n",
+        "losing-room-2",
+        (_HANG, _MISJUDGED),
+    ),
+    Plant(
+        "a time counts although the node has blockers",
+        _ENGINE,
+        "                awaited = awaited.while_blocked()\n",
+        "                pass\n",
+        "blocked-beat-2",
+        (_MISJUDGED, _WRONG),
+    ),
+    Plant(
+        "a node that has an announcement and blockers is not evaluated",
+        _ENGINE,
+        "            elif node.evaluated is not None and not node.busy:\n",
+        "            elif False:\n",
+        "blocked-beat-2",
+        (_HANG, _MISJUDGED),
+    ),
+    # Shared queues.
+    Plant(
+        "a producer that finds no room does not wait for it",
+        _ROOM,
+        "            line.add(claim)\n",
+        "            claim.node.blockers += 1\n",
+        "two-producers-2",
+        (_WRONG, _MISJUDGED, _LEAK),
+    ),
+    Plant(
+        "room is promised to a producer that is not told",
+        _ROOM,
+        "                engine.enqueue_if_ready(node)\n",
+        "                pass\n",
+        "two-producers-2",
+        (_WRONG, _MISJUDGED),
+    ),
+    Plant(
+        "room that becomes free is promised to nobody",
+        _ENGINE,
+        "                line.promise(self)\n",
+        "                pass\n",
+        "two-producers-2",
+        (_WRONG, _LOST, _HANG),
+    ),
+    Plant(
+        "a producer that does not use the room it was promised keeps it",
+        _ENGINE,
+        "            release(self, node.shared_room)\n",
+        "            pass\n",
+        "changing-mind-1",
+        (_HANG, _WRONG),
+    ),
+    Plant(
+        "two producers run for one place",
+        _ROOM,
+        "        line.reserved += claim.places\n",
+        "",
+        "two-producers-2",
+        (_ERROR, _WRONG),
+    ),
+    Plant(
+        "a producer that waits for room keeps what it has reserved elsewhere",
+        _ROOM,
+        "            release(engine, room)\n",
+        "            pass\n",
+        "two-lines-2",
+        (_HANG, _WRONG, _LEAK),
     ),
     Plant(
         "the consumer takes a message while the oldest is dropped for a new one",

@@ -85,6 +85,31 @@ def _check_uneven(world: World) -> None:
 _add((1, 2, 3), Scenario("uneven", _uneven, check=_check_uneven))
 
 
+def _quick_pair(world: World) -> None:
+    """Two operators whose computes are quick, for longer than a worker stands by; a slow one ends in between."""
+    world.notes["together"] = []
+
+    def quick(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.sleep(95_000)
+        if op.ticks > 2 and {"one", "two"} <= world.inside:
+            world.notes["together"].append(op.ticks)
+
+    world.op("slow", CountCondition(world.app, 1), body=lambda *args: world.control.sleep(MS // 2))
+    world.op("one", CountCondition(world.app, 14), body=quick)
+    world.op("two", CountCondition(world.app, 14), body=quick)
+
+
+def _check_quick_pair(world: World) -> None:
+    counts = [world.count(name) for name in ("slow", "one", "two")]
+    assert counts == [1, 14, 14], f"computes: {counts}"
+    if world.is_on_time:
+        together = world.notes["together"]
+        assert not together, f"quick computes ran at the same time, from compute {together[0]} on"
+
+
+_add((2, 3), Scenario("quick-pair", _quick_pair, check=_check_quick_pair))
+
+
 def _fan(world: World) -> None:
     def join(op: Any, op_input: Any, op_output: Any) -> None:
         world.received.setdefault("join", []).append((op_input.receive("left"), op_input.receive("right")))
@@ -125,6 +150,34 @@ def _check_two_producers(world: World) -> None:
 
 
 _add((2, 3), Scenario("two-producers", _two_producers, check=_check_two_producers))
+
+
+def _room_line(world: World) -> None:
+    """Three producers wait in line for two places; one needs both, and one waits for a time first."""
+    sink = world.sink("sink", size={"size": 2})
+
+    def emit(op: Any, op_input: Any, op_output: Any) -> None:
+        for number in range(2 if op.name == "both" else 1):
+            op_output.emit(
+                (op.name, (op.ticks - 1) * 2 + number if op.name == "both" else op.ticks - 1), "out"
+            )
+
+    beat = PeriodicCondition(world.app, 5 * MS)
+    for name, places, *conditions in (("left", 1), ("both", 2), ("right", 1, beat)):
+        outputs = [("out", {"size": places})]
+        producer = world.op(name, CountCondition(world.app, 2), *conditions, outputs=outputs, body=emit)
+        world.app.add_flow(producer, sink)
+
+
+def _check_room_line(world: World) -> None:
+    received = [pair for batch in world.received["sink"] for pair in batch]
+    for name, count in (("left", 2), ("both", 4), ("right", 2)):
+        assert [pair for pair in received if pair[0] == name] == _numbers(name, count), (
+            f"the sink received {received}"
+        )
+
+
+_add((0, 1, 2, 3), Scenario("room-line", _room_line, check=_check_room_line))
 
 
 def _pop(world: World) -> None:
@@ -256,6 +309,16 @@ def _check_scaled(world: World) -> None:
 
 
 _add((0, 1, 2, 3), Scenario("scale", _scaled, others={"scaler": _scale}, check=_check_scaled))
+_add(
+    (2, 3),  # of which one wakes up for the beat, and all for the end of the run
+    Scenario(
+        "scale-limit",
+        _scaled,
+        others={"scaler": _scale},
+        settings={"max_duration_ms": 1_000},
+        check=lambda world: _check_scaled(world) if world.is_on_time else None,
+    ),
+)
 
 
 def _advance(world: World) -> None:
@@ -348,6 +411,128 @@ _add(
         check=_check_events_beside_beats,
     ),
 )
+
+
+def _blocked_beat(world: World) -> None:
+    """An operator with a period and a switch waits for room that never comes, and is then switched off."""
+    switch = world.notes["switch"] = BooleanCondition(world.app)
+    beat = PeriodicCondition(world.app, 5 * MS)
+    end = world.op("end", CountCondition(world.app, 0), inputs=["in"])
+    beats = world.op(
+        "beats", beat, switch, outputs=["out"], body=lambda op, op_input, op_output: op_output.emit(1, "out")
+    )
+    world.app.add_flow(beats, end)
+    keeping = AsynchronousCondition(world.app)
+    keeping.event_state = AsynchronousEventState.EVENT_WAITING
+    world.notes["condition"] = keeping
+    world.op("keeping", keeping, CountCondition(world.app, 1))
+
+
+def _switch_off_and_set(world: World) -> None:
+    world.wait_for("beats", 1)
+    world.notes["switch"].disable_tick()
+    world.notes["condition"].event_state = AsynchronousEventState.EVENT_DONE
+
+
+def _check_blocked_beat(world: World) -> None:
+    assert (world.count("beats"), world.count("keeping")) == (1, 1), f"computes: {world.computes}"
+    assert world.control.now < 5 * MS or not world.is_on_time, (
+        "the run waited for a time that nobody could use"
+    )
+
+
+_add(
+    (0, 1, 2, 3),
+    Scenario(
+        "blocked-beat", _blocked_beat, others={"setter": _switch_off_and_set}, check=_check_blocked_beat
+    ),
+)
+
+
+def _two_lines(world: World) -> None:
+    """Two producers of the same two queues, which are emptied in turn."""
+    left, right = world.sink("left"), world.sink("right")
+
+    def emit(op: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit((op.name, op.ticks - 1), "out")
+
+    for name, sinks in (("a", (left, right)), ("b", (right, left)), ("c", (right,))):
+        producer = world.op(name, CountCondition(world.app, 2), outputs=["out"], body=emit)
+        for sink in sinks:
+            world.app.add_flow(producer, sink)
+
+
+def _check_two_lines(world: World) -> None:
+    for sink, names in (("left", "ab"), ("right", "abc")):
+        for name in names:
+            received = [pair for pair in world.received[sink] if pair[0] == name]
+            assert received == _numbers(name, 2), f"{sink} received {world.received[sink]}"
+
+
+_add((0, 1, 2, 3), Scenario("two-lines", _two_lines, check=_check_two_lines))
+
+
+def _losing_its_room(world: World) -> None:
+    """An operator waits for an event and shares a queue of one place, which is never emptied."""
+    condition = world.notes["condition"] = AsynchronousCondition(world.app)
+    condition.event_state = AsynchronousEventState.EVENT_WAITING
+
+    def emit(op: Any, op_input: Any, op_output: Any) -> None:
+        if op.name == "late" or op.ticks == 2:
+            op_output.emit(op.name, "out")
+
+    end = world.op("end", CountCondition(world.app, 0), inputs=["in"])
+    for name, waits in (("faster", CountCondition(world.app, 2)), ("late", condition)):
+        world.app.add_flow(world.op(name, waits, outputs=["out"], body=emit), end)
+
+
+def _set_one_event(world: World) -> None:
+    world.wait_for("faster", 1)
+    world.notes["condition"].event_state = AsynchronousEventState.EVENT_DONE
+
+
+def _check_losing_its_room(world: World) -> None:
+    counts = world.count("faster"), world.count("late")
+    assert counts in ((2, 0), (1, 1)), f"computes: {world.computes}"
+
+
+_add(
+    (0, 1, 2, 3),
+    Scenario(
+        "losing-room", _losing_its_room, others={"setter": _set_one_event}, check=_check_losing_its_room
+    ),
+)
+
+
+def _changing_its_mind(world: World) -> None:
+    """An operator that waits for room no longer wants it when it gets it, so another does."""
+    condition = AsynchronousCondition(world.app)
+    world.received["sink"] = []
+
+    def take(op: Any, op_input: Any, op_output: Any) -> None:
+        world.received["sink"].append(op_input.receive("in"))
+        if op.ticks == 2:
+            condition.event_state = AsynchronousEventState.EVENT_WAITING
+        if world.received["sink"][-1] == ("steady", 2):
+            condition.event_state = AsynchronousEventState.EVENT_NEVER
+
+    sink = world.op("sink", inputs=["in"], body=take)
+    fickle = world.op(
+        "fickle",
+        condition,
+        outputs=["out"],
+        body=lambda op, op_input, op_output: op_output.emit("fickle", "out"),
+    )
+    world.app.add_flow(fickle, sink)
+    world.app.add_flow(world.source("steady", 3), sink)
+
+
+def _check_changing_its_mind(world: World) -> None:
+    received = [pair for pair in world.received["sink"] if pair != "fickle"]
+    assert received == _numbers("steady", 3), f"the sink received {world.received['sink']}"
+
+
+_add((0, 1, 2, 3), Scenario("changing-mind", _changing_its_mind, check=_check_changing_its_mind))
 
 
 def _switched_off(world: World) -> None:
@@ -500,7 +685,7 @@ def _throttled(world: World) -> None:
     """An operator whose device may have one compute unfinished, and a thread that completes it."""
 
     def start(op: Any) -> None:
-        world.notes["throttle"] = Throttle(op, world.control)
+        world.notes["throttle"] = Throttle(op, world.control, world.watch)
 
     def body(op: Any, op_input: Any, op_output: Any) -> None:
         world.notes["throttle"].submit()

@@ -1,7 +1,9 @@
 """Watch: looks at a run from outside and finds what is wrong with its waiting and waking.
 
 A wake-up may be on its way at any moment, so the state is judged only where nobody could bring it: before time
-moves because no thread can go on, and when the run is stuck. What is counted is counted all along.
+moves because no thread can go on, and when the run is stuck. What is counted is counted all along. What the engine
+holds about the nodes that wait is compared with a new evaluation wherever one thread hands over to another and none
+is about to change it.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ class Watch:
         control.before_time_moves = self._before_time_moves
         control.when_stuck = self._when_stuck
         control.on_event = self._on_event
+        control.on_switch = self._on_switch
+        # The nodes whose conditions a task is changing, once for each.
+        self._changing: list[Any] = []
 
     def watch_engine(self, engine: Any) -> None:
         """Begin to look at an engine that is about to run."""
@@ -65,6 +70,30 @@ class Watch:
         woken = self._given.get(task, 0) - before
         if woken > 1:
             self.fail(Kind.SPIN, f"one announcement woke {woken} workers")
+
+    @contextmanager
+    def changing(self, node: Any) -> Iterator[None]:
+        """Take note that a condition of a node is being changed, and will be announced."""
+        self._changing.append(node)
+        try:
+            yield
+        finally:
+            self._changing.remove(node)
+
+    def _on_switch(self) -> None:
+        engine = self.engine
+        if engine is None or self.control.aborting or bindings.is_stopping(engine):
+            return
+        if bindings.guard_of(engine) is None:
+            # One worker, without a lock: what it is about to change is settled while it is parked.
+            if not self._parked():
+                return
+        elif not bindings.is_settled(engine):
+            return
+        with self.control.undisturbed():
+            found = bindings.misjudged(engine, self._changing.__contains__)
+        if found:
+            self.fail(Kind.MISJUDGED, "; ".join(found))
 
     def parks(self, parker: Any) -> None:
         """Take note that a worker parks."""

@@ -39,6 +39,7 @@ class AsynchronousCondition(Condition, kind=ConditionType.ASYNCHRONOUS):
     """
 
     polled = False
+    depends_on_ports = False
 
     def __init__(self, fragment: Fragment | None = None, *, name: str = "async_condition") -> None:
         super().__init__(fragment, name=name)

@@ -25,6 +25,7 @@ class BooleanCondition(Condition, kind=ConditionType.BOOLEAN):
     """
 
     polled = False
+    depends_on_ports = False
 
     def __init__(
         self, fragment: Fragment | None = None, enable_tick: bool = True, *, name: str = "boolean_condition"

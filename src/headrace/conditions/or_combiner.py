@@ -40,6 +40,7 @@ class OrConditionCombiner(Condition):
         if not self._terms:
             raise ValueError(f"{name!r} has no terms: give terms=[condition, ...]")
         self.polled = any(term.polled for term in self._terms)
+        self.depends_on_ports = any(term.depends_on_ports for term in self._terms)
 
     @property
     def terms(self) -> tuple[Condition, ...]:

@@ -45,6 +45,7 @@ class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
     """
 
     polled = False
+    depends_on_ports = False
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.construction import check_name, constructor, refuse_keywords
@@ -55,9 +56,10 @@ class Condition:
     """The base of conditions; subclass it and write `check`.
 
     A user's condition is checked again when a message arrives at or leaves one of the operator's ports, after the
-    operator ran, at the time it returned (WAIT_TIME), and when any thread calls :meth:`notify_scheduler`. While it
-    returns WAIT, it is also polled: in every round of the scheduler, and every `check_recession_period_ms`. While
-    it returns WAIT_EVENT, it is checked again only after :meth:`notify_scheduler`, and costs nothing until then.
+    operator ran, at the time it returned (WAIT_TIME), and when any thread calls :meth:`notify_scheduler`, be it in
+    the `check` of another condition. While it returns WAIT, it is also polled: in every round of the scheduler, and
+    every `check_recession_period_ms`. While it returns WAIT_EVENT, it is checked again only after
+    :meth:`notify_scheduler`, and costs nothing until then.
 
     A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass,
     so that type checkers know it.
@@ -85,6 +87,9 @@ class Condition:
     # Whether it must be evaluated while the operator cannot run for another reason, such as a missing message. If
     # not, it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT.
     matters_while_blocked: ClassVar[bool] = True
+    # Whether `check` may depend on the operator's messages or on room behind it. A subclass that writes `check` of
+    # its own is taken to, unless it says otherwise.
+    depends_on_ports: bool = True
     # Whether it takes something before each compute that others might take as well (`reserve`).
     reserves: ClassVar[bool] = False
     # The argument that names the port or ports of the condition, if `setup` creates it for a port.
@@ -95,6 +100,8 @@ class Condition:
         super().__init_subclass__(**kwargs)
         if kind is not None:
             Condition.kinds[kind] = cls
+        if "depends_on_ports" not in vars(cls) and ("check" in vars(cls) or "update_state" in vars(cls)):
+            cls.depends_on_ports = True
         if "__init__" in vars(cls):
             cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
 
@@ -111,6 +118,8 @@ class Condition:
         # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that
         # checks it, under the engine's lock; cleared by any thread.
         self._awaits_event = False
+        # The thread that runs its `check` now, or 0.
+        self._checked_on = 0
         self.spec = ComponentSpec(fragment, partial(check_parameter_name, kind=type(self), base=Condition))
         self.setup(self.spec)
         unknown = [key for key in kwargs if key not in self.spec.params]
@@ -147,12 +156,17 @@ class Condition:
     # Methods that it may call.
 
     def notify_scheduler(self) -> bool:
-        """Request another check after a change, from any thread; return whether a run is in progress."""
+        """Request another check after a change, from any thread; return whether a run is in progress.
+
+        Inside the condition's own `check` it requests nothing, because the result of that check is about to be
+        used.
+        """
         self._awaits_event = False
         node = self._node
         if node is None:
             return False
-        node.announce()
+        if self._checked_on != get_ident():
+            node.announce()
         return True
 
     def receiver(self, port_name: str) -> Receiver:
@@ -200,8 +214,12 @@ class Condition:
             return SchedulingStatusType.WAIT_EVENT, None
         # Set before `check`: an event during `check` clears it, and then the condition is checked again.
         self._awaits_event = True
-        self.update_state(timestamp)
-        answer = self.check(timestamp)
+        self._checked_on = get_ident()
+        try:
+            self.update_state(timestamp)
+            answer = self.check(timestamp)
+        finally:
+            self._checked_on = 0
         try:
             status, until = answer
         except (TypeError, ValueError):

@@ -23,6 +23,7 @@ class PatientCondition(Condition):
     """
 
     polled = False
+    depends_on_ports = False
     matters_while_blocked = False
     warning: ClassVar[tuple[str, str]]
     """The logger, and the text with places for the name of the operator and for what it waits for."""

@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
-from headrace import ConditionType, CountCondition
+from headrace import ConditionType, CountCondition, PeriodicCondition, op
 from headrace._runtime.lifecycle.starvation import _loops
-from headrace.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
+from headrace.conditions import (
+    AsynchronousCondition,
+    AsynchronousEventState,
+    BooleanCondition,
+    ExpiringMessageAvailableCondition,
+)
 from headrace.core import EndedBy
 from tests._runtime.lifecycle.outcomes import doubling, join, outcome_of
 from tests.harness import App, MakeScheduler, Step, sink, source, through
@@ -128,6 +133,40 @@ def test_a_source_that_ends_by_a_switch_is_finished() -> None:
         app.add_flow(a, sink(app, []))
 
     assert outcome_of(compose).ended_by == "finished"
+
+
+def test_a_periodic_operator_between_a_source_that_ended_and_a_consumer_that_did_is_finished(
+    scheduler: MakeScheduler,
+) -> None:
+    """It waits for room, not for its next tick, and the program set that limit."""
+
+    def compose(app: App) -> None:
+        middle = through(app, PeriodicCondition(app, 1_000_000), name="middle")
+        app.add_flow(source(app, range(9)), middle)
+        app.add_flow(middle, sink(app, [], CountCondition(app, 1)))
+
+    outcome = outcome_of(compose, scheduler)
+    assert outcome.ended_by == "finished", str(outcome)
+    assert outcome.undelivered == {"middle.in": 1, "sink.in": 1}
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_generator_that_would_wait_for_a_batch_of_messages_and_gets_none_is_finished(
+    scheduler: MakeScheduler, named: bool
+) -> None:
+    @op
+    def repeat(value: Any) -> Any:
+        yield value
+        yield value
+
+    def compose(app: App) -> None:
+        batch = ExpiringMessageAvailableCondition(app, 2, 1_000, receiver="value" if named else None)
+        repeats = repeat(app, batch, name="repeat")
+        app.add_flow(source(app, []), repeats)
+        app.add_flow(repeats, sink(app, []))
+
+    outcome = outcome_of(compose, scheduler)
+    assert outcome.ended_by == "finished", str(outcome)
 
 
 # Starved.

@@ -326,6 +326,64 @@ def test_a_producer_that_has_nothing_to_emit_keeps_nobody_out() -> None:
     assert in_time == [True]
 
 
+@pytest.mark.parametrize("name", ["first", "second", "third"])
+@pytest.mark.parametrize("at", [2, 3, 4])
+def test_any_of_the_producers_that_wait_for_room_can_be_stepped(name: str, at: int) -> None:
+    """The others, whose turn it would be, may not run in the pause. On one thread, where the order is known."""
+    taken: list[str] = []
+
+    def compose(app: App) -> None:
+        def take(op: Step, i: Any, o: Any) -> None:
+            taken.append(i.receive())
+            if op.ticks == at:
+                app.step(1, name)
+
+        def send(op: Step, i: Any, o: Any) -> None:
+            o.emit(op.name)
+            if len(taken) >= at:
+                app.resume()
+
+        consumer = Step(app, inputs=["in"], body=take, name="consumer")
+        for each in ("first", "second", "third"):
+            producer = Step(app, CountCondition(app, 4), outputs=["out"], body=send, name=each)
+            app.add_flow(producer, consumer)
+
+    run(compose)  # which would not end
+    assert taken[at] == name
+    assert Counter(taken) == {"first": 4, "second": 4, "third": 4}
+
+
+@pytest.mark.parametrize("count", [3, 50])
+def test_producers_that_share_a_queue_take_turns(count: int) -> None:
+    taken: list[str] = []
+
+    def compose(app: App) -> None:
+        consumer = sink(app, taken)
+        for n in range(count):
+            app.add_flow(source(app, [n] * 4, name=f"producer{n}"), consumer)
+
+    run(compose)
+    assert taken == [*range(count)] * 4
+
+
+def test_a_producer_of_two_shared_queues_holds_no_room_in_one_while_it_waits_in_the_other(
+    scheduler: MakeScheduler,
+) -> None:
+    """Otherwise two of them, each with a place in one queue, could wait for each other."""
+    taken: dict[str, list[Any]] = {"left": [], "right": []}
+
+    def compose(app: App) -> None:
+        left, right = (sink(app, taken[name], name=name) for name in taken)
+        for name, consumers in (("a", (left, right)), ("b", (right, left)), ("c", (right,)), ("d", (left,))):
+            producer = source(app, [name] * 20, name=name)
+            for consumer in consumers:
+                app.add_flow(producer, consumer)
+
+    run(compose, scheduler)
+    assert Counter(taken["left"]) == {"a": 20, "b": 20, "d": 20}
+    assert Counter(taken["right"]) == {"a": 20, "b": 20, "c": 20}
+
+
 def test_room_that_is_made_in_the_middle_of_a_compute_is_told_at_once() -> None:
     again = threading.Event()
     in_time: list[bool] = []

@@ -29,7 +29,8 @@ def combined(*answers: tuple[SchedulingStatusType, int | None]) -> Any:
             condition = Condition()
             condition.check = lambda timestamp, answer=answer: answer  # type: ignore[method-assign,misc]
             conditions.add(condition)
-        found.append(conditions.combine(NOW, only_look=True))
+        awaited = conditions.combine(NOW, only_look=True)
+        found.append((awaited.status, awaited.until))
 
     run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=combine)))
     return found[0]
@@ -42,9 +43,9 @@ def combined(*answers: tuple[SchedulingStatusType, int | None]) -> Any:
         ([(READY, None), (READY, None)], (READY, None)),
         ([(READY, None), (WAIT, None)], (WAIT, None)),
         ([(WAIT_TIME, 150), (WAIT_TIME, 200)], (WAIT_TIME, 200)),
-        ([(WAIT_TIME, 150), (WAIT, None)], (WAIT, 150)),
+        ([(WAIT_TIME, 150), (WAIT, None)], (WAIT, None)),
         ([(WAIT, None), (WAIT_EVENT, None)], (WAIT_EVENT, None)),
-        ([(WAIT_TIME, 150), (WAIT_EVENT, None), (READY, None)], (WAIT_EVENT, 150)),
+        ([(WAIT_TIME, 150), (WAIT_EVENT, None), (READY, None)], (WAIT_EVENT, None)),
         ([(WAIT_TIME, NOW), (READY, None)], (READY, None)),
         ([(WAIT_TIME, NOW - 1), (WAIT, None)], (WAIT, None)),
         ([(NEVER, None), (WAIT, None)], (NEVER, None)),

@@ -217,6 +217,37 @@ def test_a_condition_that_says_wait_is_asked_while_another_operator_computes(
         assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("workers", WORKERS[1:])
+def test_a_condition_that_says_wait_is_polled_before_a_later_time_while_another_operator_computes(
+    machine: Any, workers: int
+) -> None:
+    ran: list[int] = []
+
+    class Later(Condition):
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            return (SchedulingStatusType.READY if timestamp >= 50 * MS else SchedulingStatusType.WAIT), None
+
+    def compose(app: App) -> None:
+        clock = app.scheduler().clock
+        ticks = Step(app, PeriodicCondition(app, 900 * MS), CountCondition(app, 2), name="ticks")
+        app.add_operator(ticks)
+        computes = Step(
+            app, CountCondition(app, 1), body=lambda op, i, o: clock.sleep_for(1.0), name="computes"
+        )
+        app.add_operator(computes)
+        polled = Step(
+            app,
+            Later(app),
+            CountCondition(app, 1),
+            body=lambda op, i, o: ran.append(clock.timestamp()),
+            name="polled",
+        )
+        app.add_operator(polled)
+
+    run(compose, in_virtual_time(workers, check_recession_period_ms=10))
+    assert ran == [50 * MS]
+
+
 @pytest.mark.parametrize("in_or", [False, True])
 def test_a_condition_that_waits_for_an_event_is_not_asked_until_it_is_notified(
     scheduler: MakeScheduler, in_or: bool

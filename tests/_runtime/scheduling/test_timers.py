@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling.awaited import NOTHING, Awaited
 from headrace._runtime.scheduling.timers import Timers
 from headrace.conditions import (
     AsynchronousCondition,
@@ -16,6 +17,7 @@ from headrace.conditions import (
     MultiMessageAvailableTimeoutCondition,
     PeriodicCondition,
 )
+from headrace.core import SchedulingStatusType
 from tests._runtime.scheduling.counting_clock import MS
 from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink
 
@@ -51,18 +53,34 @@ def test_an_operator_that_ran_before_its_time_no_longer_waits_for_it(scheduler: 
 @pytest.mark.skipif(is_compiled(), reason="compiled, timers take nodes only")
 def test_a_timer_that_is_set_again_and_again_keeps_the_last_time() -> None:
     class Waiter:
-        wake_at: int | None = None
+        awaited = NOTHING
+
+    def wait(waiter: Waiter, until: int | None) -> None:
+        before = waiter.awaited.until
+        waiter.awaited = Awaited(SchedulingStatusType.WAIT_TIME, until)
+        if until is not None:
+            timers.arm(waiter, until)  # type: ignore[arg-type]
+        if before is not None:
+            timers.disarm()
+
+    def take_due(now: int) -> list[Any]:
+        taken: list[Any] = []
+        while (waiter := timers.take_due(now)) is not None:
+            wait(waiter, None)  # type: ignore[arg-type]
+            taken.append(waiter)
+        return taken
 
     timers = Timers()
     often, once = Waiter(), Waiter()  # of those whose times are swept out, and beside them
     for time in (50, 150):
-        timers.arm(once, time)  # type: ignore[arg-type]
+        wait(once, time)
     for time in range(100, 200):
-        timers.arm(often, time)  # type: ignore[arg-type]
+        wait(often, time)
     assert len(timers) <= 2 * 2 + 32 + 1
     assert timers.next() == 150
-    assert timers.due(198) == [once]
-    assert timers.due(199) == [often]
+    assert take_due(198) == [once]
+    assert take_due(199) == [often]
+    assert (timers.next(), len(timers)) == (None, 0)
 
 
 def test_an_operator_that_ended_keeps_no_timer_and_no_event_outstanding() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headrace import gpu
 from headrace._runtime.scheduling.parker import Parker
 from headrace.conditions import (
     AsynchronousCondition,
@@ -19,7 +20,7 @@ from headrace.conditions import (
 )
 from headrace.core import Clock, Condition, SchedulingStatusType
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
-from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, greedy, run, sink, source
+from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, greedy, launch, run, sink, source
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -65,6 +66,42 @@ def test_two_periods_on_one_clock_cost_at_most_one_hand_over_for_each_tick(
     clock: Any = app.scheduler().clock
     assert clock.timestamp() == 59 * 15 * MS
     assert clock.unparked <= 120 + 3 * workers
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5])
+def test_an_event_wakes_a_worker_that_keeps_no_time(machine: Any, workers: int) -> None:
+    """The worker that wakes up for the next tick sleeps on; otherwise another had to be woken in its place."""
+
+    class WorkDone(Condition):
+        polled = False
+        is_done = False
+
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            return (SchedulingStatusType.READY if self.is_done else SchedulingStatusType.WAIT_EVENT), None
+
+        def done(self, error: Exception | None) -> None:
+            self.is_done = True
+            self.notify_scheduler()
+
+    def compose(app: App) -> None:
+        event = WorkDone(app)
+
+        def launch_work(op: Step, i: Any, o: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("own")
+            launch(stream, 0.002, lambda: None)
+            gpu.when_done(stream.stream, event.done)
+
+        def wait_again(op: Step, i: Any, o: Any) -> None:
+            event.is_done = False
+
+        ticks = CountCondition(app, 100), PeriodicCondition(app, 10 * MS)
+        app.add_operator(Step(app, *ticks, body=launch_work, name="ticks"))
+        app.add_operator(Step(app, event, CountCondition(app, 100), body=wait_again, name="waits"))
+
+    app = run(compose, in_virtual_time(workers))
+    clock: Any = app.scheduler().clock
+    assert app.graph.find("waits").ticks == 100  # type: ignore[attr-defined]
+    assert clock.unparked <= 100 + 3 * workers
 
 
 @pytest.mark.parametrize("workers", [2, 3, 5])

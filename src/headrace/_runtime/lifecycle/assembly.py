@@ -11,7 +11,7 @@ from headrace._runtime.messages.output import OutputContext
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.engine import Engine
 from headrace._runtime.scheduling.node import Node
-from headrace._runtime.scheduling.room_sharing import SharedRoom
+from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import RunStreams
 from headrace.core.condition import Condition, ConditionType
@@ -99,8 +99,8 @@ def _complete(fragment: Fragment, engine: Engine, segments: list[SegmentAssembly
         for queue in node.inputs:
             if len(queue.feeders) > 1:
                 queue.share()
-            if len(queue.claims) > 1:
-                _share(queue)
+                if queue.claims:
+                    _share(queue)
     engine.streams = RunStreams(fragment)
     scheduled = {assembly.node for assembly in segments}
     for node in engine.nodes:
@@ -155,11 +155,15 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
 
 
 def _share(queue: Queue) -> None:
-    """Make several producers of a queue reserve the room that they need."""
+    """Make the producers of a queue that has several reserve the room that they need."""
+    line = queue.line = RoomLine(queue)
+    queue.gate.close(False)
     for claim in queue.claims:
+        claim.line = line
         _shared_room(claim.node).claims.append(claim)
     for node in dict.fromkeys((*queue.feeders, queue.consumer)):
-        _shared_room(node).queues.append(queue)
+        _shared_room(node).lines.append(line)
+    _shared_room(queue.consumer).emptied.append(line)
 
 
 def _shared_room(node: Node) -> SharedRoom:

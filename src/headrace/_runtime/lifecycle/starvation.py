@@ -13,13 +13,17 @@ finished. A run starved if an operator that has not ended
 A message that an operator sent to itself, directly or through others, does not count as left: a loop that carries
 state from frame to frame always has one such message. Nor do messages at an input with ``ConditionType.NONE``. An
 operator that waits for room at an operator that has ended is not starved, because the program set that limit.
+
+What an operator waits for is read from the state of the engine: its gates and, if they let it run, `Node.awaited`.
+No condition is asked again. Its answer would be to another question: whether a period is over says nothing about an
+operator that was never asked again, because there is no room behind it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.condition import ConditionType, SchedulingStatusType
+from headrace.core.condition import ConditionType
 from headrace.core.outcome import Starved, Waiting
 
 if TYPE_CHECKING:
@@ -54,7 +58,7 @@ def _examine_member(node: Node) -> Starved | None:
 def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
     """Return what a starved node waits for, or None; `loop` is the loop that the node is part of, if any."""
     empty = _too_short(node)
-    conditions = [] if empty else _conditions_waited_for(node)
+    conditions = [] if empty else list(node.awaited.conditions)
     if not empty and not conditions:
         return _find_circle(node)
     left = _left(node)
@@ -79,33 +83,20 @@ def _too_short(node: Node) -> dict[str, list[Queue]]:
         short = [queue for queue in queues if len(queue) < queue.min_size]
         if short:
             found[port] = short
-    for condition in node.conditions:
-        ports = [port for port in _inputs_of(condition) if port in node.input_queues]
-        if ports and not _is_ready(condition):
+    for condition in node.awaited.conditions:
+        ports = [port for port in _inputs_of(condition, node) if port in node.input_queues]
+        if ports:
             # Too few messages in all, or none at some of the inputs.
             empty = [port for port in ports if not any(map(len, node.input_queues[port]))]
             found.update((port, list(node.input_queues[port])) for port in empty or ports)
     return found
 
 
-def _conditions_waited_for(node: Node) -> list[Condition]:
-    return [
-        condition for condition in node.conditions if not _inputs_of(condition) and not _is_ready(condition)
-    ]
-
-
-def _inputs_of(condition: Condition) -> tuple[str, ...]:
-    terms = condition.terms or (condition,)
-    return tuple(name for term in terms if term.port_role != "transmitter" for name in term.port_names)
-
-
-def _is_ready(condition: Condition) -> bool:
-    try:
-        assert condition._node is not None
-        return condition.check(condition._node.engine.clock.timestamp())[0] is SchedulingStatusType.READY
-    except Exception:
-        # The run is over; a condition that can no longer be evaluated is not a failure of the run.
-        return False
+def _inputs_of(condition: Condition, node: Node) -> tuple[str, ...]:
+    """Return the inputs of a node that a condition is about."""
+    if condition.terms:
+        return tuple(name for term in condition.terms for name in _inputs_of(term, node))
+    return () if condition.port_role == "transmitter" else condition.ports_of(node)
 
 
 def _left(node: Node) -> dict[str, int]:

@@ -40,9 +40,9 @@ class Gate:
         Whether there were enough messages for the consumer at the last update.
     producer, affordable, room
         The node that emits them, if there is one, and whether there was room for another of its computes; there is
-        none if more than `room` messages wait. With several producers, each uses its claim (`room_sharing`);
-        `affordable` is then whether none of them waits, and `room` has a value for which the comparisons for a
-        single producer are never true.
+        none if more than `room` messages wait. Several producers wait in a line (`room_sharing`); `affordable` is
+        then whether none of them waits, and `room` has a value for which the comparisons for a single producer are
+        never true.
     watched
         Whether an evaluated (not counted) condition depends on the queue.
     """

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace._runtime.scheduling.node import Node
+    from headrace._runtime.scheduling.room_sharing import RoomLine
 
 __all__ = ["Claim", "Queue", "UnconnectedQueue"]
 
@@ -41,26 +42,30 @@ _REJECT = IOSpec.QueuePolicy.REJECT
 class Claim:
     """The room that one producer needs in one queue before it runs.
 
-    `affordable` and `running` are changed under the engine's lock; the rest before the run begins.
+    `is_promised` and `running` are changed under the engine's lock, and are used only if producers share the queue
+    (`room_sharing`). The rest is set before the run begins.
 
     Attributes
     ----------
     places
         The number of messages it may emit into the queue in one compute.
-    affordable
-        Whether there was room at the last check. While False, the claim is one of its node's blockers.
+    line
+        The line in which the producer waits for room; None if it has the queue to itself.
+    is_promised
+        Whether places are kept for it because it waited for them.
     running
-        Whether the producer runs now, with its places reserved; used only if producers share the queue.
+        Whether it runs now, with its places reserved.
     """
 
-    __slots__ = ("_by_port", "affordable", "node", "places", "queue", "running")
+    __slots__ = ("_by_port", "is_promised", "line", "node", "places", "queue", "running")
 
     def __init__(self, node: Node, queue: Queue) -> None:
         self.node = node
         self.queue = queue
         self._by_port: dict[str, int] = {}
         self.places = 0
-        self.affordable = True
+        self.line: RoomLine | None = None
+        self.is_promised = False
         self.running = False
 
     def add(self, port: str, places: int) -> None:
@@ -73,9 +78,8 @@ class Claim:
 class Queue(deque[Any]):
     """A bounded queue between the producers of one input and its consumer.
 
-    Producers add messages and the consumer takes them, without a lock except in the cases above. `reserved` and
-    the order of `claims` are changed under the engine's lock. `dropped` is changed by the thread that adds, under
-    `lock` if there is one. The rest is set before the run begins.
+    Producers add messages and the consumer takes them, without a lock except in the cases above. `dropped` is
+    changed by the thread that adds, under `lock` if there is one. The rest is set before the run begins.
 
     Attributes
     ----------
@@ -87,8 +91,10 @@ class Queue(deque[Any]):
         The nodes that emit into the queue.
     claims
         The feeders that wait for room here before they run.
-    reserved
-        The places that running producers may fill; used only if several producers share the queue.
+    line
+        Where these wait, if several feeders share the queue.
+    watchers
+        The feeders with an evaluated condition that may depend on the queue.
     undelivered
         The number of messages still waiting when the run ended.
     arrivals
@@ -105,11 +111,12 @@ class Queue(deque[Any]):
         "feeders",
         "gate",
         "limit",
+        "line",
         "lock",
         "policy",
         "port",
-        "reserved",
         "undelivered",
+        "watchers",
     )
 
     def __init__(self, consumer: Node | None, port: str, limit: int, policy: Any) -> None:
@@ -121,7 +128,8 @@ class Queue(deque[Any]):
         self.policy = policy
         self.feeders: list[Node] = []
         self.claims: list[Claim] = []
-        self.reserved = 0
+        self.line: RoomLine | None = None
+        self.watchers: list[Node] = []
         self.dropped = 0
         self.undelivered = 0
         self.lock: threading.Lock | None = threading.Lock() if policy is _POP else None

@@ -87,12 +87,12 @@ class Alone:
         self.node = None
         if node.busy:
             (ready_queue.now if node in ready_queue.now else ready_queue.later).remove(node)
-        if not node.blockers and engine.admit(node):
-            node.busy = True
+        node.busy = True
+        if node.blockers:
+            engine.drop(node)  # it was stopped
+        elif engine.admit(node):
             node.sweep = ready_queue.sweep
             return node
-        # It was stopped, or its conditions do not let it run any more.
-        node.busy = False
         return None
 
     def give_up(self) -> None:

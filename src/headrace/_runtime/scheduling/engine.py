@@ -8,8 +8,9 @@ that ran.
 
 Some conditions cannot be counted. They are evaluated when their node is taken from the ready queue (`admit`). If
 one does not hold, the node waits for an event that could change the result: a message, a time (`timers`), or an
-announcement from any thread (`inbox`). An announcement only appends to a deque and wakes a parked worker, so a CUDA
-callback or a signal handler may make one. The next worker that checks the inbox handles it.
+announcement from any thread (`inbox`). What it waits for is one value, `Node.awaited`, which `set_awaited` alone
+changes. An announcement only appends to a deque and wakes a parked worker, so a CUDA callback or a signal handler
+may make one. The next worker that checks the inbox handles it.
 
 A scheduler with several workers holds `lock` around everything here except `announce`, `time_moved` and
 `request_stop`. The greedy scheduler has one thread and takes no lock at all.
@@ -19,19 +20,24 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from threading import get_ident
 from typing import TYPE_CHECKING
 
 from headrace._runtime.lifecycle.faults import compute_of
 from headrace._runtime.lifecycle.unreceived import SWEEPS, look_for_unreceived
 from headrace._runtime.scheduling.alone import Alone
+from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.pausing import Pausing
 from headrace._runtime.scheduling.polling import Polling
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
-from headrace._runtime.scheduling.room_sharing import reserve, share_room, unreserve, update_producers
+from headrace._runtime.scheduling.room_sharing import (
+    leave_room,
+    look_for_room,
+    release,
+    reserve,
+    update_producers,
+)
 from headrace._runtime.scheduling.timers import Timers
 from headrace._runtime.scheduling.waiting import Waiting
-from headrace.core.condition import SchedulingStatusType
 from headrace.core.notes import add_note
 
 if TYPE_CHECKING:
@@ -44,11 +50,6 @@ if TYPE_CHECKING:
     from headrace.core.scheduler import Scheduler
 
 __all__ = ["Engine"]
-
-_NEVER = SchedulingStatusType.NEVER
-_READY = SchedulingStatusType.READY
-_WAIT_TIME = SchedulingStatusType.WAIT_TIME
-_WAIT_EVENT = SchedulingStatusType.WAIT_EVENT
 
 
 class Engine:
@@ -69,8 +70,6 @@ class Engine:
     """
 
     __slots__ = (
-        "_evaluating",
-        "_evaluating_on",
         "alive",
         "alone",
         "clock",
@@ -131,21 +130,16 @@ class Engine:
         self.timed = False
         # Whether any node was admitted since the run was last found idle.
         self.progress = True
-        # The nodes that wait for an announcement; while there are any, there is no deadlock.
+        # The number of nodes that wait for an announcement; while there are any, there is no deadlock.
         self.outstanding = 0
         # The nodes that may run again, and those that run now.
         self.alive = 0
         self.running = 0
-        # The node whose conditions are being evaluated, and the thread that does so. Other threads compare.
-        self._evaluating: Node | None = None
-        self._evaluating_on = 0
 
     # From any thread.
 
     def announce(self, node: Node) -> None:
         """Request another evaluation of a node's conditions; never blocks and takes no lock."""
-        if node is self._evaluating and get_ident() == self._evaluating_on:
-            return  # from inside a `check`, whose result is about to be used anyway
         self.inbox.append(node)
         self.waiting.announced(node.ready_queue)
 
@@ -247,8 +241,10 @@ class Engine:
                 continue
             else:
                 return None
-            if node.blockers or (node.is_guarded and not self.admit(node)):
-                node.busy = False
+            if node.blockers:  # it has ended: a node in a ready queue gets no other blocker
+                self.drop(node)
+                continue
+            if node.is_guarded and not self.admit(node):
                 continue
             node.sweep = ready_queue.sweep
             return node
@@ -262,14 +258,18 @@ class Engine:
         pausing = self.pausing
         if not pausing.is_paused:
             return None  # the run is stopping, or about to be paused
+        if pausing.node_steps:
+            look_for_room(self, pausing.node_steps)
         while pausing.allows(ready_queue):
             if not ready_queue.now:
                 if not ready_queue.later:
                     return None
                 self.begin_sweep(ready_queue)
             node = pausing.choose(ready_queue)
-            if node.blockers or (node.is_guarded and not self.admit(node)):
-                node.busy = False
+            if node.blockers:
+                self.drop(node)
+                continue
+            if node.is_guarded and not self.admit(node):
                 continue
             pausing.count(node)
             node.sweep = ready_queue.sweep
@@ -289,9 +289,11 @@ class Engine:
 
     def begin_sweep(self, ready_queue: ReadyQueue) -> None:
         """Move all nodes from `later` to `now`."""
-        # If only polled nodes are here, evaluating them again would go on forever.
-        polled = self.polling.nodes
-        has_others = bool(polled) and not polled.keys() >= set(ready_queue.later)
+        # If only nodes with polled conditions are here, evaluating them again could go on forever: each might find
+        # the other one in its way when it is ready, and not be ready when it is not.
+        has_others = bool(self.polling.nodes) and any(
+            node.evaluated is None or not node.evaluated.are_polled for node in ready_queue.later
+        )
         ready_queue.sweep += 1
         ready_queue.now.extend(reversed(ready_queue.later))
         ready_queue.later.clear()
@@ -331,7 +333,7 @@ class Engine:
                     producer.busy = True
                     producer.ready_queue.later.append(producer)
             if gate.watched:
-                for producer in gate.queue.feeders:
+                for producer in gate.queue.watchers:
                     self.enqueue_if_ready(producer)
         for gate in node.output_gates:
             waiting = len(gate.queue)
@@ -371,14 +373,14 @@ class Engine:
             node.clear_details()
         room = node.shared_room
         if room is not None:
-            unreserve(room)
+            leave_room(room)
         lifetimes = node.lifetimes
         if lifetimes is not None and lifetimes.full is not None:
             self.throttle(node)
         # After everything that may block this node: the order among producers depends on whether it can run.
         if room is not None:
-            for queue in room.queues:
-                share_room(self, queue)
+            for line in room.lines:
+                line.promise(self)
 
     def enqueue_if_ready(self, node: Node, soon: bool = False) -> None:
         """Put a node without blockers in its ready queue; if `soon`, in this sweep."""
@@ -404,29 +406,18 @@ class Engine:
 
     def retire(self, node: Node) -> None:
         """Never run a node again."""
-        if node.retired:
-            return
-        node.retired = True
-        # A blocker that is never removed.
-        node.blockers += 1
-        self.alive -= 1
-        self.pausing.node_steps.pop(node, None)
-        evaluated = node.evaluated
-        if evaluated is not None:
-            self.polling.discard(node)
-            self.timers.disarm(evaluated)
-            if evaluated.awaits_event:
-                evaluated.awaits_event = False
-                self.outstanding -= 1
+        if node.awaited is not ENDED:
+            self.set_awaited(node, ENDED)
+            self.pausing.node_steps.pop(node, None)
 
     # Operators that are too far ahead of the device.
 
     def throttle(self, node: Node) -> None:
         """Hold a node back until the device has finished its oldest compute."""
+        if node.awaited is ENDED:
+            return
         assert node.lifetimes is not None
-        node.throttled = True
-        node.blockers += 1
-        self.outstanding += 1
+        self.set_awaited(node, THROTTLED)
         node.lifetimes.call_when_caught_up(node.announce)
 
     def unthrottle(self, node: Node) -> None:
@@ -435,73 +426,86 @@ class Engine:
         if node.lifetimes.is_still_full():
             node.lifetimes.call_when_caught_up(node.announce)
             return
-        node.throttled = False
         node.update_extra_work()
-        node.blockers -= 1
-        self.outstanding -= 1
+        self.set_awaited(node, NOTHING)
 
     # Conditions that are evaluated.
 
     def admit(self, node: Node) -> bool:
         """Return whether a node without blockers may run now; if not, make sure that it is evaluated again."""
         if node.wants_alone and self.alone.has_to_wait(node):
+            self.drop(node)
             return False
         evaluated = node.evaluated
-        while evaluated is not None:
-            status, until = self.evaluate(node)
-            if status is not _READY:
-                if status is _WAIT_TIME:
-                    assert until is not None
-                    self.timers.arm(evaluated, until)
-                    self.timed = True
-                return False
-            # If somebody was faster, whom this run does not know, the conditions are evaluated again.
-            if not evaluated.reserving or evaluated.reserve():
-                break
+        if evaluated is not None and self.evaluate(node) is not NOTHING:
+            self.drop(node)
+            return False
         room = node.shared_room
-        if room is not None:
-            reserve(self, room)
+        if room is not None and not reserve(self, room):
+            return False
+        if evaluated is not None and evaluated.reserving:
+            # If somebody was faster, whom this run does not know, the conditions are evaluated again.
+            while not evaluated.reserve():
+                if self.evaluate(node) is not NOTHING:
+                    self.drop(node)
+                    return False
         if node.wants_alone:
             self.alone.begin(node)
         self.progress = True
         return True
 
-    def evaluate(self, node: Node) -> tuple[SchedulingStatusType, int | None]:
-        """Evaluate a node's conditions, and record NEVER, outstanding events, and conditions to poll.
+    def drop(self, node: Node) -> None:
+        """Note that a node was taken from its ready queue and does not run, and pass its room on."""
+        node.busy = False
+        if node.shared_room is not None:
+            release(self, node.shared_room)
 
-        The node no longer waits for its previous time, unless its conditions return a time again.
-        """
+    def evaluate(self, node: Node) -> Awaited:
+        """Evaluate a node's conditions, and return what the node waits for from now on."""
         evaluated = node.evaluated
         assert evaluated is not None
-        if node.retired:
-            return _NEVER, None
+        awaited = node.awaited
+        if awaited.blocks:
+            return awaited
         if node.blockers and not evaluated.matter_while_blocked:
-            return _READY, None  # evaluated again when the last blocker is gone
-        now = self.clock.timestamp()
-        self._evaluating, self._evaluating_on = node, get_ident()
-        try:
-            status, until = evaluated.combine(now)
-        except Exception as error:
-            add_note(error, f"raised by a condition of operator {node.name!r}")
-            raise
-        finally:
-            self._evaluating = None
-        if status is _NEVER:
+            awaited = NOTHING  # evaluated again when the last blocker is gone
+        else:
+            try:
+                awaited = evaluated.combine(self.clock.timestamp())
+            except Exception as error:
+                add_note(error, f"raised by a condition of operator {node.name!r}")
+                raise
+            if node.stop_requested:
+                awaited = ENDED  # by a condition, perhaps
+            elif node.blockers:
+                awaited = awaited.while_blocked()
+        if awaited is ENDED:
             self.retire(node)
-            return status, until
-        if status is not _WAIT_TIME:
-            self.timers.disarm(evaluated)
-        awaits_event = status is _WAIT_EVENT
-        if awaits_event is not evaluated.awaits_event:
-            evaluated.awaits_event = awaits_event
-            self.outstanding += 1 if awaits_event else -1
-        if evaluated.are_polled:
-            # A blocked node is evaluated when its last blocker is removed.
-            if node.blockers or not evaluated.must_poll(status):
-                self.polling.discard(node)
+        elif awaited is not node.awaited:
+            self.set_awaited(node, awaited)
+        return awaited
+
+    def set_awaited(self, node: Node, awaited: Awaited) -> None:
+        """Change what a node waits for; nothing else does, and all that is counted or listed follows from here."""
+        before = node.awaited
+        node.awaited = awaited
+        node.blockers += awaited.blocks - before.blocks
+        self.outstanding += awaited.outstanding - before.outstanding
+        if awaited is ENDED:
+            self.alive -= 1
+        until = awaited.until
+        if until != before.until:
+            if until is not None:
+                self.timers.arm(node, until)
+                self.timed = True
+            if before.until is not None:
+                self.timers.disarm()
+        if awaited.is_polled is not before.is_polled:
+            if awaited.is_polled:
+                self.polling.add(node)
+                self.timed = True
             else:
-                self.polling.add(node, now)
-        return status, until
+                self.polling.remove(node)
 
     def drain(self) -> None:
         """Handle all announcements made until now."""
@@ -518,7 +522,8 @@ class Engine:
             elif not node.blockers:
                 self.progress = self.progress or not node.is_guarded
                 self.enqueue_if_ready(node)
-            elif node.evaluated is not None:  # a retired node has a blocker, so it is not evaluated
+            elif node.evaluated is not None and not node.busy:
+                # A busy node is evaluated when it is taken, or after its compute.
                 self.evaluate(node)
 
     # Time.
@@ -526,8 +531,9 @@ class Engine:
     def fire(self) -> None:
         """Enqueue the nodes whose time has come, and end the run if its time is up."""
         now = self.clock.timestamp()
-        for evaluated in self.timers.due(now):
-            self.enqueue_if_ready(evaluated.node)
+        while (node := self.timers.take_due(now)) is not None:
+            self.set_awaited(node, NOTHING)
+            self.enqueue_if_ready(node)
         if self.limit is not None and now >= self.limit:
             self.end("duration")
         if self.polling.nodes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace._runtime.lifecycle.notes import note_condition
+from headrace._runtime.scheduling.awaited import ENDED, NOTHING, Awaited
 from headrace.core.condition import SchedulingStatusType
 
 if TYPE_CHECKING:
@@ -21,10 +22,7 @@ _WAIT_EVENT = SchedulingStatusType.WAIT_EVENT
 
 
 class EvaluatedConditions:
-    """The conditions of one node that are evaluated before each compute, and what the node waits for.
-
-    `conditions`, `are_polled`, `matter_while_blocked` and `reserving` are set before the run begins. The rest is
-    changed under the engine's lock, if there is one.
+    """The conditions of one node that are evaluated before each compute; set before the run begins.
 
     Attributes
     ----------
@@ -34,21 +32,9 @@ class EvaluatedConditions:
         Whether any of them must be evaluated while the node has blockers.
     reserving
         Those that take something before each compute that others might take as well.
-    awaits_event
-        Whether the node was last found to wait for an announcement.
-    wake_at
-        The time that the node waits for, if any (`Timers`).
     """
 
-    __slots__ = (
-        "are_polled",
-        "awaits_event",
-        "conditions",
-        "matter_while_blocked",
-        "node",
-        "reserving",
-        "wake_at",
-    )
+    __slots__ = ("are_polled", "conditions", "matter_while_blocked", "node", "reserving")
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -56,8 +42,6 @@ class EvaluatedConditions:
         self.are_polled = False
         self.matter_while_blocked = False
         self.reserving: list[Condition] = []
-        self.awaits_event = False
-        self.wake_at: int | None = None
 
     def add(self, condition: Condition) -> None:
         """Add a condition."""
@@ -76,39 +60,45 @@ class EvaluatedConditions:
                 return False
         return True
 
-    def combine(self, timestamp: int, only_look: bool = False) -> tuple[SchedulingStatusType, int | None]:
+    def combine(self, timestamp: int, only_look: bool = False) -> Awaited:
         """Evaluate the conditions, and combine their states with AND; with `only_look`, do not change them."""
         combined = _READY
         until: int | None = None
+        waiting: list[Condition] = []
         for condition in self.conditions:
             status, target = condition.check(timestamp) if only_look else condition.evaluate(timestamp)
             if status is _READY:
                 continue
             if status is _NEVER:
-                return _NEVER, None
-            if status is _WAIT_TIME and target is not None and target <= timestamp:
-                # The time that it waits for has come.
-                continue
+                return ENDED
             if status is _WAIT_TIME:
                 if target is None:
                     raise ValueError(
                         f"condition {condition.name!r} of operator {self.node.name!r} returned WAIT_TIME "
                         "without a time"
                     )
+                if target <= timestamp:
+                    continue  # the time that it waits for has come
                 until = target if until is None else max(until, target)
+            waiting.append(condition)
             if _RANK[status] > _RANK[combined]:
                 combined = status
-        return combined, until
+        if not waiting:
+            return NOTHING
+        return Awaited(
+            combined,
+            until if combined is _WAIT_TIME else None,
+            self.are_polled and self._must_poll(combined),
+            tuple(waiting),
+        )
 
-    def must_poll(self, status: SchedulingStatusType) -> bool:
-        """Return whether the conditions must be polled, given their combined state.
+    def _must_poll(self, status: SchedulingStatusType) -> bool:
+        """Return whether conditions that are not READY must be polled, given their combined state.
 
         A node that waits for an event or a time is evaluated when it comes. It must also be polled if any one of
         several conditions is enough and another of them returned WAIT.
         """
-        return status is _WAIT or (
-            status is not _READY and any(condition.is_polled_beside for condition in self.conditions)
-        )
+        return status is _WAIT or any(condition.is_polled_beside for condition in self.conditions)
 
     def on_execute(self, timestamp: int) -> None:
         """Notify the conditions that compute ran."""

@@ -2,7 +2,7 @@
 
 `blockers` counts the reasons why the node cannot run: an input with too few messages, a queue downstream without
 room. When it is 0, the node is put in its ready queue. Conditions that cannot be counted are in `evaluated`; they
-are evaluated when the node is taken from the ready queue.
+are evaluated when the node is taken from the ready queue. What they wait for is in `awaited`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.receiver import Receiver, Transmitter
+from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
 from headrace.core.condition import SchedulingStatusType
 from headrace.core.errors import PortError, choices
@@ -47,6 +48,7 @@ class Node:
     """
 
     __slots__ = (
+        "awaited",
         "blockers",
         "busy",
         "compute",
@@ -71,12 +73,10 @@ class Node:
         "outputs",
         "ready_queue",
         "remaining",
-        "retired",
         "shared_room",
         "stop_requested",
         "streams",
         "sweep",
-        "throttled",
         "wants_alone",
     )
 
@@ -119,7 +119,10 @@ class Node:
         self.lifetimes: Lifetimes | None = None
 
         # Changed under the engine's lock.
+        # The number of its gates that are closed, plus 1 if it has ended or is throttled.
         self.blockers = 0
+        # What it waits for besides; changed by `Engine.set_awaited` alone.
+        self.awaited: Awaited = NOTHING
         # In a ready queue or running; in both cases it must not be enqueued again.
         self.busy = False
         # The number of computes left; without a limit, it counts down from -1.
@@ -129,9 +132,6 @@ class Node:
         # The expected duration of a compute in nanoseconds, measured if there are several workers. Until it is
         # known, the node counts as slow, so that others run at the same time.
         self.expected_ns = UNKNOWN_NS
-        # Whether it waits for the device to finish its oldest compute; this is one of its blockers.
-        self.throttled = False
-        self.retired = False
 
         self.stop_requested = False
 
@@ -145,6 +145,16 @@ class Node:
         """The node that is scheduled for this operator: itself, or that of its segment."""
         return self
 
+    @property
+    def retired(self) -> bool:
+        """Whether it never runs again."""
+        return self.awaited is ENDED
+
+    @property
+    def throttled(self) -> bool:
+        """Whether it waits for the device to finish its oldest compute."""
+        return self.awaited is THROTTLED
+
     # Methods for conditions.
 
     def evaluate(self, condition: Condition) -> None:
@@ -152,8 +162,13 @@ class Node:
         if self.evaluated is None:
             self.evaluated = EvaluatedConditions(self)
         self.evaluated.add(condition)
-        for queue in (*self.inputs, *self.outputs):
-            queue.gate.watched = True
+        if condition.depends_on_ports:
+            for queue in self.inputs:
+                queue.gate.watched = True
+            for queue in self.outputs:
+                queue.gate.watched = True
+                if self not in queue.watchers:
+                    queue.watchers.append(self)
 
     def receiver(self, port: str) -> Receiver:
         """Return a view of an input port."""
@@ -202,7 +217,7 @@ class Node:
             return _WAIT
         if self.evaluated is None:
             return _READY
-        return self.evaluated.combine(self.engine.clock.timestamp(), only_look=True)[0]
+        return self.evaluated.combine(self.engine.clock.timestamp(), only_look=True).status
 
     # Methods that any thread may call.
 

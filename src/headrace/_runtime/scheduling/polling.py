@@ -18,10 +18,12 @@ __all__ = ["Polling"]
 class Polling:
     """The nodes of a run to be polled; all fields are changed under the engine's lock, if there is one.
 
+    `Engine.set_awaited` calls `add` and `remove`.
+
     Attributes
     ----------
     nodes
-        The nodes with a condition that returned WAIT. A dict, because its order is deterministic.
+        The nodes to poll (`Awaited.is_polled`). A dict, because its order is deterministic.
     at
         The time at which to evaluate them again, if there are any.
     """
@@ -33,17 +35,15 @@ class Polling:
         self.nodes: dict[Node, None] = {}
         self.at = 0
 
-    def add(self, node: Node, now: int) -> None:
+    def add(self, node: Node) -> None:
         """Poll a node."""
-        if node not in self.nodes:
-            if not self.nodes:
-                self.at = now + self._period()
-            self.nodes[node] = None
-            self._engine.timed = True
+        if not self.nodes:
+            self.at = self._engine.clock.timestamp() + self._period()
+        self.nodes[node] = None
 
-    def discard(self, node: Node) -> None:
+    def remove(self, node: Node) -> None:
         """Stop polling a node."""
-        self.nodes.pop(node, None)
+        del self.nodes[node]
 
     def poll(self) -> bool:
         """Enqueue the nodes to be evaluated again, and return whether any node is ready now."""

@@ -106,6 +106,11 @@ class _UnlessResumed(Condition):
         self.resume = resume
         self.polled = condition.polled
 
+    @property
+    def terms(self) -> tuple[Condition, ...]:
+        """The condition."""
+        return (self.condition,)
+
     def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY while there is more to emit; otherwise evaluate the condition."""
         return (_READY, None) if self.resume.is_on else self.condition.evaluate(timestamp)
@@ -123,6 +128,10 @@ class _UnlessResumed(Condition):
         """Pass on that compute ran, if it received anything."""
         if self.resume.received:
             self.condition.on_execute(timestamp)
+
+    def on_resume(self, timestamp: int) -> None:
+        """Pass on that a paused run goes on."""
+        self.condition.on_resume(timestamp)
 
     def detach(self) -> None:
         """Leave the run."""
