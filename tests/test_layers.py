@@ -27,7 +27,7 @@ LAYERS = {
     "video": {"lazy"},
     "inference": {"gpu", "tensor", "core"},
     "_web": {"lazy"},
-    "viewer": {"lazy", "_web"},
+    "viewer": {"lazy", "_web", "video"},
     "operators": {
         *("lazy", "gpu", "tensor", "core", "_runtime", "conditions"),
         *("resources", "video", "inference", "viewer"),
