@@ -32,6 +32,21 @@ def test_a_point_is_a_square_of_its_size(size: float, expected: set[tuple[int, i
     assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} == {BLACK, WHITE}
 
 
+@pytest.mark.parametrize(
+    "kind", ["lines", "line_strip", "triangles", "crosses", "rectangles", "ovals", "lines_3d"]
+)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e300])
+def test_no_number_is_computed_with_that_is_none_or_too_large(kind: str, value: float) -> None:
+    """Nothing warns (which is an error here), and the shapes beside it are drawn."""
+    data = np.array([[0.1, 0.2, 0.5], [0.9, 0.7, 0.5], [0.2, 0.9, 0.5]] * 2)[:, : 3 if "3d" in kind else 2]
+    for place in range(data.shape[1]):
+        broken = data.copy()
+        broken[:3, place] = value, -value, value
+        draw_one(broken, type=kind, views=[{"matrix": np.arange(16.0).tolist()}])
+        if kind in ("triangles", "ovals"):
+            assert lit(draw_one(data[3:], type=kind)) <= lit(draw_one(broken, type=kind))
+
+
 def test_points_outside_and_no_numbers_are_left_out() -> None:
     data = points((-0.1, 0.5), (1.2, 0.5), (np.nan, 0.5), (0.5, np.inf), (1e30, 0.5), (0.01, 0.99))
     assert lit(draw_one(data, type="points")) == {(0, 9)}

@@ -250,7 +250,7 @@ class Renderer:
         vertices[..., 0] = np.arange(columns) / columns - 0.5
         vertices[..., 1] = 0.5 - np.arange(rows)[:, None] / rows
         vertices[..., 2] = z
-        flat = vertices.reshape(-1, 3)
+        flat = _coordinates(vertices)
         number = np.arange(rows * columns).reshape(rows, columns)
         mode = spec.depth_map_render_mode
         if mode is DepthMapRenderMode.POINTS:
@@ -356,7 +356,10 @@ class _Frame:
 
 
 def _coordinates(data: np.ndarray) -> np.ndarray:
-    return data.reshape(-1, data.shape[-1]).astype(np.float64)
+    """Return coordinates in double precision; those that are infinite, or too large to compute with, are NaN."""
+    coordinates = data.reshape(-1, data.shape[-1]).astype(np.float64)
+    coordinates[~(np.abs(coordinates) < 1e100)] = np.nan
+    return coordinates
 
 
 def _segments(kind: InputType, vertices: np.ndarray, aspect: float) -> tuple[np.ndarray, np.ndarray]:
