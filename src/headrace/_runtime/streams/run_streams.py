@@ -228,7 +228,7 @@ def slice_of(operator: Operator) -> gpu.Share | None:
 
 def sources_of(operator: Operator) -> list[StreamSource]:
     """Return the sources of streams that an operator was given, each once."""
-    given = (*operator.resources.values(), getattr(operator._parameters, "cuda_stream_pool", None))
+    given = (*operator.resources.values(), getattr(operator, "cuda_stream_pool", None))
     return list(dict.fromkeys(resource for resource in given if isinstance(resource, StreamSource)))
 
 
