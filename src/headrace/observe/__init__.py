@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     )
     from headrace.observe.text_serializer import SimpleTextSerializer
     from headrace.observe.trace_reader import TraceError
+    from headrace.observe.trace_shares import Shares
     from headrace.observe.trace_summary import PathSummary, TraceSummary, summarize_trace
     from headrace.observe.trace_writer import TraceWriter
     from headrace.observe.watchers import Watcher
@@ -112,6 +113,7 @@ __all__ = [
     "RunInfo",
     "SegmentInfo",
     "SegmentStatistics",
+    "Shares",
     "SimpleTextSerializer",
     "SliceStatistics",
     "Statistics",
@@ -175,6 +177,7 @@ _MODULES = {
     "RunInfo": "records",
     "SegmentInfo": "records",
     "SegmentStatistics": "statistics",
+    "Shares": "trace_shares",
     "SimpleTextSerializer": "text_serializer",
     "SliceStatistics": "statistics",
     "Statistics": "statistics",
