@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
 from headrace.conditions import DownstreamMessageAffordableCondition
-from headrace.core import GraphError
+from headrace.core import Condition, GraphError, SchedulingStatusType
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source
@@ -351,6 +351,30 @@ def test_any_of_the_producers_that_wait_for_room_can_be_stepped(name: str, at: i
     run(compose)  # which would not end
     assert taken[at] == name
     assert Counter(taken) == {"first": 4, "second": 4, "third": 4}
+
+
+def test_producers_that_change_their_mind_whenever_they_are_asked_do_not_ask_each_other_for_ever(
+    scheduler: MakeScheduler,
+) -> None:
+    """Each might be ready only while the room is kept for the other."""
+
+    class Moody(Condition):
+        asked = 0
+
+        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+            self.asked += 1
+            assert self.asked < 1_000
+            return (SchedulingStatusType.READY if self.asked % 2 else SchedulingStatusType.WAIT), None
+
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        consumer = sink(app, taken, Moody(app))
+        for n in range(4):
+            app.add_flow(source(app, range(5), Moody(app), name=f"producer{n}"), consumer)
+
+    run(compose, scheduler, stop_on_deadlock_timeout=1_000)
+    assert len(taken) == 20
 
 
 @pytest.mark.parametrize("count", [3, 50])
