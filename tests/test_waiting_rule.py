@@ -160,7 +160,7 @@ def test_a_direct_wait_is_found() -> None:
                     self._changed.wait()
                     self._changed.wait_for(lambda: True)
                     self._changed.wait(self.timeout)
-                self._ended.wait(5)
+                self._ended.wait(PATIENCE)
                 self._thread.join()
                 pending.result()
                 room.acquire()
@@ -186,7 +186,7 @@ def test_a_direct_wait_is_found() -> None:
                 "self._changed.wait()",
                 "self._changed.wait_for(lambda: True)",
                 "self._changed.wait(self.timeout)",
-                "self._ended.wait(5)",
+                "self._ended.wait(PATIENCE)",
                 "self._thread.join()",
                 "pending.result()",
                 "room.acquire()",

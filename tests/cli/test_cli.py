@@ -239,7 +239,7 @@ def test_closed_outputs_are_no_error(tmp_path: Path, arguments: str, closed: str
     command = f"{shlex.quote(sys.executable)} -m headrace.cli {arguments} {closed}"
     environment = {**os.environ, "HEADRACE_DEVICE": "sim"}
     result = subprocess.run(
-        command, shell=True, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120
+        command, shell=True, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=PATIENCE
     )
     assert result.returncode == (2 if arguments == "no-such-command" else 0)
     assert "Traceback" not in result.stderr
@@ -254,7 +254,7 @@ def test_output_that_cannot_be_written_is_an_error_of_one_line() -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
         )
     told = "headrace: cannot write the output: No space left on device\n"
     assert (result.returncode, result.stderr) == (1, told)
@@ -266,7 +266,7 @@ def test_a_program_may_close_its_output(tmp_path: Path) -> None:
         [sys.executable, "-m", "headrace.cli", "run", str(tmp_path / "app.py")],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert (result.returncode, result.stdout, result.stderr) == (4, "", "")
 

@@ -17,6 +17,7 @@ from headrace.core import Condition, GraphError, SchedulingStatusType
 from headrace.gpu import sim
 from headrace.resources import SyntheticClock
 from tests.harness import (
+    PATIENCE,
     App,
     Consumer,
     MakeScheduler,
@@ -31,7 +32,7 @@ from tests.harness import (
 from tests.harness.internals import node_of
 
 MS = 1_000_000  # nanoseconds
-SECONDS = 30.0  # longer than anything here takes
+SECONDS = PATIENCE
 
 
 class Running:
@@ -184,25 +185,16 @@ def test_a_paused_run_can_be_interrupted(scheduler: MakeScheduler, number: int) 
 
     app = App(compose, scheduler)
 
-    is_over = threading.Event()
-
     def interrupt() -> None:
-        while not app.wait_until_paused(SECONDS) and not is_over.is_set():
-            pass
+        assert app.wait_until_paused(PATIENCE)
         main = threading.main_thread().ident
         assert main is not None
-        # Again, as a person would: a signal is lost on a thread that is just about to wait for a lock.
-        while not is_over.is_set():
-            signal.pthread_kill(main, number)
-            is_over.wait(0.2)
+        signal.pthread_kill(main, number)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit):
-        try:
-            app.run()
-        finally:
-            is_over.set()
+        app.run()
     thread.join()
     assert app.outcome is not None
     assert app.outcome.operators["it"].computes == 1

@@ -94,7 +94,7 @@ class Connections:
         self._set_deadline(transport, None)
 
     def release(self, transport: Any) -> None:
-        """Give a connection that is a client's no more its deadline."""
+        """Set the deadline of a connection that is a client's no more."""
         self._set_deadline(transport, self._now() + DEADLINE)
 
     def tick(self) -> None:

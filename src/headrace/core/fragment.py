@@ -346,7 +346,7 @@ class Fragment:
         return self._graph
 
     def _recall_values(self, made: list[Operator]) -> None:
-        """Give operators the live parameters and knobs that were set outside of a run.
+        """Pass operators the live parameters and knobs that were set outside of a run.
 
         As a part of composing: what a setter of the program sets meanwhile was not set from outside.
         """
