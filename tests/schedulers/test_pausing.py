@@ -28,6 +28,7 @@ from tests.harness import (
     sink,
     source,
     threaded,
+    wait_until,
 )
 from tests.harness.internals import node_of
 
@@ -186,7 +187,7 @@ def test_a_paused_run_can_be_interrupted(scheduler: MakeScheduler, number: int) 
     app = App(compose, scheduler)
 
     def interrupt() -> None:
-        assert app.wait_until_paused(PATIENCE)
+        wait_until(lambda: app.wait_until_paused(PATIENCE), "the pause")  # False before the run has begun
         main = threading.main_thread().ident
         assert main is not None
         signal.pthread_kill(main, number)
