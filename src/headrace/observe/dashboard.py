@@ -27,6 +27,7 @@ from headrace.observe.device_slices import DeviceSlices
 from headrace.observe.goals import GoalsWatcher
 from headrace.observe.log_lines import LogLines
 from headrace.observe.recent_figures import RecentFigures
+from headrace.observe.saturation import Load, slice_load
 from headrace.observe.watchers import Watcher
 
 if TYPE_CHECKING:
@@ -223,7 +224,8 @@ class Dashboard(Watcher):
                 for queue in run.queues
             ]
             paths = figures.paths(now)
-            workers, saturated = figures.workers(now), figures.saturated(now)
+            gpus = self._slices.devices(_slice_shares(operators))
+            workers, saturated = figures.workers(now), figures.saturated(now, self._slice_loads(gpus, operators))
             seen = figures.newest
         is_over = self._is_over.is_set()
         return json.dumps(
@@ -237,7 +239,7 @@ class Dashboard(Watcher):
                 "paths": paths,
                 "workers": workers,
                 "saturated": saturated,
-                "gpus": self._slices.devices(_slice_shares(operators)),
+                "gpus": gpus,
                 "segments": [
                     {
                         "state": segment.state,
@@ -261,6 +263,19 @@ class Dashboard(Watcher):
         return (
             f'{figures[:-1]}, "line": {json.dumps(line, separators=(",", ":"))}, "log": {json.dumps(log)}}}'
         )
+
+    def _slice_loads(self, gpus: list[dict[str, Any]], operators: list[dict[str, Any]]) -> list[Load]:
+        """Return the loads of the slices, each with the operators that work there."""
+        names = [operator.name for operator in self._run.operators]
+        return [
+            slice_load(
+                f"{gpu['name']}, {each['name']}",
+                each["busy"],
+                [name for name, found in zip(names, operators, strict=True) if found["slice"] == each["key"]],
+            )
+            for gpu in gpus
+            for each in gpu["slices"]
+        ]
 
     def _goals(self) -> list[dict[str, Any]]:
         assert self.observation is not None

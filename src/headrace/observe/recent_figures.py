@@ -9,13 +9,22 @@ pixels than that.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.observe.saturation import FEW, gpu_load, operator_load, queue_load, saturated, workers_load
+from headrace.observe.saturation import (
+    FEW,
+    SATURATED,
+    Load,
+    gpu_load,
+    operator_load,
+    queue_load,
+    saturated,
+    workers_load,
+)
 
 if TYPE_CHECKING:
     from headrace.observe.records import Computes, Flows, OperatorInfo, Path, QueueInfo, RunInfo, Times
@@ -102,6 +111,8 @@ class RecentFigures:
         if device.is_used:
             found["gpu"] = device.percentiles(now)
             found["gpu_busy"] = device.busy(now)
+        share = max(found["busy"], found.get("gpu_busy", 0))
+        found["is_saturated"] = self._counts[operator] >= FEW and share >= SATURATED
         return found
 
     def wait(self, queue: QueueInfo, now: int) -> list[float] | None:
@@ -116,9 +127,9 @@ class RecentFigures:
         """Return the share of the time in which each worker computed, in the order in which they appeared."""
         return [series.busy(now) for series in self._workers]
 
-    def saturated(self, now: int) -> list[str]:
-        """Return what is busy at least 90 % of the time, in words."""
-        loads = []
+    def saturated(self, now: int, slices: Iterable[Load] = ()) -> list[str]:
+        """Return what is busy at least 90 % of the time, in words, given the loads of the device's slices."""
+        loads: list[Load] = []
         for operator, count in self._counts.items():
             if count >= FEW:
                 loads.append(operator_load(operator.name, self._operators[operator].busy(now)))
@@ -133,7 +144,12 @@ class RecentFigures:
                 )
                 for each in self._run.workers
             ]
-            loads += [queue_load(queue.name, self.queue_busy(queue, now)) for queue in self._waits]
+            loads += slices
+            loads += [
+                queue_load(queue.name, self.queue_busy(queue, now))
+                for queue, waits in self._waits.items()
+                if waits.count >= FEW
+            ]
         return list(saturated(loads))
 
     def paths(self, now: int) -> list[dict[str, Any]]:
