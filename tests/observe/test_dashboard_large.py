@@ -160,6 +160,20 @@ def test_a_group_is_unfolded_with_the_keyboard(page: Any) -> None:
     assert page.locator("#graph [data-operator]").count() == 0
 
 
+def test_a_folded_group_is_marked_if_one_of_its_operators_is_saturated(page: Any) -> None:
+    page.evaluate(
+        """() => {
+            socket.onmessage = null;
+            const operators = figures.operators.map((each, at) => ({ ...each, is_saturated: at === 35 }));
+            show({ ...figures, operators, line: [], log: [] });
+        }"""
+    )
+    marked = page.locator("#graph .unit.saturated")
+    assert [each.get_attribute("data-group") for each in marked.all()] == ["line3"]
+    page.click("#unfold")
+    assert [each.get_attribute("data-operator") for each in marked.all()] == ["35"]
+
+
 # Zoom, pan, search.
 
 

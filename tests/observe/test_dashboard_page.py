@@ -79,6 +79,84 @@ def test_the_time_line_is_drawn_by_operator_and_by_worker(browser: Any, one: Wat
     assert not page.errors
 
 
+def show(page: Any, change: str) -> None:
+    """Show the last figures with a change, and none that come later."""
+    page.evaluate(
+        """(change) => {
+            socket.onmessage = null;
+            const next = { ...structuredClone(figures), line: [], log: [] };
+            change.split(';').forEach((each) => {
+                const [path, value] = each.split('='), keys = path.trim().split('.'), last = keys.pop();
+                keys.reduce((object, key) => object[key], next)[last] = JSON.parse(value);
+            });
+            show(next);
+        }""",
+        change,
+    )
+
+
+def test_shares_of_operators_queues_and_workers_are_shown(browser: Any, one: Watched) -> None:
+    page = open_page(browser, one)
+    show(
+        page,
+        "operators.1.busy=0.374; operators.1.gpu=[5, 6]; operators.1.gpu_busy=0.12;"
+        "queues.1.busy=0.62; queues.2.busy=0; workers=[0.4, 0.05]",
+    )
+    assert {"host 37 %", "GPU 12 %", "5.0 / 6.0 µs"} <= set(texts_of(page, 1))
+    label = page.locator('[data-operator="1"]').get_attribute("aria-label")
+    assert "37 % busy" in label
+    assert "12 % busy" in label
+    assert page.locator("#graph .fill").all_text_contents()[1:] == ["62 %", ""]
+    assert "62 % full on average" in page.locator("#graph .queue title").nth(1).text_content()
+    assert page.locator("#workers").inner_text() == "40 % · 5 %"
+    show(page, "workers=[0.4, 0.05, 0.2, 0.3, 0.91]")
+    assert page.locator("#workers").inner_text() == "5–91 % of 5"
+    assert not page.errors
+
+
+def test_what_is_saturated_is_named_and_marked(browser: Any, one: Watched) -> None:
+    page = open_page(browser, one)
+    line, marked = page.locator("#saturated"), page.locator("#graph .unit.saturated")
+    show(page, "saturated=[]; operators.1.is_saturated=false; operators.2.is_saturated=false")
+    assert line.inner_text() == "Nothing is saturated."
+    assert marked.count() == 0
+    show(page, f'saturated=["{HOSTILE.replace("=", "≠")} computes 97%"]; operators.2.is_saturated=true')
+    assert line.inner_text() == f"Saturated: {HOSTILE.replace('=', '≠')} computes 97%"
+    assert [each.get_attribute("data-operator") for each in marked.all()] == ["2"]
+    show(page, 'saturated=["a", "b", "c", "d"]')
+    assert line.inner_text() == "Saturated: a; b; and 2 more"
+    line.locator("summary").press("Enter")
+    show(page, 'saturated=["a", "b", "c", "e"]')
+    assert line.locator("li").all_inner_texts() == ["c", "e"], "it stays open"
+    assert page.evaluate("() => document.activeElement.tagName") == "SUMMARY"
+    assert not page.errors
+
+
+def test_a_slice_has_its_share_and_its_cells_stay(browser: Any, one: Watched) -> None:
+    page = open_page(browser, one)
+    live = '{"key": "0:live", "name": "live", "sms": 4, "cells": 4, "index": 0, "busy": %s}'
+    show(page, f'gpus=[{{"name": "GPU", "sms": 4, "slices": [{live % 0.25}]}}]; operators.1.slice="0:live"')
+    assert page.locator("#gpus li").inner_text().split("\n") == ["live 4 SMs · filter", "25 % busy"]
+    page.evaluate("() => { window.cell = document.querySelector('.sms i'); }")
+    show(page, "gpus.0.slices.0.busy=0.9")
+    assert page.locator("#gpus [data-busy]").inner_text() == "90 % busy"
+    assert page.evaluate("() => window.cell.isConnected")
+    assert not page.errors
+
+
+def test_goals_tell_lost_and_outstanding_messages(browser: Any, one: Watched) -> None:
+    page = open_page(browser, one)
+    goal = page.locator("#goals .goal").first
+    show(
+        page, "goals.0.is_met=null; goals.0.count=8; goals.0.misses=0; goals.0.lost=0; goals.0.outstanding=3"
+    )
+    assert "not judged p99 " in goal.inner_text()
+    assert "0 of 8 messages missed, 3 outstanding" in goal.inner_text()
+    show(page, "goals.0.is_met=false; goals.0.count=0; goals.0.lost=5; goals.0.outstanding=0")
+    assert "missed p99 at most 0.0010 µs; no messages arrived, 5 lost" in goal.inner_text()
+    assert not page.errors
+
+
 def test_a_parameter_changed_on_the_page_reaches_the_operator(browser: Any, one: Watched) -> None:
     page = open_page(browser, one)
     page.locator("#parameter-0").fill("4")  # the slider

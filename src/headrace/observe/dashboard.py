@@ -27,7 +27,6 @@ from headrace.observe.device_slices import DeviceSlices
 from headrace.observe.goals import GoalsWatcher
 from headrace.observe.log_lines import LogLines
 from headrace.observe.recent_figures import RecentFigures
-from headrace.observe.saturation import Load, slice_load
 from headrace.observe.watchers import Watcher
 
 if TYPE_CHECKING:
@@ -224,8 +223,8 @@ class Dashboard(Watcher):
                 for queue in run.queues
             ]
             paths = figures.paths(now)
-            gpus = self._slices.devices(_slice_shares(operators))
-            workers, saturated = figures.workers(now), figures.saturated(now, self._slice_loads(gpus, operators))
+            gpus = self._slices.devices(figures.slices(now))
+            workers, saturated = figures.workers(now), figures.saturated(now)
             seen = figures.newest
         is_over = self._is_over.is_set()
         return json.dumps(
@@ -263,19 +262,6 @@ class Dashboard(Watcher):
         return (
             f'{figures[:-1]}, "line": {json.dumps(line, separators=(",", ":"))}, "log": {json.dumps(log)}}}'
         )
-
-    def _slice_loads(self, gpus: list[dict[str, Any]], operators: list[dict[str, Any]]) -> list[Load]:
-        """Return the loads of the slices, each with the operators that work there."""
-        names = [operator.name for operator in self._run.operators]
-        return [
-            slice_load(
-                f"{gpu['name']}, {each['name']}",
-                each["busy"],
-                [name for name, found in zip(names, operators, strict=True) if found["slice"] == each["key"]],
-            )
-            for gpu in gpus
-            for each in gpu["slices"]
-        ]
 
     def _goals(self) -> list[dict[str, Any]]:
         assert self.observation is not None
@@ -390,14 +376,6 @@ class _DashboardServer(LiveServer):
     def last_item(self, client: Client) -> str:
         """Return the last figures."""
         return self._dashboard.complete(self._dashboard.figures(), client)
-
-
-def _slice_shares(operators: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the share of the time in which each slice works, by its key; work at the same time counts twice."""
-    shares: dict[str, float] = {}
-    for operator in operators:
-        shares[operator["slice"]] = min(shares.get(operator["slice"], 0) + operator.get("gpu_busy", 0), 1.0)
-    return shares
 
 
 def _print_address(url: str) -> None:
