@@ -229,6 +229,34 @@ def test_the_last_figures_come_with_the_end() -> None:
     assert last["operators"][1]["count"] == one.app.outcome.operators["filter"].computes
 
 
+def test_goals_are_judged_before_the_last_figures() -> None:
+    told: list[Any] = []
+
+    class Told(Dashboard):
+        def end(self, outcome: Any) -> None:
+            told.append(json.loads(self.figures()))
+            super().end(outcome)
+
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=["out", "never"],
+            body=lambda step, op_input, op_output: op_output.emit(1, "out"),
+            name="source",
+        )
+        app.add_flow(
+            source, Step(app, inputs=["in", "other"], name="sink"), {("out", "in"), ("never", "other")}
+        )
+
+    app = App(compose)
+    Told(app, announce=lambda url: None)
+    app.expect("source->sink", p99="1h")
+    app.run()
+    (goal,) = told[0]["goals"]
+    assert (goal["is_met"], goal["outstanding"], goal["lost"]) == (None, 1, 0)
+
+
 def test_a_device_is_told_with_its_slices_and_who_works_there(machine: sim.Machine) -> None:
     told: list[Any] = []
 

@@ -195,6 +195,33 @@ def test_workers_are_saturated_where_no_operator_is(operator: OperatorInfo) -> N
     assert figures.saturated(4 * SECOND) == ["workers: the only worker computes 100% of the time"]
 
 
+@pytest.mark.parametrize(("shift", "share", "named"), [(0, 0.49, 0), (50, 0.98, 1)])
+def test_a_slice_has_the_share_of_the_time_in_which_any_work_is_on_it(
+    operator: OperatorInfo, shift: int, share: float, named: int
+) -> None:
+    other = OperatorInfo("other", 1)
+    figures = RecentFigures(RunInfo("test", [operator, other], started=0, epoch=0, is_virtual=True))
+    for one, begin in ((operator, 0), (other, shift * MS)):
+        one.slice = "live"
+        starts = np.arange(40) * 100 * MS + begin
+        work = GpuWork(StreamInfo(one, 0, 1, 0), np.arange(40), starts, starts + 49 * MS)
+        figures.add_computes(computes_of(one, starts, MS, gpu=[work]))
+    now = 4 * SECOND
+    assert figures.slices(now) == {"0:live": pytest.approx(share, rel=0.03)}
+    assert figures.saturated(now) == ["GPU 0, slice live works 100% of the time"][:named]
+    assert figures.slices(60 * SECOND) == {"0:live": 0}
+
+
+def test_an_operator_is_marked_as_saturated_once_it_has_computed_some_times(operator: OperatorInfo) -> None:
+    figures = RecentFigures(run_of(operator))
+    figures.add_computes(computes_of(operator, np.arange(9) * 100 * MS, 99 * MS))
+    assert not figures.operator(operator, SECOND)["is_saturated"]
+    figures.add_computes(computes_of(operator, np.arange(9, 20) * 100 * MS, 99 * MS))
+    assert figures.operator(operator, 2 * SECOND)["is_saturated"]
+    figures.add_computes(computes_of(operator, np.arange(80, 90) * 100 * MS, 50 * MS))
+    assert not figures.operator(operator, 9 * SECOND)["is_saturated"]
+
+
 def test_the_newest_is_also_the_end_of_work_on_the_device(operator: OperatorInfo) -> None:
     figures = RecentFigures(run_of(operator))
     stream = StreamInfo(operator, 0, 1, 0)

@@ -7,7 +7,6 @@ import io
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -91,6 +90,19 @@ def browser() -> Iterator[Any]:
         yield browser
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Any) -> Any:
+    return new_page(browser, viewport={"width": 1000, "height": 700})
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[Running]:
+    """A run that no test ends."""
+    one = Running(changes=1)
+    yield one
+    one.end()
+
+
 @pytest.fixture
 def running(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Make applications that are ended after the test."""
@@ -108,8 +120,10 @@ def running(request: pytest.FixtureRequest) -> Iterator[Any]:
     assert not [name for name in left if "headrace" in name], left
 
 
-def open_page(browser: Any, viewer: Any, **context: Any) -> Any:
-    page = new_page(browser, **{"viewport": {"width": 1000, "height": 700}, **context})
+def open_page(page: Any, viewer: Any, width: int = 1000, height: int = 700) -> Any:
+    page.goto("about:blank")  # what the last page still says is not an error of this one
+    page.errors.clear()
+    page.set_viewport_size({"width": width, "height": height})
     page.goto(viewer.url)
     wait_until(lambda: int(page.get_attribute("#picture", "data-pictures") or 0) > 1, "pictures", page)
     return page
@@ -128,9 +142,9 @@ def expected(number: int) -> np.ndarray:
     return Renderer(WIDTH, HEIGHT, TENSORS).render(frame(number))[..., :3]
 
 
-def test_the_page_shows_the_picture_exactly_once_it_stands_still(browser: Any, running: Any) -> None:
+def test_the_page_shows_the_picture_exactly_once_it_stands_still(tab: Any, running: Any) -> None:
     one = running(changes=7)
-    page = open_page(browser, one.viewer)
+    page = open_page(tab, one.viewer)
     wait_until(lambda: one.viewer.frames_received > 10, "frames", page)
     one.end()
     state = page.locator("#state")
@@ -142,24 +156,23 @@ def test_the_page_shows_the_picture_exactly_once_it_stands_still(browser: Any, r
     assert all("WebSocket connection" in error or "ERR_CONNECTION" in error for error in page.errors)
 
 
-def test_a_moving_picture_is_within_the_tolerance(browser: Any, running: Any) -> None:
-    page = open_page(browser, running(changes=1).viewer)
+def test_a_moving_picture_is_within_the_tolerance(tab: Any, live: Running) -> None:
+    page = open_page(tab, live.viewer)
     wait_until(lambda: page.get_attribute("#picture", "data-kind") == "moving", "a moving picture", page)
     difference = np.abs(pixels_of(page).astype(int) - expected(1))
     assert difference.mean() < 4
     assert not page.errors
 
 
-def test_the_page_shows_rate_drops_and_state(browser: Any, running: Any) -> None:
-    one = running()
-    page = open_page(browser, one.viewer)
+def test_the_page_shows_rate_drops_and_state(tab: Any, live: Running) -> None:
+    page = open_page(tab, live.viewer)
     rate, dropped = page.locator("#rate"), page.locator("#dropped")
     wait_until(
         lambda: rate.inner_text() not in ("–", "0.0") and dropped.inner_text().isdigit(), "a rate", page
     )
     assert page.locator("#state").inner_text() == "live"
     assert page.locator("#size").inner_text() == f"{WIDTH}×{HEIGHT}"
-    viewer = one.viewer
+    viewer = live.viewer
     handled = viewer.frames_shown + viewer.frames_dropped  # first: more frames come in the meantime
     assert viewer.frames_received >= handled
 
@@ -172,7 +185,7 @@ def test_callbacks_are_called_with_what_happened(browser: Any, running: Any) -> 
 
     names = ("key", "unicode_char", "mouse_button", "scroll", "cursor_pos", "framebuffer_size", "window_size")
     one = running(**{f"{name}_callback": keep(name) for name in names})
-    page = open_page(browser, one.viewer, device_scale_factor=2)
+    page = open_page(new_page(browser, device_scale_factor=2), one.viewer)
 
     def calls(name: str) -> list[tuple[Any, ...]]:
         return [call[1:] for call in called if call[0] == name]
@@ -215,8 +228,8 @@ def test_callbacks_are_called_with_what_happened(browser: Any, running: Any) -> 
     assert not page.errors
 
 
-def test_the_page_can_be_used_with_the_keyboard_alone(browser: Any, running: Any) -> None:
-    page = open_page(browser, running().viewer)
+def test_the_page_can_be_used_with_the_keyboard_alone(tab: Any, live: Running) -> None:
+    page = open_page(tab, live.viewer)
     reached = []
     for _ in range(3):
         page.keyboard.press("Tab")
@@ -227,15 +240,13 @@ def test_the_page_can_be_used_with_the_keyboard_alone(browser: Any, running: Any
 
 
 @pytest.mark.parametrize("interrupts", [False, True])
-def test_closing_the_viewer_does_what_the_parameter_says(
-    browser: Any, running: Any, interrupts: bool
-) -> None:
+def test_closing_the_viewer_does_what_the_parameter_says(tab: Any, running: Any, interrupts: bool) -> None:
     called: list[int] = []
     one = running(
         window_close_callback=lambda: called.append(one.viewer.frames_received),
         interrupt_app_on_window_close=interrupts,
     )
-    page = open_page(browser, one.viewer)
+    page = open_page(tab, one.viewer)
     page.click("#close")
     wait_until(lambda: called, "the callback", page)
     # A run that is not interrupted ends by itself: the viewer takes no frame any more, so the source can send none.
@@ -246,11 +257,11 @@ def test_closing_the_viewer_does_what_the_parameter_says(
 
 
 def test_a_page_connects_again_to_a_viewer_that_comes_back(
-    browser: Any, running: Any, monkeypatch: pytest.MonkeyPatch
+    tab: Any, running: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_VIEW_TOKEN", "the-same")
     first = running()
-    page = open_page(browser, first.viewer)
+    page = open_page(tab, first.viewer)
     monkeypatch.setenv("HEADRACE_VIEW_PORT", str(urlsplit(first.viewer.url).port))
     first.end()
     wait_until(lambda: page.locator("#state").inner_text() == "ended", "the end", page)
@@ -259,12 +270,12 @@ def test_a_page_connects_again_to_a_viewer_that_comes_back(
     assert page.locator("#note").inner_text() == ""
 
 
-def test_an_exception_in_a_callback_comes_out_of_the_run(browser: Any, running: Any) -> None:
+def test_an_exception_in_a_callback_comes_out_of_the_run(tab: Any, running: Any) -> None:
     def fail(*arguments: Any) -> None:
         raise ArithmeticError("broken")
 
     one = running(key_callback=fail)
-    page = open_page(browser, one.viewer)
+    page = open_page(tab, one.viewer)
     page.focus("#picture")
     page.keyboard.press("KeyA")
     with pytest.raises(ArithmeticError, match="broken") as raised:
@@ -307,13 +318,10 @@ def test_the_address_is_printed_once(
     assert "?token=" in printed
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (360, 740)])
-def test_the_page_fits_every_screen(
-    browser: Any, running: Any, scheme: str, width: int, height: int, tmp_path: Path
-) -> None:
-    viewport = {"width": width, "height": height}
-    page = open_page(browser, running().viewer, viewport=viewport, color_scheme=scheme)
+@pytest.mark.parametrize(("width", "height", "scheme"), [(1280, 800, "light"), (360, 740, "dark")])
+def test_the_page_fits_every_screen(tab: Any, live: Running, width: int, height: int, scheme: str) -> None:
+    tab.emulate_media(color_scheme=scheme)
+    page = open_page(tab, live.viewer, width, height)
     sizes = page.evaluate(
         """() => ({
             scroll: document.documentElement.scrollWidth, ground: getComputedStyle(document.body).backgroundColor,
@@ -332,5 +340,4 @@ def test_the_page_fits_every_screen(
     picture = page.locator("#picture").bounding_box()
     assert picture["width"] / picture["height"] == pytest.approx(WIDTH / HEIGHT, rel=0.02)
     assert picture["width"] > 0.9 * min(width, (height - 60) * WIDTH / HEIGHT)
-    page.screenshot(path=str(tmp_path / "page.png"))
     assert not page.errors

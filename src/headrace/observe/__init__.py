@@ -245,7 +245,7 @@ def _expect(fragment: Fragment, path: str, on_miss: Any, bounds: dict[str, Any])
     watcher = next((watcher for watcher in fragment._watchers if isinstance(watcher, GoalsWatcher)), None)
     if watcher is None:
         watcher = GoalsWatcher()
-        fragment._watchers.append(watcher)
+        fragment._watchers.insert(0, watcher)  # it judges the goals at the end, before others show them
     watcher.goals = [other for other in watcher.goals if other.path != path]
     watcher.goals.append(goal)
     return goal

@@ -223,6 +223,7 @@ class Dashboard(Watcher):
                 for queue in run.queues
             ]
             paths = figures.paths(now)
+            gpus = self._slices.devices(figures.slices(now))
             workers, saturated = figures.workers(now), figures.saturated(now)
             seen = figures.newest
         is_over = self._is_over.is_set()
@@ -237,7 +238,7 @@ class Dashboard(Watcher):
                 "paths": paths,
                 "workers": workers,
                 "saturated": saturated,
-                "gpus": self._slices.devices(_slice_shares(operators)),
+                "gpus": gpus,
                 "segments": [
                     {
                         "state": segment.state,
@@ -375,14 +376,6 @@ class _DashboardServer(LiveServer):
     def last_item(self, client: Client) -> str:
         """Return the last figures."""
         return self._dashboard.complete(self._dashboard.figures(), client)
-
-
-def _slice_shares(operators: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the share of the time in which each slice works, by its key; work at the same time counts twice."""
-    shares: dict[str, float] = {}
-    for operator in operators:
-        shares[operator["slice"]] = min(shares.get(operator["slice"], 0) + operator.get("gpu_busy", 0), 1.0)
-    return shares
 
 
 def _print_address(url: str) -> None:

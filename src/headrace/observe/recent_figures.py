@@ -15,10 +15,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.observe.saturation import FEW, gpu_load, operator_load, queue_load, saturated, workers_load
+from headrace.observe.coverage import Coverage
+from headrace.observe.saturation import (
+    FEW,
+    SATURATED,
+    Load,
+    gpu_load,
+    operator_load,
+    queue_load,
+    saturated,
+    slice_load,
+    workers_load,
+)
 
 if TYPE_CHECKING:
-    from headrace.observe.records import Computes, Flows, OperatorInfo, Path, QueueInfo, RunInfo, Times
+    from headrace.observe.records import (
+        Computes,
+        Flows,
+        GpuWork,
+        OperatorInfo,
+        Path,
+        QueueInfo,
+        RunInfo,
+        Times,
+    )
 
 __all__ = ["RecentFigures"]
 
@@ -47,6 +67,7 @@ class RecentFigures:
         self._operators = {operator: _Series() for operator in run.operators}
         self._gpu = {operator: _Series() for operator in run.operators}
         self._waits = {queue: _Series() for queue in run.queues}
+        self._slices: dict[str, _SliceWork] = {}
         self._paths: dict[Path, _Series] = {}
         self._pieces: deque[_Piece] = deque()
         self._count = 0
@@ -74,6 +95,10 @@ class RecentFigures:
             weight = len(started) / max(int(computes.is_timed.sum()), 1)
             for work in computes.gpu:
                 self._add_piece(operator, True, work.started, work.ended, workers[:1], weight)
+                self._slices.setdefault(
+                    f"{work.stream.device}:{operator.slice or '*'}",
+                    _SliceWork(work.stream.device, operator.slice),
+                ).add(operator, work)
             self._gpu[operator].add(ended, computes.gpu_time[computes.uses_gpu], weight=weight)
         for arrivals in computes.arrivals:
             if len(arrivals.received):
@@ -102,6 +127,8 @@ class RecentFigures:
         if device.is_used:
             found["gpu"] = device.percentiles(now)
             found["gpu_busy"] = device.busy(now)
+        share = max(found["busy"], found.get("gpu_busy", 0))
+        found["is_saturated"] = self._counts[operator] >= FEW and share >= SATURATED
         return found
 
     def wait(self, queue: QueueInfo, now: int) -> list[float] | None:
@@ -116,9 +143,17 @@ class RecentFigures:
         """Return the share of the time in which each worker computed, in the order in which they appeared."""
         return [series.busy(now) for series in self._workers]
 
+    def slices(self, now: int) -> dict[str, float]:
+        """Return the share of the time in which each slice has work, by its key: ``device:name``."""
+        return {key: self._slice_busy(each, now) for key, each in self._slices.items()}
+
+    def _slice_busy(self, work: _SliceWork, now: int) -> float:
+        load = sum(self._gpu[operator].load(now) for operator in work.operators)
+        return round(min(load * work.overlap(now), 1.0), 3)
+
     def saturated(self, now: int) -> list[str]:
         """Return what is busy at least 90 % of the time, in words."""
-        loads = []
+        loads: list[Load] = []
         for operator, count in self._counts.items():
             if count >= FEW:
                 loads.append(operator_load(operator.name, self._operators[operator].busy(now)))
@@ -133,7 +168,15 @@ class RecentFigures:
                 )
                 for each in self._run.workers
             ]
-            loads += [queue_load(queue.name, self.queue_busy(queue, now)) for queue in self._waits]
+            loads += [
+                slice_load(each.name, self._slice_busy(each, now), [one.name for one in each.operators])
+                for each in self._slices.values()
+            ]
+            loads += [
+                queue_load(queue.name, self.queue_busy(queue, now))
+                for queue, waits in self._waits.items()
+                if waits.count >= FEW
+            ]
         return list(saturated(loads))
 
     def paths(self, now: int) -> list[dict[str, Any]]:
@@ -210,6 +253,37 @@ class RecentFigures:
         if (threads == first).all():
             return np.array([known.setdefault(first, len(known))])
         return np.array([known.setdefault(thread, len(known)) for thread in threads.tolist()])
+
+
+class _SliceWork:
+    """The work of the last seconds on one slice of a device."""
+
+    __slots__ = ("_work", "name", "operators")
+
+    def __init__(self, device: int, name: str) -> None:
+        self.name = f"GPU {device}, {f'slice {name}' if name else 'all SMs'}"
+        self.operators: dict[OperatorInfo, None] = {}
+        self._work: deque[GpuWork] = deque()
+
+    def add(self, operator: OperatorInfo, work: GpuWork) -> None:
+        """Add work of one operator."""
+        if len(work.ended):
+            self.operators[operator] = None
+            self._work.append(work)
+            self._forget(int(work.ended[-1]))
+
+    def overlap(self, now: int) -> float:
+        """Return how long there was any work, as a part of all its durations together: 1 if none overlap."""
+        self._forget(now)
+        coverage, durations = Coverage(), 0
+        for work in self._work:
+            coverage.add(work.started, work.ended)
+            durations += int((work.ended - work.started).sum())
+        return coverage.total / durations if durations else 1.0
+
+    def _forget(self, now: int) -> None:
+        while self._work and self._work[0].ended[-1] < now - WINDOW:
+            self._work.popleft()
 
 
 class _Series:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "FEW",
+    "SATURATED",
     "Load",
     "gpu_load",
     "operator_load",
@@ -21,7 +22,8 @@ __all__ = [
     "workers_load",
 ]
 
-_SATURATED = 0.9
+SATURATED = 0.9
+"""The share of the time from which on something is called saturated."""
 FEW = 10
 """The number of computes below which nothing is called saturated: what runs once is busy all of its time."""
 
@@ -53,7 +55,7 @@ def saturated(loads: Iterable[Load]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     named: set[str] = set()
     for load in sorted(loads, key=lambda load: (not load.is_operator, -load.busy)):
-        if load.busy >= _SATURATED and (load.is_operator or named.isdisjoint(load.operators)):
+        if load.busy >= SATURATED and (load.is_operator or named.isdisjoint(load.operators)):
             found[load.text.format(percent(load.busy))] = load.operators
             named.update(load.operators)
     return found
