@@ -200,6 +200,18 @@ def test_text_much_larger_than_the_picture_is_not_drawn() -> None:
     assert sizes == {3.9: True, 4.2: False}
 
 
+def test_text_that_a_matrix_moves_beyond_all_integers_is_not_drawn() -> None:
+    """Nothing warns, which is an error here."""
+    for place in (3, 7):
+        for far in (1e30, -1e30):
+            matrix = np.eye(4)
+            matrix.flat[place] = far
+            text = draw_one(
+                points((0, 0)), type="text", text=["a"], views=[{"matrix": matrix.ravel().tolist()}]
+            )
+            assert not text.any()
+
+
 def test_text_is_drawn_in_a_view_and_with_a_matrix() -> None:
     plain = draw_one(points((0, 0, 0.5)), (100, 100), type="text", text=["Mm"])
     matrix = [2, 0, 0, -1, 0, 2, 0, -1, 0, 0, 1, 0, 0, 0, 0, 1]  # what shapes have without one
@@ -352,7 +364,7 @@ def test_slanted_lines_in_every_direction_are_as_wide_as_they_say(width: float) 
 
 def test_without_opencv_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(ImportError, match=r"cv2 is needed to draw: pip install 'headrace\[view\]'"):
+    with pytest.raises(ImportError, match=r"cv2 is needed to draw: pip install '\.\[view\]'"):
         draw_one(points((0.5, 0.5)), type="points")
 
 

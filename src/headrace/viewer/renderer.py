@@ -469,10 +469,14 @@ def _warp(
     """
     if not np.isfinite(corners).all():
         return None
-    low = np.maximum(np.floor(corners.min(axis=0)), [box.left, box.top]).astype(int)
-    high = np.minimum(np.ceil(corners.max(axis=0)), [box.right, box.bottom]).astype(int)
-    if (high <= low).any():
+    begin = np.maximum(np.floor(corners.min(axis=0)), [box.left, box.top])
+    end = np.minimum(np.ceil(corners.max(axis=0)), [box.right, box.bottom])
+    if (end <= begin).any():
         return None
+    low, high = (
+        begin.astype(int),
+        end.astype(int),
+    )  # only now: what is outside may be too large for an integer
     rows, columns = rgb.shape[:2]
     source = np.array([[0, 0], [columns, 0], [columns, rows], [0, rows]], dtype=np.float64)
     # The projective map from the picture to the image, from four pairs of points.
