@@ -312,6 +312,10 @@ GOOD = HEADER_RECORD + record(b"T", bytes(16))
             "the header is not valid",
         ),
         (record(b"H", json.dumps({**HEADER, "flows": [[1]]}).encode()), "the header is not valid"),
+        (
+            record(b"H", json.dumps({**HEADER, "flows": [["a", "b", "c", "d", 1e999]]}).encode()),
+            "the header is not valid",
+        ),
         (b"\0\0\0\0" + GOOD[4:], "the checksum of a head is wrong"),
         (HEADER_RECORD + record(b"M", b"N"), "there should be the times of the run"),
         (HEADER_RECORD + record(b"T", b""), "the times of the run should have 16 bytes, not 0"),

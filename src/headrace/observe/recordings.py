@@ -322,7 +322,7 @@ class Recording:
                 for source, output, target, input_, index in header["flows"]
             ]
             str(header["application"])
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             if isinstance(error, RecordingError):
                 raise
             raise self._damaged(offset, f"the header is not valid ({error!r:.200})") from error
