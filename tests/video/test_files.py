@@ -77,9 +77,9 @@ def test_a_wrong_codec_container_or_rate_is_refused(tmp_path: Path) -> None:
         write_video(tmp_path / "a.mp4", [frame], codec="nonsense")
     with pytest.raises(VideoFileError, match=r"a video cannot be written to .*a\.nonsense"):
         write_video(tmp_path / "a.nonsense", [frame])
-    for rate in (0, -1, float("nan"), float("inf"), 1e-9, 1e12, "30"):
+    for rate in (0, -1, float("nan"), float("inf"), 1e-9, 1e12):
         with pytest.raises(ValueError, match=rf"a\.mp4 must be more than 0, from .*, not {rate!r}"):
-            VideoWriter(tmp_path / "a.mp4", rate)  # type: ignore[arg-type]
+            VideoWriter(tmp_path / "a.mp4", rate)
     VideoWriter(tmp_path / "a.mp4", np.float32(30))  # type: ignore[arg-type]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -172,7 +171,7 @@ class VideoWriter:
         quality: int = 18,
         preset: str = "medium",
     ) -> None:
-        if not isinstance(rate, Real) or not _SLOWEST <= rate <= _FASTEST:
+        if not _SLOWEST <= rate <= _FASTEST:  # true for NaN
             raise ValueError(
                 f"the rate of the video {path} must be more than 0, from {_SLOWEST:g} to {_FASTEST:g} frames a "
                 f"second, not {rate!r}"
