@@ -335,6 +335,14 @@ def test_a_hostile_file_is_refused(tmp_path: Path, content: bytes, why: str) -> 
         Recording(path)
 
 
+def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")  # nobody writes to it: reading would wait
+    for name, what in (("folder", "a folder"), ("pipe", "no ordinary file")):
+        with pytest.raises(RecordingError, match=rf"{name}' is {what}, and a recording is one file"):
+            Recording(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     "payload", [b"N", b"t\x00", b"t\x03ssN", b"t\x03s\x00NN", b"t\x03Ns\x00N", b"t\x03Nd\x01i\x01\x01NN"]
 )
