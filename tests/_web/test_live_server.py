@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import socket
 import threading
@@ -91,6 +92,45 @@ def test_a_token_that_no_address_can_have_is_an_error() -> None:
 
 
 # Strangers.
+
+
+@pytest.mark.parametrize(
+    "request_", [b"GET /" + b"a" * 10_000 + b" HTTP/1.1", b"GET / HTTP/1.1\r\nContent-Length: " + b"9" * 20]
+)
+def test_what_is_no_request_is_refused_without_a_word_in_the_log(
+    server: LiveServer, caplog: pytest.LogCaptureFixture, request_: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(request_ + b"\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.0 400"
+    server.close()
+    assert not caplog.records
+
+
+def test_an_error_of_the_server_itself_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(LiveServer):
+        async def _page(self, request: Any) -> Any:
+            raise ZeroDivisionError
+
+    server = begin(Broken)
+    try:
+        assert get(server, "/")[0] == 500
+    finally:
+        server.close()
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_request_whose_body_never_came_is_ended_with_the_server(
+    server: LiveServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio would log a task that is destroyed while it waits."""
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 405"
+    server.close()
+    del server
+    gc.collect()
+    assert not caplog.records
 
 
 def test_unfinished_requests_of_a_stranger_leave_room_for_clients(server: LiveServer) -> None:

@@ -103,6 +103,7 @@ def test_info_lists_the_libraries_of_every_extra(
     known = {name.lower(): extra for names, extra in LIBRARIES.values() for name in names}
     assert wanted.keys() <= known.keys()
     assert {extra for extra in known.values() if extra} <= extras.keys()
+    assert all(known[name] for name, extra in wanted.items() if extra)
 
     def no_version(name: str) -> Never:
         raise metadata.PackageNotFoundError(name)

@@ -144,6 +144,7 @@ def test_a_file_that_is_no_yaml_is_named_with_the_line(tmp_path: Path) -> None:
         ("camera: !!bool maybe\n", "the value of 'camera' in line 1 is not what its tag says: maybe"),
         ("camera: &all\n  inner: [1, *all]\n", "'camera.inner[1]' contains itself"),
         ("camera:\n  deep: " + "[" * 600, " is nested too deeply to be read, in line 2"),
+        ("camera: \0\n", " is not valid YAML: unacceptable character #x0000"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_named_with_its_file_and_key(

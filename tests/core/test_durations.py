@@ -88,6 +88,23 @@ def test_what_is_no_duration_at_all_is_refused(take: Any, wrong: Any) -> None:
         take(Application([]), wrong)
 
 
+@pytest.mark.parametrize(
+    "wrong", ["1e999999999s", "1e-999999999s", "9" * 5000, "9" * 5000 + "s"], ids=lambda wrong: wrong[:12]
+)
+def test_text_of_a_number_beyond_measure_is_refused_at_once(wrong: str) -> None:
+    """Its power of ten would take minutes and gigabytes to compute."""
+    with pytest.raises(ValueError, match=r"'30Hz'; not '"):
+        PeriodicCondition(None, wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [2**63, 10**400, -(10**400), 1e300, -1e300, "1e9h", "1e-20Hz", timedelta.max]
+)
+def test_a_duration_fits_into_64_bits(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="must be less than 292 years"):
+        PeriodicCondition(None, wrong)
+
+
 @pytest.mark.parametrize("wrong", ["0Hz", "-5Hz"])
 def test_a_frequency_must_be_more_than_zero(wrong: str) -> None:
     with pytest.raises(ValueError, match="must have a frequency of more than 0"):

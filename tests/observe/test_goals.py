@@ -138,6 +138,32 @@ def test_on_miss_is_called_on_a_thread_that_may_stop_the_run() -> None:
     assert threads
 
 
+def test_on_miss_that_raises_is_called_once_a_run_and_every_goal_is_counted_to_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen: list[int] = []
+
+    def fail(miss: Miss) -> None:
+        seen.append(miss.number)
+        raise RuntimeError("no")
+
+    app = App(chain(1, 2, 3), greedy)
+    goals = [
+        app.expect("a->c", max="1ms", on_miss=fail),
+        app.expect("b->c", max="2ms"),
+        app.expect("a->b->c", p50="1s"),
+    ]
+    for _ in range(2):
+        app.run()
+        assert [(goal.count, goal.misses, goal.is_met) for goal in goals] == [
+            (5, 5, False),
+            (5, 5, False),
+            (5, 0, True),
+        ]
+    assert seen == [1, 1]
+    assert caplog.text.count("on_miss of goal a->c raised, and is not called again in this run") == 2
+
+
 @pytest.mark.parametrize(
     ("path", "bounds", "text"),
     [

@@ -312,6 +312,10 @@ GOOD = HEADER_RECORD + record(b"T", bytes(16))
             "the header is not valid",
         ),
         (record(b"H", json.dumps({**HEADER, "flows": [[1]]}).encode()), "the header is not valid"),
+        (
+            record(b"H", json.dumps({**HEADER, "flows": [["a", "b", "c", "d", 1e999]]}).encode()),
+            "the header is not valid",
+        ),
         (b"\0\0\0\0" + GOOD[4:], "the checksum of a head is wrong"),
         (HEADER_RECORD + record(b"M", b"N"), "there should be the times of the run"),
         (HEADER_RECORD + record(b"T", b""), "the times of the run should have 16 bytes, not 0"),
@@ -329,6 +333,14 @@ def test_a_hostile_file_is_refused(tmp_path: Path, content: bytes, why: str) -> 
     put(path, MAGIC + content)
     with pytest.raises(RecordingError, match=why):
         Recording(path)
+
+
+def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")  # nobody writes to it: reading would wait
+    for name, what in (("folder", "a folder"), ("pipe", "no ordinary file")):
+        with pytest.raises(RecordingError, match=rf"{name}' is {what}, and a recording is one file"):
+            Recording(tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,31 @@ def test_a_wrong_codec_container_or_rate_is_refused(tmp_path: Path) -> None:
         write_video(tmp_path / "a.mp4", [frame], codec="nonsense")
     with pytest.raises(VideoFileError, match=r"a video cannot be written to .*a\.nonsense"):
         write_video(tmp_path / "a.nonsense", [frame])
-    with pytest.raises(ValueError, match="more than 0, not 0"):
-        VideoWriter(tmp_path / "a.mp4", 0)
+    for rate in (0, -1, float("nan"), float("inf"), 1e-9, 1e12):
+        with pytest.raises(ValueError, match=rf"a\.mp4 must be more than 0, from .*, not {rate!r}"):
+            VideoWriter(tmp_path / "a.mp4", rate)
+    VideoWriter(tmp_path / "a.mp4", np.float32(30))  # type: ignore[arg-type]
+
+
+def test_what_the_encoder_refuses_names_the_file_and_the_frame(tmp_path: Path) -> None:
+    """H.264 knows no picture of so many columns; a file is opened when its first frames leave the encoder."""
+    with pytest.raises(VideoFileError, match=r"a\.mp4: .*, of 70000×2 pixels, cannot be encoded with"):
+        write_video(tmp_path / "a.mp4", [np.zeros((2, 70_000, 3), np.uint8)])
+    with pytest.raises(
+        VideoFileError, match=r"\.mp4: the last frames, of 4×4 pixels, .* or written: .*too long"
+    ):
+        write_video(tmp_path / ("a" * 300 + ".mp4"), [np.zeros((4, 4, 3), np.uint8)])
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), -float("inf"), 1e300])
+def test_a_frame_at_a_time_that_is_none_is_refused(tmp_path: Path, time: float) -> None:
+    frame = np.zeros((4, 4, 3), np.uint8)
+    with VideoWriter(tmp_path / "a.mp4") as writer:
+        writer.write(frame, 0.0)
+        with pytest.raises(ValueError, match=r"frame 1 of .*a\.mp4 is shown at .* s, which is no time"):
+            writer.write(frame, time)
+        writer.write(frame, 0.5)
+    assert [frame.time for frame in VideoReader(tmp_path / "a.mp4")] == [0, 500_000_000]
 
 
 def test_a_writer_that_is_closed_writes_nothing_more(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from headrace.operators import VideoStreamReplayerOp
 from headrace.testing import run_operator
-from headrace.video import EntityReader, VideoFileError, VideoReader
+from headrace.video import EntityReader, EntityWriter, VideoFileError, VideoReader
 from tests.oracle.programs.operators import BY_HEADRACE, BY_HEADRACE_INDEX, RECORDED
 
 LARGEST = 2**31 - 1
@@ -66,6 +66,17 @@ def test_a_false_number_in_a_recording_is_an_error_and_costs_no_memory(
             reader[0]
         # The entities behind it are found by the index.
         np.testing.assert_array_equal(reader[1].tensors["größe"], RECORDED[1]["größe"])
+
+
+def test_a_stride_that_is_never_taken_may_be_anything(tmp_path: Path) -> None:
+    with EntityWriter(tmp_path, "clip") as writer:
+        writer.write({"": np.arange(6, dtype=np.uint8).reshape(1, 6)}, log_time=0)
+    path = tmp_path / "clip.gxf_entities"
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<Q", content, TENSOR + 52, 2**64 - 1)
+    path.write_bytes(content)
+    with EntityReader(tmp_path, "clip") as reader:
+        np.testing.assert_array_equal(reader[0].tensors[""], [[0, 1, 2, 3, 4, 5]])
 
 
 @pytest.mark.parametrize("line", [(0, 1 << 62, 0), (0, 212, 1 << 62), (2**64 - 1, 2**64 - 1, 2**64 - 1)])

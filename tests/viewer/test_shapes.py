@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from headrace.viewer import LayerError
+from headrace.viewer import LayerError, renderer
 from tests.viewer.drawing import BLACK, WHITE, draw, draw_one, lit, points
 
 SIZE = (20, 10)
@@ -198,6 +198,40 @@ def test_text_has_the_alpha_of_its_colour() -> None:
 def test_text_much_larger_than_the_picture_is_not_drawn() -> None:
     sizes = {size: draw_one(points((0, -1, size)), type="text", text=["HHHH"]).any() for size in (3.9, 4.2)}
     assert sizes == {3.9: True, 4.2: False}
+
+
+@pytest.mark.parametrize("text", ["H" * 20_000, "H\n" * 20_000])
+def test_of_a_text_with_too_many_pixels_the_beginning_is_drawn(text: str) -> None:
+    """As many as there are: in a picture of 540 rows a letter may be 2,160 pixels high."""
+    short = draw_one(points((0, 0, 2)), (90, 60), type="text", text=[text[:20]])
+    tracemalloc.start()
+    try:
+        picture = draw_one(points((0, 0, 2)), (90, 60), type="text", text=[text])
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert picture.any()
+    assert (picture == short).all()
+    assert most < 200 << 20
+
+
+def test_few_large_texts_are_kept() -> None:
+    renderer._large_mask.cache_clear()
+    for size in np.linspace(3, 3.9, 10):
+        draw_one(points((0, 0, size)), (400, 300), type="text", text=["HHHH"])
+    assert renderer._large_mask.cache_info().currsize == 4
+
+
+def test_text_that_a_matrix_moves_beyond_all_integers_is_not_drawn() -> None:
+    """Nothing warns, which is an error here."""
+    for place in (3, 7):
+        for far in (1e30, -1e30):
+            matrix = np.eye(4)
+            matrix.flat[place] = far
+            text = draw_one(
+                points((0, 0)), type="text", text=["a"], views=[{"matrix": matrix.ravel().tolist()}]
+            )
+            assert not text.any()
 
 
 def test_text_is_drawn_in_a_view_and_with_a_matrix() -> None:

@@ -198,6 +198,7 @@ class LiveServer:
             self._failure = error
         finally:
             self._is_ready.set()
+            self._loop.run_until_complete(_cancel_rest())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 
@@ -206,7 +207,9 @@ class LiveServer:
         app = web.Application(client_max_size=_MOST_MESSAGE)
         app.router.add_get("/", self._page)
         app.router.add_get("/ws", self._socket)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=1.0, logger=_request_log()
+        )
         await runner.setup()
         connections = self._connections = Connections(
             self._name, runner.server, self._most_clients + _MOST_STRANGERS
@@ -359,6 +362,27 @@ class LiveServer:
             except MalformedMessage as error:
                 await socket.close(code=1007, message=str(error).encode()[:120])
                 return
+
+
+def _request_log() -> logging.Logger:
+    """Return the logger of requests: without those that are no HTTP, so that a stranger cannot fill the log."""
+    from aiohttp.http_exceptions import HttpProcessingError
+
+    def is_ours(record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+    log = logging.Logger("headrace.web.requests")
+    log.parent = _log
+    log.addFilter(is_ours)
+    return log
+
+
+async def _cancel_rest() -> None:
+    """End the tasks that are left, such as that of a request whose body never came."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
 
 
 def _address_of(url: str) -> str | None:

@@ -27,7 +27,10 @@ LIBRARIES = {
     "Numba CUDA": (["numba-cuda"], ""),
     "CV-CUDA": (["cvcuda-cu13", "cvcuda-cu12", "cvcuda"], ""),
     "cuCIM": (["cucim-cu13", "cucim-cu12", "cucim"], ""),
-    "OpenCV": (["opencv-python", "opencv-python-headless", "opencv-contrib-python"], ""),
+    "OpenCV": (
+        [f"opencv-{kind}python{head}" for kind in ("", "contrib-") for head in ("", "-headless")],
+        "operators",
+    ),
     "PyAV": (["av"], "video"),
     "ONNX Runtime": (["onnxruntime-gpu", "onnxruntime"], "inference"),
     "ONNX": (["onnx"], "demo"),

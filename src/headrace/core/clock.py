@@ -56,13 +56,17 @@ def nanoseconds(duration: Duration, what: str = "a duration") -> int:
         The name of the duration, for the error.
     """
     if isinstance(duration, str):
-        return _parse(duration, what)
-    if isinstance(duration, timedelta):
-        return (duration.days * 86_400 + duration.seconds) * 1_000_000_000 + duration.microseconds * 1_000
-    number = finite_number(duration)
-    if number is not None:
-        return number if isinstance(number, int) else round(number * 1e9)
-    raise TypeError(f"{what} must be {_FORMS}; not {duration!r}")
+        found = _parse(duration, what)
+    elif isinstance(duration, timedelta):
+        found = (duration.days * 86_400 + duration.seconds) * 1_000_000_000 + duration.microseconds * 1_000
+    else:
+        number = finite_number(duration)
+        if number is None:
+            raise TypeError(f"{what} must be {_FORMS}; not {duration!r}")
+        found = number if isinstance(number, int) else round(min(max(number, -1e12), 1e12) * 1e9)
+    if not -_LONGEST <= found <= _LONGEST:
+        raise ValueError(f"{what} must be less than 292 years, which 64 bits of nanoseconds hold")
+    return found
 
 
 def milliseconds(duration: int | float | str | timedelta, what: str) -> int | float:
@@ -88,11 +92,15 @@ def _not_milliseconds(duration: object, what: str) -> str:
 
 def finite_number(value: object) -> int | float | None:
     """Return a number of any library as an int or a float, or None for anything but a finite number."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
-    return int(value) if isinstance(value, numbers.Integral) else float(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)  # of any size, so not by way of a float
+    return float(value) if math.isfinite(value) else None
 
 
+_LONGEST = 2**63 - 1
+_LONGEST_TEXT = 100  # characters
 _FORMS = (
     "an int (nanoseconds), a float (seconds), a timedelta, or a str of a number and a unit: "
     "'500us', '33ms', '1.5s', '2min', '30Hz'"
@@ -102,11 +110,15 @@ _FORMS = (
 def _parse(text: str, what: str) -> int:
     from fractions import Fraction  # slow to import, as it imports decimal
 
-    match = re.fullmatch(_TEXT, text)
+    match = re.fullmatch(_TEXT, text) if len(text) <= _LONGEST_TEXT else None
     if match is not None:
         number, unit = match[1], match[2]
         if not unit and number.lstrip("+-").isdigit():
             return int(number)  # a bare number of nanoseconds
+        if (
+            len(number.lower().partition("e")[2].lstrip("+-0")) > 2
+        ):  # a power of ten that takes long to compute
+            raise ValueError(f"{what} must be {_FORMS}; not {text!r}")
         if unit in _UNITS:
             # Exact, unlike floats: "0.1s" is 100,000,000 ns.
             return round(Fraction(number) * _UNITS[unit])
@@ -114,7 +126,7 @@ def _parse(text: str, what: str) -> int:
             if Fraction(number) <= 0:
                 raise ValueError(f"{what} must have a frequency of more than 0, not {text!r}")
             return round(Fraction(1_000_000_000) / (Fraction(number) * _FREQUENCIES[unit.lower()]))
-    raise ValueError(f"{what} must be {_FORMS}; not {text!r}")
+    raise ValueError(f"{what} must be {_FORMS}; not {text!r:.100}")
 
 
 class Clock(Resource):

@@ -242,7 +242,10 @@ def _load(text: str, what: str) -> Any:
     """Load YAML, with numbers as people write them."""
     import yaml
 
-    loader = _loader()(text)
+    try:
+        loader = _loader()(text)
+    except yaml.YAMLError as error:  # a character that no YAML file may have, such as NUL
+        raise ValueError(f"{what} is not valid YAML: {error}") from None
     root = None
     try:
         root = loader.get_single_node()

@@ -111,6 +111,7 @@ class Goal:
         self._absent = ""
         self.recent: deque[Miss] = deque(maxlen=_KEPT)
         self._on_miss = on_miss
+        self._is_telling = True
         self._latency = Distribution()
         self._lock = threading.RLock()  # reentrant, as that of the statistics
 
@@ -206,6 +207,7 @@ class Goal:
         self.recent.clear()
         self._latency = Distribution()
         self._queues, self._absent = [], ""
+        self._is_telling = True
         known = [operator.name for operator in run.operators]
         for name in self.names:
             if name not in known and name not in run.left_out:
@@ -258,11 +260,20 @@ class Goal:
                 part.path.name, first + row + 1, int(latency[row]), self.bound, division.breakdown(place)
             )
             self.recent.append(miss)
-            if self._on_miss is not None:
-                self._on_miss(miss)
+            self._tell(miss)
         # At 1, 2, 4, 8: a goal that is always missed must not flood the log.
         if self.misses.bit_length() > (self.misses - len(missed)).bit_length():
             _log.warning("goal %s: %d missed so far; %s", self.path, self.misses, self.recent[-1])
+
+    def _tell(self, miss: Miss) -> None:
+        """Call `on_miss`; if it raises, not again in this run: messages are counted all the same."""
+        if self._on_miss is None or not self._is_telling:
+            return
+        try:
+            self._on_miss(miss)
+        except Exception:
+            self._is_telling = False
+            _log.exception("on_miss of goal %s raised, and is not called again in this run", self.path)
 
 
 def _part_of(flows: Flows, rows: Times, start: int, origin: Times) -> Flows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -111,8 +112,12 @@ class Recording:
     ) -> None:
         self.path = Path(path)
         self._allow_pickle = pickle
-        self._file = os.open(self.path, os.O_RDONLY)
-        self._size = os.fstat(self._file).st_size
+        self._file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)  # which a pipe would wait for
+        status = os.fstat(self._file)
+        if not stat.S_ISREG(status.st_mode):
+            what = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
+            raise RecordingError(f"{str(self.path)!r} is {what}, and a recording is one file")
+        self._size = status.st_size
         self.is_complete = False
         """Whether the run that was recorded came to its end."""
         self.started = self.epoch = 0
@@ -322,7 +327,7 @@ class Recording:
                 for source, output, target, input_, index in header["flows"]
             ]
             str(header["application"])
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             if isinstance(error, RecordingError):
                 raise
             raise self._damaged(offset, f"the header is not valid ({error!r:.200})") from error

@@ -246,6 +246,8 @@ def _parse_tensor(
     size = prod(shape) * itemsize
     if size and not any(strides):
         strides = _contiguous_strides(shape, itemsize)  # left out by the writer
+    # A stride that is never taken may be anything, and NumPy takes none that is larger than memory.
+    strides = tuple(stride if extent > 1 else 0 for extent, stride in zip(shape, strides, strict=True))
     span = itemsize + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
     if size and span > size:
         raise cursor.error(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -139,6 +140,8 @@ class VideoReader:
 
 # The unit of times: the rates 24, 25, 30, 50, 60 and 59.94 are whole numbers of it, and MPEG-4 takes none finer.
 _TICK = Fraction(1, 60_000)
+_LATEST = 1e12  # seconds; more than that is no time, and its ticks do not fit FFmpeg's integers
+_SLOWEST, _FASTEST = 1e-4, 1e6  # frames a second; FFmpeg's rates are fractions of 32 bits
 
 
 class VideoWriter:
@@ -168,14 +171,17 @@ class VideoWriter:
         quality: int = 18,
         preset: str = "medium",
     ) -> None:
-        if not rate > 0:
-            raise ValueError(f"the rate of the video {path} must be more than 0, not {rate}")
+        if not _SLOWEST <= rate <= _FASTEST:  # true for NaN
+            raise ValueError(
+                f"the rate of the video {path} must be more than 0, from {_SLOWEST:g} to {_FASTEST:g} frames a "
+                f"second, not {rate!r}"
+            )
         self._preset = preset
         self._first: float | None = None
         self._shown_at = -1
         self._is_timed = False
         self.path = Path(path).expanduser()
-        self.rate = Fraction(rate).limit_denominator(100_000)
+        self.rate = Fraction(float(rate)).limit_denominator(100_000)
         self._codec = codec
         self._quality = quality
         self._container: Any = None
@@ -234,11 +240,14 @@ class VideoWriter:
         frame.pts, frame.time_base = self._count, 1 / self.rate
         if time is not None:
             frame.pts, frame.time_base = self._ticks(time), _TICK
-        self._container.mux(self._stream.encode(frame))
+        with self._named_errors():
+            self._container.mux(self._stream.encode(frame))
         self._count += 1
 
     def _ticks(self, time: float) -> int:
         """Return when a frame is shown, in ticks from the first one."""
+        if not abs(time) <= _LATEST:  # false for NaN, too
+            raise ValueError(f"frame {self._count} of {self.path} is shown at {time} s, which is no time")
         if self._first is None:
             self._first = time
         at = round((time - self._first) / _TICK)
@@ -276,10 +285,24 @@ class VideoWriter:
         self._is_closed = True
         container, self._container = self._container, None
         if container is not None:
-            try:
-                container.mux(self._stream.encode())
-            finally:
-                container.close()
+            with self._named_errors():
+                try:
+                    container.mux(self._stream.encode())
+                finally:
+                    container.close()
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Name the file in FFmpeg's errors: it opens encoders and files at a frame, and writes some at the end."""
+        try:
+            yield
+        except (OSError, ValueError, _av().error.FFmpegError) as error:
+            what = "the last frames" if self._is_closed else f"frame {self._count}"
+            size = "×".join(map(str, self._shape[1::-1]))
+            raise VideoFileError(
+                f"{self.path}: {what}, of {size} pixels, cannot be encoded with "
+                f"{self._stream.codec_context.name!r} or written: {error}"
+            ) from error
 
     def __enter__(self) -> VideoWriter:
         return self

@@ -28,6 +28,8 @@ __all__ = ["Renderer", "color_table"]
 
 _OVAL_SEGMENTS = 64
 _DEFAULT_SIZE = 0.05
+_SMALL_TEXT = 1 << 19  # pixels, about
+_MOST_TEXT = 1 << 25  # pixels of a text that are drawn, about
 
 
 class Renderer:
@@ -469,10 +471,14 @@ def _warp(
     """
     if not np.isfinite(corners).all():
         return None
-    low = np.maximum(np.floor(corners.min(axis=0)), [box.left, box.top]).astype(int)
-    high = np.minimum(np.ceil(corners.max(axis=0)), [box.right, box.bottom]).astype(int)
-    if (high <= low).any():
+    begin = np.maximum(np.floor(corners.min(axis=0)), [box.left, box.top])
+    end = np.minimum(np.ceil(corners.max(axis=0)), [box.right, box.bottom])
+    if (end <= begin).any():
         return None
+    low, high = (
+        begin.astype(int),
+        end.astype(int),
+    )  # only now: what is outside may be too large for an integer
     rows, columns = rgb.shape[:2]
     source = np.array([[0, 0], [columns, 0], [columns, rows], [0, rows]], dtype=np.float64)
     # The projective map from the picture to the image, from four pairs of points.
@@ -495,12 +501,17 @@ def _warp(
     return moved, mask, int(low[0]), int(low[1])
 
 
-@lru_cache(maxsize=512)
 def _text_mask(text: str, size: int, font_path: str) -> np.ndarray:
     """Return the coverage of a text whose lines are `size` pixels high, from its upper left corner on."""
+    is_small = len(text) * size * size <= _SMALL_TEXT
+    return (_small_mask if is_small else _large_mask)(text, size, font_path)
+
+
+def _draw_mask(text: str, size: int, font_path: str) -> np.ndarray:
     font = _font(size, font_path)
     drawing = import_or_explain("PIL.ImageDraw", "view", "to draw text")
     pillow = _pillow()
+    text = _part_of(text, size, font)
     probe = drawing.Draw(pillow.new("L", (1, 1)))
     _, _, right, bottom = probe.multiline_textbbox((0, 0), text, font=font, anchor="la")
     if right <= 0 or bottom <= 0:
@@ -508,6 +519,27 @@ def _text_mask(text: str, size: int, font_path: str) -> np.ndarray:
     image = pillow.new("L", (int(np.ceil(right)) + 1, int(np.ceil(bottom)) + 1))
     drawing.Draw(image).multiline_text((0, 0), text, fill=255, font=font, anchor="la")
     return np.asarray(image)
+
+
+# Masks of small texts are kept, up to 256 MB; of large ones the last few.
+_small_mask = lru_cache(maxsize=512)(_draw_mask)
+_large_mask = lru_cache(maxsize=4)(_draw_mask)
+
+
+def _part_of(text: str, size: int, font: Any) -> str:
+    """Return the first part of each line and the first lines: as much as has not too many pixels.
+
+    What is left out is far from the beginning of the text, and so outside of nearly every picture.
+    """
+    lines, most = text.split("\n"), _MOST_TEXT // size
+    lengths = [font.getlength(line) for line in lines]
+    if max(lengths) > most:
+        lines = [
+            line if length <= most else line[: int(len(line) * most / length)]
+            for line, length in zip(lines, lengths, strict=True)
+        ]
+    width = max(1, min(most, max(lengths)))
+    return "\n".join(lines[: max(1, int(most / width))])
 
 
 @lru_cache(maxsize=64)
