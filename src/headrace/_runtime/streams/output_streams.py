@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from headrace._runtime.messages.carried_work import carry_fences
 from headrace._runtime.messages.message import fenced_message, stamping
 from headrace._runtime.streams.default_stream import is_default
 
@@ -125,6 +126,9 @@ class OutputStreams:
             (default if is_default(timeline.stream.handle) else fences).append(
                 (timeline, timeline.last, event)
             )
+        own = fences + default
+        if own:
+            data = carry_fences(data, own)
         received = self._order.pending_fences(turn)
         if not fences and received:
             # The message carries the stream that was received last, as if it had been sent directly from there.
