@@ -10,7 +10,8 @@ import pytest
 from headrace import CountCondition, IOSpec, TensorMap, as_tensor, gpu
 from headrace.core import PortError
 from headrace.gpu import sim
-from headrace.tensor import TensorError
+from headrace.tensor import DLDevice, TensorError
+from headrace.tensor.capsule import relabel
 from tests.harness import MS, MakeScheduler, Step, greedy, launch, run
 from tests.harness.producers import Library
 
@@ -47,7 +48,9 @@ class ByHandshake:
     def __dlpack__(self, *, stream: int | None = None, max_version: Any = None) -> Any:
         self.told.append(stream)
         gpu.Stream.from_handle(stream).wait(self.stream.stream)
-        return self.memory.__dlpack__(max_version=max_version)
+        capsule = self.memory.__dlpack__(max_version=max_version)
+        relabel(capsule, as_tensor(self.memory).dl_dtype, DLDevice(*self.__dlpack_device__()))
+        return capsule
 
 
 def as_a_tensor(memory: np.ndarray, stream: Any) -> Any:
