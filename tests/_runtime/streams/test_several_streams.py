@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition
+from headrace import CountCondition, gpu
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from tests.harness import (
@@ -198,6 +198,30 @@ def test_the_default_stream_that_was_ordered_by_hand_is_waited_for() -> None:
                 data,
             )
             op_output.emit(result, "out")
+
+        middle = Step(app, pool, inputs=("in",), outputs=("out",), body=body, name="middle")
+        app.add_flow(Producer(app, CountCondition(app, FRAMES), pool, name="producer"), middle)
+        app.add_flow(middle, app.consumer)
+
+    assert run(compose).consumer.seen == list(range(FRAMES))
+
+
+def test_work_on_the_default_stream_is_waited_for_after_the_chosen_stream_was_ordered_by_hand() -> None:
+    """The operator launches more on the default stream, which belongs to nobody else."""
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, stream_flags=1)  # streams that the default stream does not wait for
+        app.consumer = Consumer(app, pool, name="consumer")
+        app.consumer.seconds = MS / 100
+
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            op_input.receive_cuda_stream("in", sync_to_default=True)
+            default = gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM)
+            mine = context.allocate_cuda_stream("mine")
+            op_output.set_cuda_stream(mine, "out")
+            context.synchronize_streams([default], mine)
+            op_output.emit(copied(default, data), "out")
 
         middle = Step(app, pool, inputs=("in",), outputs=("out",), body=body, name="middle")
         app.add_flow(Producer(app, CountCondition(app, FRAMES), pool, name="producer"), middle)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, Tensor, TensorMap, as_tensor, gpu
+from headrace.core import ConditionType
 from headrace.gpu import sim
+from headrace.resources import CudaStreamPool
 from tests.harness import MS, MakeScheduler, Step, launch, run
 from tests.harness.producers import CUDA, Library
 
@@ -38,11 +40,16 @@ class Frames:
             receive(self, message["frame"] if type(message) is TensorMap else message, op_input, context)
 
         def compose(app: Any) -> None:
-            source = Step(app, CountCondition(app, number), outputs=("out",), body=self._send, name="send")
+            given = [CountCondition(app, number), *self.resources(app)]
+            source = Step(app, *given, outputs=("out",), body=self._send, name="send")
             app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
 
         run(compose)
         finish()
+
+    def resources(self, app: Any) -> list[Any]:
+        """Return what the sender is given."""
+        return []
 
     def _send(self, operator: Any, op_input: Any, op_output: Any, context: Any) -> None:
         self.sender = context.allocate_cuda_stream("own")
@@ -398,3 +405,81 @@ def test_the_events_of_emitted_tensors_are_used_again(monkeypatch: pytest.Monkey
 
     assert Frames(receive, number=300).seen == list(range(1, 301))
     assert len(made) < 60
+
+
+class WithoutAChoice(Frames):
+    """Frames that are written on two streams, one after the other, and emitted without `set_cuda_stream`."""
+
+    def resources(self, app: Any) -> list[Any]:
+        # CUDA does not order these streams with the default stream, which the array names.
+        return [CudaStreamPool(app, stream_flags=1)]
+
+    def _send(self, operator: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        first, second = (context.allocate_cuda_stream(name) for name in ("first", "second"))
+        array = Library()
+        self.write(array, -1, first)
+        context.synchronize_streams([first], second)
+        self.write(array, operator.ticks, second)
+        op_output.emit(self._emit(array), "out")
+
+
+@pytest.mark.parametrize("emit", [lambda array: {"frame": array}, as_tensor])
+def test_a_tensor_comes_after_the_streams_of_a_sender_that_set_none(emit: Any) -> None:
+    def by_dlpack(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        stream = foreign()
+        tensor.__dlpack__(stream=stream)
+        frames.read(tensor.owner, stream)
+
+    def by_interface(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        stream, named = foreign(), tensor.__cuda_array_interface__["stream"]
+        stream.stream.wait(gpu.Stream.from_handle(int(named)))
+        frames.read(tensor.owner, stream)
+
+    assert WithoutAChoice(by_dlpack, emit=emit).seen == ALL
+    assert WithoutAChoice(by_interface, emit=emit).seen == ALL
+
+
+def test_a_tensor_still_names_its_own_stream_where_its_sender_set_none() -> None:
+    """The library's stream made the frame; a stream of the operator has made something else."""
+
+    class OfALibrary(Frames):
+        def _send(self, operator: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            launch(context.allocate_cuda_stream("other"), MS / 10, lambda: None)
+            array, stream = Library(), foreign()
+            self.write(array, operator.ticks, stream)
+            op_output.emit(as_tensor(array, stream=stream), "out")
+
+    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
+        stream, other = foreign(), foreign()
+        other.stream.wait(gpu.Stream.from_handle(int(tensor.stream or 1)))
+        frames.read(tensor.owner, other)
+        tensor.__dlpack__(stream=stream)
+        frames.read(tensor.owner, stream)
+
+    assert sorted(OfALibrary(receive).seen) == sorted(2 * ALL)
+
+
+def test_a_tensor_that_goes_round_carries_one_fence_of_each_stream() -> None:
+    kept: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            launch(context.allocate_cuda_stream("own"), MS, lambda: None)
+            op_output.emit(op_input.receive("in") or {"frame": Library()}, "out")
+
+        def back(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            kept.append(op_input.receive("in"))
+            op_output.emit(kept[-1], "out")
+
+        sender = Step(
+            app, CountCondition(app, FRAMES), inputs=(("in", {"size": 1}),), outputs=("out",), body=send
+        )
+        sender.spec.inputs["in"].condition(ConditionType.NONE)
+        middle = Step(app, inputs=("in",), outputs=("out",), body=back, name="back")
+        app.add_flow(sender, middle)
+        app.add_flow(middle, sender)
+
+    run(compose)
+    finish()
+    assert len(kept) == FRAMES
+    assert len(kept[-1]["frame"]._pending_work._fences) == 1

@@ -8,7 +8,8 @@ If a stream was chosen for an output, its fence comes first. The stream first wa
 ordered after. If no stream was chosen, a message also carries the fences of all received messages.
 
 A stream that came with a message belongs to another operator, which may have launched more on it since. So its
-fence is left out if the program itself has ordered the chosen stream after it in this compute.
+fence is left out if the program itself has ordered the chosen stream after it in this compute. The default stream
+counts as the operator's own: the program may launch more there after it has ordered the chosen stream.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from headrace._runtime.messages.carried_work import carry_fences
 from headrace._runtime.messages.message import fenced_message, stamping
 from headrace._runtime.streams.default_stream import is_default
 
@@ -97,16 +99,18 @@ class OutputStreams:
         """Return a function that makes messages with the fences of all streams, that of the chosen one first."""
         node, order, allocation = self._node, self._order, self._allocation
         stream = fences.stream
-        others = [reader.fences for reader in self._lifetimes.readers if reader.fences is not fences]
+        others = [
+            (reader.fences, allocation.has(reader.fences.stream) or is_default(reader.fences.stream.handle))
+            for reader in self._lifetimes.readers
+            if reader.fences is not fences
+        ]
 
         def stamp(data: Any) -> Any:
             event = fences.insert()
             first = (fences, fences.last, event)
             more: list[Fence] = []
-            for other in others:
-                if not allocation.has(other.stream) and order.is_ordered_by_hand(
-                    stream, other.stream, node.remaining
-                ):
+            for other, is_ours in others:
+                if not is_ours and order.is_ordered_by_hand(stream, other.stream, node.remaining):
                     continue
                 event = other.insert()
                 more.append((other, other.last, event))
@@ -125,6 +129,9 @@ class OutputStreams:
             (default if is_default(timeline.stream.handle) else fences).append(
                 (timeline, timeline.last, event)
             )
+        own = fences + default
+        if own:
+            data = carry_fences(data, own)
         received = self._order.pending_fences(turn)
         if not fences and received:
             # The message carries the stream that was received last, as if it had been sent directly from there.
