@@ -78,7 +78,7 @@ gpu-test:  ## tests/gpu on a real GPU, from the source tree, with PYTHON; the co
 
 # A suite that passes here depends on nothing but the code: other people's machines are busy with other work.
 test-loaded: $(READY) pure  ## the tests beside eight busy processes, three times in a row
-	$(BIN)/python -m tests.loaded --busy 8 --times 3 -- $(PYTEST)
+	$(BIN)/python -m tests.loaded --busy 8 --times 3 -- $(PYTEST:auto=8) --maxprocesses 8
 
 gpu-sanitize:  ## tensors and segments on a real GPU under compute-sanitizer; PLANT=leak or use-after-free gives it something to find
 	PYTHONPATH=src compute-sanitizer --tool memcheck --leak-check full --report-api-errors no --error-exitcode 1 \

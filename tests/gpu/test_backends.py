@@ -146,17 +146,20 @@ def test_the_simulation_binds_exactly_the_listed_device_names():
 def test_cuda_takes_exactly_the_listed_device_names_from_cuda_core():
     code = (
         fake()
-        + "from headrace.gpu.device_names import DEVICE_NAMES, GRAPH_NAMES\n"
+        + "from headrace.gpu.device_names import DEVICE_NAMES, GRAPH_NAMES, UTILITY_NAMES\n"
         + "core = sys.modules['cuda.core']\n"
         + "core.graph = types.SimpleNamespace()\n"
+        + "core.__path__ = []; core.utils = module('cuda.core.utils')\n"
         + "for name in set(DEVICE_NAMES) - {'Device', 'CUDAError'}:\n"
-        + "    setattr(core.graph if name in GRAPH_NAMES else core, name, object())\n"
+        + "    place = core.graph if name in GRAPH_NAMES else core.utils if name in UTILITY_NAMES else core\n"
+        + "    setattr(place, name, object())\n"
         + "class CUDAError(Exception): pass\n"
         + "module('cuda.core._utils'); module('cuda.core._utils.cuda_utils', CUDAError=CUDAError)\n"
         + "sys.modules['cuda'].core = core\n"
         + "from headrace import gpu; from headrace.gpu import cuda\n"
         + "print(set(cuda.__all__) == set(DEVICE_NAMES) and gpu.CUDAError is CUDAError)\n"
         + "for name in GRAPH_NAMES: setattr(core, name, getattr(core.graph, name))\n"
+        + "for name in UTILITY_NAMES: setattr(core, name, getattr(core.utils, name))\n"
         + "print(all(getattr(cuda, name) is getattr(core, name, CUDAError) for name in DEVICE_NAMES))\n"
         + "print(all(getattr(gpu, name) is getattr(cuda, name) for name in DEVICE_NAMES))"
     )

@@ -278,7 +278,7 @@ def test_a_failure_is_raised_when_the_other_models_have_ended(
         ended.set()
         return []
 
-    def wait_for(futures: Any) -> Any:
+    def wait_for(futures: Any, timeout: Any = None) -> Any:
         go_on.set()
         return wait(futures)
 

@@ -78,6 +78,7 @@ class Condition:
     spec: ComponentSpec
     _node: Node | None
     _awaits_event: bool
+    _checked_on: int
     # Whether it must be polled while it returns WAIT. Built-in conditions announce every change.
     polled: bool = True
     # Whether a part of it must be polled although the whole waits for a time or an event.

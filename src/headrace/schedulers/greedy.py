@@ -22,16 +22,5 @@ class GreedyScheduler(Scheduler):
 
     def execute(self, engine: Engine) -> None:
         """Run until the engine is finished."""
-        failure: BaseException | None = None
         with engine.clock.attach():
-            try:
-                run_single_threaded(engine)
-            except BaseException as error:
-                # Raised only outside: a context manager written as a generator sets the traceback of an exception
-                # that passes through it, which a frozen one refuses.
-                failure = error
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                del failure  # the frame refers to it, and its traceback to the frame
+            run_single_threaded(engine)

@@ -195,7 +195,8 @@ def _from_dlpack(obj: Any, library: Library, pending_work: PendingWork | None, i
         description = (*description[:5], True)
     # Only the array itself can order the streams of other kinds of devices.
     is_ours = device[0] in CUDA_TYPES or device[0] in HOST_TYPES
-    exporter = MemoryExporter(description, (obj, held), obj) if is_ours else obj
+    memory = None if library.memory_of is None else library.memory_of(obj)
+    exporter = MemoryExporter(description, (obj, held, memory), obj) if is_ours else obj
     return Tensor._create(description, obj, exporter, pending_work, held)
 
 

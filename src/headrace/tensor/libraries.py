@@ -45,6 +45,8 @@ class Library(NamedTuple):
     describe: Callable[[Any, tuple[int, int]], Description] | None = None
     # Returns another array on the same memory, if that is fast and each capsule of it is a new one.
     view: Callable[[Any], Any] | None = None
+    # Returns what keeps an array's memory alive, if the array may let go of it and get other memory.
+    memory_of: Callable[[Any], Any] | None = None
     # Whether its arrays are read-only, regardless of their capsules.
     is_immutable: bool = False
     # Why its arrays cannot be tensors, and what to do instead.
@@ -86,8 +88,10 @@ def _identify(kind: type) -> Library:
         describe = _describe_cupy if kind is cupy.ndarray else None
         return Library(lambda device: of_cupy(device).ptr, describe=describe)
     if "torch" in names:
-        of_torch = sys.modules["torch"].cuda.current_stream
-        return Library(lambda device: of_torch(device).cuda_stream)
+        torch = sys.modules["torch"]
+        of_torch = torch.cuda.current_stream
+        # `tensor.data = other` exchanges the memory under a capsule, which keeps the tensor alive, not the memory.
+        return Library(lambda device: of_torch(device).cuda_stream, memory_of=torch.Tensor.untyped_storage)
     if names & {"jax", "jaxlib"}:
         return Library(unordered=None, is_immutable=True)
     if "tensorflow" in names:

@@ -13,7 +13,8 @@ import pytest
 from headrace import CountCondition, Outcome
 from headrace.core import Condition, OperatorSpec, Resource, SchedulingStatusType
 from headrace.gpu import sim
-from tests.harness import App, MakeScheduler, Step, source
+from headrace.schedulers import DefaultScheduler
+from tests.harness import App, MakeScheduler, Step, greedy, source
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,13 @@ def test_an_exception_that_refuses_notes_comes_out_as_itself(
     assert "".join(app.stopped) == started[phase]
 
 
-def test_an_exception_that_refuses_notes_passes_through_the_clock_of_a_machine(machine: sim.Machine) -> None:
-    app = App(lambda app: app.add_operator(Failing(app, fails=failing(Frozen, "compute"), name="a")))
+@pytest.mark.parametrize("scheduler", [greedy, lambda app, **settings: DefaultScheduler(app, **settings)])
+def test_an_exception_that_refuses_notes_passes_through_the_clock_of_a_machine(
+    machine: sim.Machine, scheduler: MakeScheduler
+) -> None:
+    app = App(
+        lambda app: app.add_operator(Failing(app, fails=failing(Frozen, "compute"), name="a")), scheduler
+    )
     assert fail(app, Frozen).errors[0].where == "raised in compute of operator 'a' (Failing)"
 
 

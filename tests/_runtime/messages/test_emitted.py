@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ import pytest
 from headrace import CountCondition, IOSpec, TensorMap, as_tensor, gpu
 from headrace.core import PortError
 from headrace.gpu import sim
-from headrace.tensor import TensorError
+from headrace.tensor import DLDataType, TensorError
 from tests.harness import MS, MakeScheduler, Step, greedy, launch, run
-from tests.harness.producers import Library
+from tests.harness.producers import Library, Made
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -40,6 +41,7 @@ class ByHandshake:
     def __init__(self, memory: np.ndarray, stream: Any) -> None:
         self.memory, self.stream = memory, stream
         self.told: list[int | None] = []
+        self.made: list[Made] = []
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (2, 0)
@@ -47,7 +49,10 @@ class ByHandshake:
     def __dlpack__(self, *, stream: int | None = None, max_version: Any = None) -> Any:
         self.told.append(stream)
         gpu.Stream.from_handle(stream).wait(self.stream.stream)
-        return self.memory.__dlpack__(max_version=max_version)
+        # NumPy's own capsule would say that the memory is the host's.
+        raw = (ctypes.c_uint8 * self.memory.nbytes).from_buffer(self.memory)
+        self.made.append(Made(self.memory.shape, dtype=DLDataType(0, 64, 1), device=(2, 0), memory=raw))
+        return self.made[-1].capsule
 
 
 def as_a_tensor(memory: np.ndarray, stream: Any) -> Any:

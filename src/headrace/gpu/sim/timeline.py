@@ -33,8 +33,8 @@ import threading
 import time
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
 from headrace import waits
@@ -196,21 +196,21 @@ class Timeline:
         finally:
             self.lock.release()
 
-    @contextmanager
-    def attach(self) -> Iterator[None]:
-        """Attach this thread: virtual time stands still while it runs."""
-        me = threading.get_ident()
+    def attach(self) -> AbstractContextManager[None]:
+        """Attach this thread for a ``with`` block: virtual time stands still while it runs."""
+        return _Attachment(self)
+
+    def _begin_attachment(self, thread: int) -> None:
         with self.lock:
-            if me in self._attached:
+            if thread in self._attached:
                 raise RuntimeError("this thread is already attached to the simulated clock")
             self.host_now()
-            self._attached.add(me)
-        try:
-            yield
-        finally:
-            with self.lock:
-                self._attached.discard(me)
-                self._wake_all()
+            self._attached.add(thread)
+
+    def _end_attachment(self, thread: int) -> None:
+        with self.lock:
+            self._attached.discard(thread)
+            self._wake_all()
 
     def close(self) -> None:
         """Stop: no further action runs, waiting threads get an error, and the stop callbacks are called."""
@@ -397,3 +397,24 @@ class _Wait:
         self.ready = ready
         self.deadline = deadline
         self.attached = attached
+
+
+class _Attachment(AbstractContextManager[None]):
+    """The thread that enters is attached until it leaves.
+
+    Not a generator: that would set the traceback of an exception that passes through it, which an exception such as
+    a frozen dataclass refuses.
+    """
+
+    __slots__ = ("_thread", "_timeline")
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._thread = 0
+
+    def __enter__(self) -> None:
+        self._thread = threading.get_ident()
+        self._timeline._begin_attachment(self._thread)
+
+    def __exit__(self, *raised: object) -> None:
+        self._timeline._end_attachment(self._thread)
