@@ -58,7 +58,9 @@ class Place(TypedDict):
     row: int
 
 
-@pytest.mark.parametrize("kind", [Any, Drawable, Place, "Any"])
+@pytest.mark.parametrize(
+    "kind", [Any, Drawable, Place, "Any", int | str, "int | str", "str | list[int]", "Optional[str]"]
+)
 def test_an_annotation_that_values_cannot_be_checked_against_allows_all(app: Application, kind: Any) -> None:
     class Open(Operator):
         # As in a module whose annotations are not text.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
+import types
+import typing
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -136,14 +139,18 @@ class ComponentSpec:
 _SIMPLE = {"int": int, "float": float, "str": str, "bool": bool, "dict": dict, "list": list, "tuple": tuple}
 # Annotations that allow every value.
 _ANYTHING = ("Any", "typing.Any", "object")
+# A union, unless it is an argument of another type.
+_UNION = re.compile(r"^[^\[]*\||\|[^\]]*$|^(typing\.)?(Optional|Union)\[")
 
 
 def _expected(annotation: Any, default: Any) -> type | None:
     if isinstance(annotation, str):
-        if annotation in _ANYTHING:
+        if annotation in _ANYTHING or _UNION.search(annotation):
             return None
         # Of annotations kept as text, use only plain names: evaluating others could import modules or fail.
         annotation = _SIMPLE.get(annotation)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return None
     if isinstance(annotation, type):
         return annotation if _can_be_checked(annotation) else None
     if default is REQUIRED or default is None:
