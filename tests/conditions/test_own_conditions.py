@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -202,18 +203,42 @@ def test_a_users_condition_has_parameters() -> None:
     assert Limit(None).most == 3  # type: ignore[attr-defined]
 
 
-def test_an_exception_in_a_condition_comes_out_with_the_operator_named(scheduler: MakeScheduler) -> None:
+def test_an_exception_in_a_check_comes_out_with_the_condition_and_the_operator_named(
+    scheduler: MakeScheduler,
+) -> None:
     def broken(condition: Scripted, timestamp: int) -> Any:
         raise ZeroDivisionError
 
+    def compose(app: App) -> None:
+        others = [Scripted(app, lambda c, t: (READY, None), name=name) for name in ("first", "last")]
+        conditions = [others[0], Scripted(app, broken, name="broken"), others[1]]
+        app.add_operator(Step(app, *conditions, name="bad"))
+
     with pytest.raises(ZeroDivisionError) as caught:
-        run(lambda app: app.add_operator(Step(app, Scripted(app, broken), name="bad")), scheduler)
-    assert "raised by a condition of operator 'bad'" in caught.value.__notes__
+        run(compose, scheduler)
+    assert caught.value.__notes__ == [
+        "raised by condition 'broken' (Scripted) of operator 'bad', in its check"
+    ]
 
 
 def test_waiting_for_a_time_without_naming_one_is_an_error() -> None:
     with pytest.raises(ValueError, match="returned WAIT_TIME without a time"):
         run(lambda app: app.add_operator(Step(app, Scripted(app, lambda c, t: (WAIT_TIME, None)))))
+
+
+@pytest.mark.parametrize("time", ["soon", math.nan, math.inf, True])
+def test_a_time_to_wait_for_that_is_none_is_refused(time: Any) -> None:
+    with pytest.raises(TypeError, match=f"must return WAIT_TIME with a time in nanoseconds, .* not {time!r}"):
+        run(lambda app: app.add_operator(Step(app, Scripted(app, lambda c, t: (WAIT_TIME, time)))))
+
+
+def test_a_time_to_wait_for_may_be_a_float(scheduler: MakeScheduler) -> None:
+    def compose(app: App) -> None:
+        once = Scripted(app, lambda c, t: (READY, None) if t else (WAIT_TIME, t + 1.5e9))
+        app.add_operator(Step(app, once, CountCondition(app, 1)))
+
+    now = run(compose, scheduler).now
+    assert (now, type(now)) == (1_500_000_000, int)
 
 
 @pytest.mark.parametrize("answer", [None, SchedulingStatusType.READY, ("READY", None), "READY", (1, 2, 3)])
@@ -226,7 +251,7 @@ def test_an_answer_that_is_none_is_told_with_what_would_be_one(answer: Any) -> N
         TypeError, match=r"check of condition 'wrong' \(Wrong\) must return a SchedulingStatus"
     ) as told:
         run(lambda app: app.add_operator(Step(app, Wrong(app), name="body")))
-    assert "raised by a condition of operator 'body'" in told.value.__notes__
+    assert "raised by condition 'wrong' (Wrong) of operator 'body', in its check" in told.value.__notes__
 
 
 class FailsIn(Condition):

@@ -325,3 +325,21 @@ def test_what_a_port_cannot_take_is_said_where_it_is_written() -> None:
         Output(size=IOSpec.ANY_SIZE)
     with pytest.raises(TypeError, match=r"Input.condition takes a ConditionType, not 'NONE'"):
         Input().condition("NONE")  # type: ignore[arg-type]
+
+
+def test_the_annotation_of_a_parameter_says_which_values_it_takes() -> None:
+    """The default alone, an int, would not allow a fraction."""
+    taken: list[float] = []
+
+    @op
+    def scaled(value: int, *, factor: float = 1, of: Any = 0) -> float:
+        return value * factor
+
+    def compose(app: App) -> None:
+        app.add_flow(source(app, [1, 2]), stage := scaled(app, factor=0.5, of="anything"))
+        app.add_flow(stage, sink(app, taken))
+        with pytest.raises(ParameterError, match="parameter 'factor' of .* must be a float, not a str"):
+            scaled(app, factor="half", name="wrong")
+
+    run(compose)
+    assert taken == [0.5, 1.0]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 import pytest
@@ -48,6 +48,28 @@ def test_an_int_is_taken_for_a_float_and_a_numpy_scalar_for_a_number(app: Applic
 def test_a_parameter_of_the_wrong_type_is_refused_where_it_is_given(app: Application, wrong: Any) -> None:
     with pytest.raises(ParameterError, match=r"parameter 'factor' of Scale 'gain' must be a float"):
         Scale(app, factor=wrong, name="gain")
+
+
+class Drawable(Protocol):
+    def draw(self) -> None: ...
+
+
+class Place(TypedDict):
+    row: int
+
+
+@pytest.mark.parametrize(
+    "kind", [Any, Drawable, Place, "Any", int | str, "int | str", "str | list[int]", "Optional[str]"]
+)
+def test_an_annotation_that_values_cannot_be_checked_against_allows_all(app: Application, kind: Any) -> None:
+    class Open(Operator):
+        # As in a module whose annotations are not text.
+        __annotations__ = {"value": kind}
+
+        def setup(self, spec: OperatorSpec) -> None:
+            spec.param("value", 1)
+
+    assert Open(app, value="other").value == "other"  # type: ignore[attr-defined]
 
 
 def test_an_unknown_parameter_lists_the_known_ones(app: Application) -> None:

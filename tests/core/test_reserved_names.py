@@ -57,6 +57,21 @@ def test_a_parameter_of_a_function_may_have_any_name(word: str) -> None:
     assert sorted(taken) == [(1, "added"), (1, "default"), (1, "given")]
 
 
+def test_a_parameter_of_a_function_has_its_own_type_and_not_that_of_an_attribute_with_its_name() -> None:
+    taken: list[int] = []
+
+    @op
+    def show(value: int, *, keeps_state: int = 7) -> int:
+        return keeps_state
+
+    def compose(app: App) -> None:
+        app.add_flow(source(app, [1]), stage := show(app, keeps_state=8))
+        app.add_flow(stage, sink(app, taken))
+
+    run(compose)
+    assert taken == [8]
+
+
 @pytest.mark.parametrize("word", ["name", "on_error"])
 def test_a_word_that_sets_something_of_the_operator_is_refused_when_the_function_is_declared(
     word: str,

@@ -58,8 +58,11 @@ class AsynchronousCondition(Condition, kind=ConditionType.ASYNCHRONOUS):
             raise TypeError(
                 f"condition {self.name!r}: event_state must be an AsynchronousEventState ({names}), not {given!r}"
             )
-        self._state = given
-        self.notify_scheduler()
+        # Only a change is announced: another condition may set the state in every `check`, and each announcement
+        # leads to another check.
+        if self._state is not given:
+            self._state = given
+            self.notify_scheduler()
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return the status that corresponds to the state."""

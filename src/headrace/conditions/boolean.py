@@ -35,13 +35,18 @@ class BooleanCondition(Condition, kind=ConditionType.BOOLEAN):
 
     def enable_tick(self) -> None:
         """Turn the switch on."""
-        self._enabled = True
-        self.notify_scheduler()
+        self._turn(True)
 
     def disable_tick(self) -> None:
         """Turn the switch off; may be called from any thread."""
-        self._enabled = False
-        self.notify_scheduler()
+        self._turn(False)
+
+    def _turn(self, enabled: bool) -> None:
+        # Only a change is announced: another condition may turn the switch in every `check`, and each announcement
+        # leads to another check.
+        if self._enabled is not enabled:
+            self._enabled = enabled
+            self.notify_scheduler()
 
     def check_tick_enabled(self) -> bool:
         """Return whether the switch is on."""

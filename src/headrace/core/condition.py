@@ -11,6 +11,7 @@ with `check` after every event that may have changed their state.
 from __future__ import annotations
 
 import enum
+import math
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -229,7 +230,21 @@ class Condition:
             if not isinstance(status, SchedulingStatusType):
                 raise self._invalid(answer)
             self._awaits_event = False
+            if status is SchedulingStatusType.WAIT_TIME and type(until) is not int and until is not None:
+                until = self._time(until)
         return status, until
+
+    def _time(self, until: Any) -> int:
+        """Return a time that is not an int, such as ``timestamp + 5e8``, as one."""
+        from headrace.core.clock import finite_number
+
+        number = finite_number(until)
+        if number is None:
+            raise TypeError(
+                f"check of condition {self.name!r} ({type(self).__name__}) must return WAIT_TIME with a time in "
+                f"nanoseconds, such as timestamp + 1_000_000, not {until!r}"
+            )
+        return math.ceil(number)
 
     def _invalid(self, answer: Any) -> TypeError:
         return TypeError(

@@ -92,7 +92,9 @@ class FunctionOperator(Operator):
             declared.output_ports[name].declare(spec.output, name)
             if self.yields:
                 spec.outputs[name].size = 1  # it emits one value in each step
-        for name, default in self.declared.parameters.items():
+        # Those of the operator's own attributes say nothing about parameters that happen to have their names.
+        spec.annotations = inspect.get_annotations(declared.function)
+        for name, default in declared.parameters.items():
             spec.param(name, default)
 
     def start(self) -> None:

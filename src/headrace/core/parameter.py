@@ -1,7 +1,9 @@
 """Parameter: a named setting of an operator or condition, declared once and checked when it is set.
 
-The expected type is the class's annotation if that is a plain class, and otherwise the type of the default value.
-An int is accepted as a float, a bool is not accepted as an int, and a NumPy scalar counts as a number.
+The expected type is the annotation, of the class or of the argument of a function (`@op`), if that is a plain
+class. ``Any``, a union and a class that values cannot be checked against, such as a protocol, allow every value.
+With any other annotation, or none, it is the type of the default value. An int is accepted as a float, a bool is
+not accepted as an int, and a NumPy scalar counts as a number.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
+import types
+import typing
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +33,8 @@ class ComponentSpec:
     ) -> None:
         self.fragment = fragment
         self.params: dict[str, Parameter] = {}
+        # The annotations of the parameters; those of the component's class unless set.
+        self.annotations: dict[str, Any] | None = None
         # Raises if the name of a parameter is taken by something else.
         self._check_name = check_name
 
@@ -98,9 +103,11 @@ class ComponentSpec:
         """Set the parameters of `component`: the given values, or else the defaults."""
         owner = f"{type(component).__name__} {component.name!r}"
         target = component._parameters
-        annotations: dict[str, Any] = {}
-        for base in reversed(type(component).__mro__):
-            annotations.update(inspect.get_annotations(base))
+        annotations = self.annotations
+        if annotations is None:
+            annotations = {}
+            for base in reversed(type(component).__mro__):
+                annotations.update(inspect.get_annotations(base))
         for name, parameter in self.params.items():
             parameter.expected = _expected(annotations.get(name), parameter.default)
             if parameter.default is not REQUIRED:
@@ -130,17 +137,34 @@ class ComponentSpec:
 
 
 _SIMPLE = {"int": int, "float": float, "str": str, "bool": bool, "dict": dict, "list": list, "tuple": tuple}
+# Annotations that allow every value.
+_ANYTHING = ("Any", "typing.Any", "object")
+# A union, unless it is an argument of another type.
+_UNION = re.compile(r"^[^\[]*\||\|[^\]]*$|^(typing\.)?(Optional|Union)\[")
 
 
 def _expected(annotation: Any, default: Any) -> type | None:
     if isinstance(annotation, str):
+        if annotation in _ANYTHING or _UNION.search(annotation):
+            return None
         # Of annotations kept as text, use only plain names: evaluating others could import modules or fail.
         annotation = _SIMPLE.get(annotation)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return None
     if isinstance(annotation, type):
-        return annotation
+        return annotation if _can_be_checked(annotation) else None
     if default is REQUIRED or default is None:
         return None
     return type(default) if type(default) in _SIMPLE.values() else None
+
+
+def _can_be_checked(annotation: type) -> bool:
+    """Return whether values can be checked against a class; not for Any, a TypedDict and most protocols."""
+    try:
+        isinstance(None, annotation)
+    except TypeError:
+        return False
+    return True
 
 
 class OperatorSpec(ComponentSpec):

@@ -148,7 +148,9 @@ def test_a_condition_that_raises_what_refuses_notes_ends_the_run_with_that(error
             raise error("check")
 
     app = App(lambda app: app.add_operator(Step(app, Raising(app), name="a")))
-    assert fail(app, error).errors[0].where == "raised by a condition of operator 'a'"
+    assert fail(app, error).errors[0].where == (
+        "raised by condition 'raising' (Raising) of operator 'a', in its check"
+    )
 
 
 class Camera(Resource):

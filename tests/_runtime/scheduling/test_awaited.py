@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from headrace import Condition, CountCondition, SchedulingStatusType
-from headrace.conditions import AsynchronousCondition, AsynchronousEventState, PeriodicCondition
+from headrace.conditions import (
+    AsynchronousCondition,
+    AsynchronousEventState,
+    BooleanCondition,
+    PeriodicCondition,
+)
 from headrace.core import EndedBy
 from tests.harness import App, MakeScheduler, Step, run, sink
 
@@ -130,3 +135,27 @@ def test_an_event_that_another_condition_of_the_operator_completes_in_its_check_
 
     run(compose, scheduler)  # which would not end
     assert steps[0].ticks == 1
+
+
+@pytest.mark.parametrize("kind", ["switch", "event"])
+def test_a_check_that_sets_another_condition_to_what_it_is_does_not_keep_time_from_passing(
+    scheduler: MakeScheduler, kind: str
+) -> None:
+    steps: list[Step] = []
+
+    def compose(app: App) -> None:
+        switch, event = BooleanCondition(app, name="switch"), AsynchronousCondition(app, name="event")
+
+        def set_again(condition: Scripted) -> SchedulingStatusType:
+            if kind == "switch":
+                switch.enable_tick()
+            else:
+                event.event_state = DONE
+            return READY
+
+        conditions = [switch, event, Scripted(app, set_again), PeriodicCondition(app, 1_000)]
+        steps[:] = [Step(app, *conditions, CountCondition(app, 3), name="ticks")]
+        app.add_operator(steps[0])
+
+    run(compose, scheduler)  # which would not end
+    assert steps[0].ticks == 3

@@ -38,7 +38,6 @@ from headrace._runtime.scheduling.room_sharing import (
 )
 from headrace._runtime.scheduling.timers import Timers
 from headrace._runtime.scheduling.waiting import Waiting
-from headrace.core.notes import add_note
 
 if TYPE_CHECKING:
     from headrace._runtime.capture.captured_segment import CapturedSegment
@@ -470,11 +469,7 @@ class Engine:
         if node.blockers and not evaluated.matter_while_blocked:
             awaited = NOTHING  # evaluated again when the last blocker is gone
         else:
-            try:
-                awaited = evaluated.combine(self.clock.timestamp())
-            except Exception as error:
-                add_note(error, f"raised by a condition of operator {node.name!r}")
-                raise
+            awaited = evaluated.combine(self.clock.timestamp())
             if node.stop_requested:
                 awaited = ENDED  # by a condition, perhaps
             elif node.blockers:

@@ -66,17 +66,23 @@ class EvaluatedConditions:
         until: int | None = None
         waiting: list[Condition] = []
         for condition in self.conditions:
-            status, target = condition.check(timestamp) if only_look else condition.evaluate(timestamp)
+            try:
+                status, target = condition.check(timestamp) if only_look else condition.evaluate(timestamp)
+            except Exception as error:
+                note_condition(error, "check", condition, self.node.name)
+                raise
             if status is _READY:
                 continue
             if status is _NEVER:
                 return ENDED
             if status is _WAIT_TIME:
                 if target is None:
-                    raise ValueError(
+                    missing = ValueError(
                         f"condition {condition.name!r} of operator {self.node.name!r} returned WAIT_TIME "
                         "without a time"
                     )
+                    note_condition(missing, "check", condition, self.node.name)
+                    raise missing
                 if target <= timestamp:
                     continue  # the time that it waits for has come
                 until = target if until is None else max(until, target)
