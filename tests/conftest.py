@@ -8,12 +8,19 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from headrace.gpu import sim
 from tests.harness import SCHEDULERS, MakeScheduler
 from tests.limits import pytest_collection_modifyitems, pytest_configure, pytest_runtest_protocol  # noqa: F401
 
 os.environ.setdefault("HEADRACE_DEVICE", "sim")
+
+# How long an example takes, and how long it takes to make one, depends on the machine. Every run has the same ones.
+settings.register_profile(
+    "any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 # A shell that runs the tests in the background has them ignore Ctrl-C. The tests of Ctrl-C need the usual handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

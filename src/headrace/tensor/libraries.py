@@ -88,10 +88,10 @@ def _identify(kind: type) -> Library:
         describe = _describe_cupy if kind is cupy.ndarray else None
         return Library(lambda device: of_cupy(device).ptr, describe=describe)
     if "torch" in names:
-        torch = sys.modules["torch"]
-        of_torch = torch.cuda.current_stream
+        of_torch = sys.modules["torch"].cuda.current_stream
         # `tensor.data = other` exchanges the memory under a capsule, which keeps the tensor alive, not the memory.
-        return Library(lambda device: of_torch(device).cuda_stream, memory_of=torch.Tensor.untyped_storage)
+        memory_of = getattr(kind, "untyped_storage", None)
+        return Library(lambda device: of_torch(device).cuda_stream, memory_of=memory_of)
     if names & {"jax", "jaxlib"}:
         return Library(unordered=None, is_immutable=True)
     if "tensorflow" in names:
