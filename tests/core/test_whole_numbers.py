@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from headrace import Application, ConditionType, CountCondition, EventBasedScheduler, GreedyScheduler
+from headrace._runtime.compiled import is_compiled
 from headrace.conditions import (
     AsynchronousCondition,
     CudaStreamCondition,
@@ -162,6 +163,7 @@ def test_the_ports_of_a_condition_are_names() -> None:
     assert step.spec.or_combined == [("in",)]
 
 
+@pytest.mark.skipif(is_compiled(), reason="compiled code refuses it in words of its own")
 def test_the_number_of_unfinished_computes_is_checked() -> None:
     def compose(app: App) -> None:
         app.max_in_flight = "8"  # type: ignore[assignment]

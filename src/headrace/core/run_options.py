@@ -153,9 +153,13 @@ def parse_scheduler(text: str) -> tuple[str, int | None]:
 def parse_duration(text: str) -> int:
     """Return a duration with a unit, such as ``10s``, in whole milliseconds, rounded up."""
     # A bare number is refused: it is nanoseconds in one place of headrace and milliseconds in another.
-    if re.fullmatch(r"[0-9.]+(?:[eE][-+]?[0-9]{1,2})?\s*(?:ns|us|µs|μs|ms|s|min|h)", text.strip()) is None:
+    number = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?"
+    if re.fullmatch(rf"{number}\s*(?:ns|us|µs|μs|ms|s|min|h)", text.strip()) is None:
         raise ValueError("must be a number with a unit, as in 500ms, 10s, 2min or 1h")
-    duration = -(-nanoseconds(text) // 1_000_000)
+    try:
+        duration = -(-nanoseconds(text) // 1_000_000)
+    except ValueError:  # its form is right, so it is too long for a clock
+        duration = _LONGEST + 1
     if duration < 1:
         raise ValueError("must be more than 0, as in 500ms, 10s, 2min or 1h")
     if duration > _LONGEST:
