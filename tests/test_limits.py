@@ -8,24 +8,31 @@ import pytest
 
 from tests.harness.processes import run_python
 
-TESTS = """
+WAITING = """
 import threading
+import pytest
 
 def test_that_waits_for_ever():
     threading.Event().wait()
 
-def test_that_nothing_can_interrupt():
-    sum(range(10**15))
-
+@pytest.mark.timeout(0)
 def test_that_is_well():
     pass
 """
+UNINTERRUPTIBLE = """
+import pytest
+
+@pytest.mark.timeout(0)
+def test_that_nothing_can_interrupt():
+    sum(range(10**15))
+"""
 
 
-def test_a_test_that_hangs_fails_and_the_suite_goes_on(tmp_path: Path) -> None:
+def run_tests(tests: str, folder: Path, **limits: str) -> str:
+    """Run tests in another process, with other limits, and return what it printed."""
     pytest.importorskip("pytest_timeout")
     pytest.importorskip("xdist")
-    (tmp_path / "test_hanging.py").write_text(TESTS)
+    (folder / "test_hanging.py").write_text(tests)
     arguments = [
         "-m",
         "pytest",
@@ -36,10 +43,21 @@ def test_a_test_that_hangs_fails_and_the_suite_goes_on(tmp_path: Path) -> None:
         "-n",
         "1",
         "--rootdir",
-        tmp_path,
+        folder,
     ]
-    done = run_python(*arguments, tmp_path, HEADRACE_TEST_LIMIT="2")
-    assert "2 failed, 1 passed" in done.stdout
-    assert "Timeout (>2.0s)" in done.stdout
-    assert "crashed while running 'test_hanging.py::test_that_nothing_can_interrupt'" in done.stdout
-    assert "in test_that_nothing_can_interrupt" in done.stdout + done.stderr
+    done = run_python(*arguments, folder, **limits)
+    return done.stdout + done.stderr
+
+
+def test_a_test_that_hangs_fails_with_all_stacks_and_the_suite_goes_on(tmp_path: Path) -> None:
+    printed = run_tests(WAITING, tmp_path, HEADRACE_TEST_LIMIT="1", HEADRACE_TEST_LAST_LIMIT="3600")
+    assert "1 failed, 1 passed" in printed
+    assert "Timeout (>1.0s)" in printed
+    assert "in _thread_receiver" in printed  # another thread's stack
+
+
+def test_the_process_of_a_test_that_nothing_can_interrupt_ends_and_the_test_fails(tmp_path: Path) -> None:
+    printed = run_tests(UNINTERRUPTIBLE, tmp_path, HEADRACE_TEST_LAST_LIMIT="2")
+    assert "crashed while running 'test_hanging.py::test_that_nothing_can_interrupt'" in printed
+    assert "in test_that_nothing_can_interrupt" in printed
+    assert "1 failed" in printed
