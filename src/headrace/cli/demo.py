@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from headrace import gpu
+from headrace.application import Application
 from headrace.cli.run import changed_environment
 from headrace.conditions import CountCondition, PeriodicCondition
-from headrace.core import Application, Operator, OperatorSpec
+from headrace.core import Operator, OperatorSpec
 from headrace.gpu import sim
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from headrace.schedulers import GreedyScheduler
