@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.application.runner import Runner
-from headrace.core.checks import check_scheduler
+from headrace.core.checks import compose
 from headrace.core.composition import Composition
+from headrace.core.control import RunControl
 from headrace.core.errors import GraphError
 from headrace.core.port_counts import count_by_port
+from headrace.core.scheduler import Scheduler
+from headrace.core.thread_pool import ThreadPool
 from headrace.schedulers import DefaultScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from headrace.core.clock import Duration
+    from headrace.core.durations import Duration
+    from headrace.core.graph import Graph
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
-    from headrace.core.scheduler import Scheduler
     from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
     from headrace.resources import CudaGreenContextPool
 
@@ -38,11 +41,15 @@ class Fragment(Composition):
     def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
         """Set the scheduler, if one is given, and return the one in use (a `DefaultScheduler` unless set)."""
         if scheduler is not None:
-            check_scheduler(scheduler)
+            _check_scheduler(scheduler)
             self._scheduler = scheduler
         if self._scheduler is None:
             self._scheduler = DefaultScheduler(self)
         return self._scheduler
+
+    def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
+        """Create a pool of worker threads that operators can be assigned to."""
+        return ThreadPool(self, initialize_size, name=name)
 
     def add_default_green_context_pool(
         self,
@@ -85,6 +92,15 @@ class Fragment(Composition):
         from headrace.resources import CudaStreamPool
 
         return self._green_contexts or CudaStreamPool(self, reserved_size=0, name="default_stream_pool")
+
+    def compose_graph(self) -> Graph:
+        """Compose and check the graph without running it."""
+        control = RunControl("is being composed")
+        try:
+            self._claim(control)
+            return compose(self)
+        finally:
+            self._release(control)
 
     # Running.
 
@@ -255,3 +271,11 @@ class Fragment(Composition):
 
         bounds = {"mean": mean, "p50": p50, "p95": p95, "p99": p99, "max": max}
         return expect(self, path, on_miss, bounds)
+
+
+def _check_scheduler(given: Any) -> None:
+    """Raise if `given` is not a scheduler."""
+    if not isinstance(given, Scheduler):
+        is_class = isinstance(given, type) and issubclass(given, Scheduler)
+        hint = f"; create one first: {given.__name__}(self)" if is_class else ""
+        raise TypeError(f"scheduler() takes a Scheduler, not {given!r}{hint}")

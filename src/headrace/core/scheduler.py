@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.booleans import boolean
-from headrace.core.clock import Clock, milliseconds
-from headrace.core.realtime_clock import RealtimeClock
+from headrace.core.clock import Clock, RealtimeClock
+from headrace.core.durations import milliseconds
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:

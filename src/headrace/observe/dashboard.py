@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import waits
 from headrace._web import Client, LiveServer, MalformedMessage, choice, number, string, whole
-from headrace.core.clock import Duration, nanoseconds
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import ParameterError
 from headrace.observe.device_slices import DeviceSlices
 from headrace.observe.goals import GoalsWatcher

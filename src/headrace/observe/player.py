@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.operator import Operator
 from headrace.observe.snapshots import TensorCopy, TensorMapCopy

@@ -6,7 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from headrace import waits
-from headrace.core.clock import Clock, Duration, nanoseconds
+from headrace.core.clock import Clock
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.messages.receiver import Receiver, Transmitter
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
-from headrace.core.condition import SchedulingStatusType
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import PortError, choices
 
 if TYPE_CHECKING:
