@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.scheduling.single_threaded import run_single_threaded
-    from headrace._runtime.scheduling.workers import run_workers
     from headrace._runtime.streams.default_stream import default_stream_of, is_default
     from headrace._runtime.streams.fences import Fences, is_complete
     from headrace._runtime.streams.managed_stream import ManagedStream, create_event
@@ -48,8 +46,6 @@ __all__ = [
     "is_default",
     "run",
     "run_async",
-    "run_single_threaded",
-    "run_workers",
     "slice_of",
     "source_of",
 ]
@@ -73,8 +69,6 @@ _MODULES = {
     "is_default": "streams.default_stream",
     "run": "lifecycle.run",
     "run_async": "lifecycle.run",
-    "run_single_threaded": "scheduling.single_threaded",
-    "run_workers": "scheduling.workers",
     "slice_of": "streams.run_streams",
     "source_of": "streams.run_streams",
 }

@@ -110,7 +110,7 @@ class Fragment(Composition):
         An exception raised by an operator is raised here unchanged, with a note that names the operator. A fragment
         has one run at a time; a second one raises an error.
         """
-        return self._runner.run(self)
+        return Fragment._runner.run(self)
 
     def run_async(self) -> Future[Outcome]:
         """Start `run` on its own thread and return a future for its outcome.
@@ -118,7 +118,7 @@ class Fragment(Composition):
         That thread receives no signals: Ctrl-C raises where the program waits for the future, and the run continues
         until `stop_execution` is called.
         """
-        return self._runner.run_async(self)
+        return Fragment._runner.run_async(self)
 
     def pause(self) -> None:
         """Let no new compute begin in this run; may be called from any thread, and returns at once.
@@ -128,7 +128,7 @@ class Fragment(Composition):
         device. Virtual time stands still. A paused run does not end by itself, but it can be stopped and
         interrupted. A pause during composing or starting takes effect before the first operator runs.
         """
-        self._control.pause()
+        self._run_control.pause()
 
     def resume(self) -> None:
         """Let computes begin again; may be called from any thread.
@@ -137,7 +137,7 @@ class Fragment(Composition):
         on with the next one: nothing is made up for. The time in the pause does not count towards the duration of
         the run.
         """
-        self._control.resume()
+        self._run_control.resume()
 
     def step(self, n: int = 1, op_name: str = "") -> None:
         """Let `n` computes begin, of any operator or of the one named, and pause again; returns at once.
@@ -148,7 +148,7 @@ class Fragment(Composition):
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ValueError(f"{self.name!r}: step takes a number of computes of 1 or more, not {n!r}")
-        control = self._control
+        control = self._run_control
         if op_name and (not control.doing or control.engine is not None):
             self._graph.find(op_name)  # raises if there is none; before there is an engine, the run does so
         control.step(n, op_name)
@@ -156,14 +156,14 @@ class Fragment(Composition):
     @property
     def is_paused(self) -> bool:
         """Whether the run is paused, or was asked to be."""
-        return self._control.pause_wanted
+        return self._run_control.pause_wanted
 
     def wait_until_paused(self, timeout: float | None = None) -> bool:
         """Wait until the run is paused, its steps are done and no operator computes; not from inside an operator.
 
         Returns False if that is not so after `timeout` seconds, or if the run ends before.
         """
-        return self._control.wait_until_paused(timeout)
+        return self._run_control.wait_until_paused(timeout)
 
     def progress(self) -> Progress:
         """Return what the run in progress, or else the last run, has done so far.

@@ -29,7 +29,7 @@ __all__ = [
 
 def compose(fragment: Composition) -> Graph:
     """Compose a fragment, check what it declared, and return its graph."""
-    made = fragment._compose()
+    made = fragment._compose_graph()
     check(fragment.graph, made)
     _check_resources(fragment)
     fragment._find_segments()

@@ -266,7 +266,7 @@ class Composition:
         """The operators and flows of the last `compose`."""
         return self._graph
 
-    def _compose(self) -> list[Operator]:
+    def _compose_graph(self) -> list[Operator]:
         """Call `compose` for a new graph, and return the operators that it created."""
         self._graph = Graph()
         self._names = {}
@@ -331,14 +331,14 @@ class Composition:
     # The run in progress.
 
     @property
-    def _control(self) -> RunControl:
+    def _run_control(self) -> RunControl:
         """The control of the run in progress; without one, a control that has no effect."""
         return self._controls.get("run") or RunControl.of_no_run()
 
     @property
     def _engine(self) -> Any:
         """The engine of the run in progress, or None."""
-        return self._control.engine
+        return self._run_control.engine
 
     def stop_execution(self, op_name: str = "") -> None:
         """Stop one operator, or the whole run; may be called from any thread.
@@ -348,7 +348,7 @@ class Composition:
         if op_name:
             self._graph.find(op_name).stop_execution()
         else:
-            self._control.stop()
+            self._run_control.stop()
 
     def _claim(self, control: RunControl) -> None:
         """Use this fragment for what `control` controls alone, or raise if it is in use."""

@@ -235,7 +235,7 @@ class Dashboard(Watcher):
                 "state": "ended"
                 if is_over
                 else "paused"
-                if self._fragment._control.pause_wanted
+                if self._fragment._run_control.pause_wanted
                 else "running",
                 "operators": operators,
                 "queues": queues,
@@ -312,7 +312,7 @@ class Dashboard(Watcher):
 
     def handle(self, client: Client, fields: dict[str, Any]) -> None:
         """Do what a page asks for; raise MalformedMessage for anything that it may not ask."""
-        control = self._fragment._control
+        control = self._fragment._run_control
         kind = fields.get("type")
         if kind == "command":
             choice(

@@ -19,6 +19,7 @@ from headrace._runtime.lifecycle.interrupts import Interrupts
 from headrace._runtime.lifecycle.notes import message_of, note, note_condition, traceback_of
 from headrace._runtime.lifecycle.starvation import find_starved
 from headrace._runtime.lifecycle.tear_down import Step, steps_of
+from headrace._runtime.scheduling.scheduled_run import ScheduledRun
 from headrace.core.checks import check_compute, compose
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
@@ -204,7 +205,7 @@ class _Life:
         self.interrupts.held = self.interrupts.held or engine.scheduler.workers > 0
         self._began = self._ended = engine.clock.timestamp()
         try:
-            engine.scheduler.execute(engine)
+            engine.scheduler.execute(ScheduledRun(engine))
         finally:
             self._ended = engine.clock.timestamp()
         if not engine.ended_by and not engine.errors:
