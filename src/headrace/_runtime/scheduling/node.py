@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
+    from headrace._runtime.scheduling.resume import Resume
     from headrace._runtime.scheduling.room_sharing import SharedRoom
     from headrace._runtime.streams.lifetimes import Lifetimes
     from headrace._runtime.streams.node_streams import NodeStreams
@@ -169,6 +170,12 @@ class Node:
                 queue.gate.watched = True
                 if self not in queue.watchers:
                     queue.watchers.append(self)
+
+    def make_resume(self) -> Resume:
+        """Return what keeps the node ready between the values that its function yields."""
+        from headrace._runtime.scheduling.resume import Resume
+
+        return Resume(self)
 
     def receiver(self, port: str) -> Receiver:
         """Return a view of an input port."""
