@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from headrace import gpu
     from headrace._runtime.compiled import is_compiled
     from headrace._runtime.lifecycle.accounts import Tally
+    from headrace._runtime.messages.fences import Fences, is_complete
+    from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
     from headrace._runtime.messages.message import Message
     from headrace._runtime.messages.queue import Queue, UnconnectedQueue
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.single_threaded import run_single_threaded
     from headrace._runtime.scheduling.workers import run_workers
-    from headrace._runtime.streams.default_stream import default_stream_of, is_default
-    from headrace._runtime.streams.fences import Fences, is_complete
-    from headrace._runtime.streams.managed_stream import ManagedStream, create_event
+    from headrace._runtime.streams.default_stream import default_stream_of
     from headrace._runtime.streams.run_streams import source_of
     from headrace._runtime.streams.stream_source import StreamSource
     from headrace.core import protocols
@@ -57,19 +57,19 @@ __all__ = [
 
 _MODULES = {
     "Engine": "scheduling.engine",
-    "Fences": "streams.fences",
-    "ManagedStream": "streams.managed_stream",
+    "Fences": "messages.fences",
+    "ManagedStream": "messages.managed_stream",
     "Message": "messages.message",
     "Node": "scheduling.node",
     "Queue": "messages.queue",
     "StreamSource": "streams.stream_source",
     "Tally": "lifecycle.accounts",
     "UnconnectedQueue": "messages.queue",
-    "create_event": "streams.managed_stream",
+    "create_event": "messages.managed_stream",
     "default_stream_of": "streams.default_stream",
     "is_compiled": "compiled",
-    "is_complete": "streams.fences",
-    "is_default": "streams.default_stream",
+    "is_complete": "messages.fences",
+    "is_default": "messages.managed_stream",
     "run_single_threaded": "scheduling.single_threaded",
     "run_workers": "scheduling.workers",
     "source_of": "streams.run_streams",
