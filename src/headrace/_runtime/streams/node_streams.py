@@ -24,6 +24,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
@@ -124,7 +125,9 @@ class NodeStreams:
             if self.checker is not None:
                 self.checker.end_compute(self._ports)
         finally:
-            self._end_compute()
+            for port in self._ports:
+                port.item = NOTHING
+            self.lifetimes.end_compute()
             if self.first_values is not None:
                 self.first_values = None
                 if self._state is not _ON:
@@ -133,18 +136,17 @@ class NodeStreams:
     def _begin_unusual(self) -> None:
         """Begin the first compute, or the first that is watched again."""
         if self._state is _LATE:
-            self._end_compute()  # the last one
+            self._forget_items()
+            self.lifetimes.end_compute()  # of the compute before
             self._enter(_ON)
         else:
             # For knobs that this first compute asks for: their values are those from its beginning.
             operator = self.node.operator
             self.first_values = (dict(vars(operator)), dict(operator._knobs.given))
 
-    def _end_compute(self) -> None:
-        """Release the messages of a compute, and keep their frames."""
+    def _forget_items(self) -> None:
         for port in self._ports:
             port.item = NOTHING
-        self.lifetimes.end_compute()
 
     def begin_with(self, begin: Callable[[], None]) -> None:
         """From the next compute on, call a function when a compute begins."""
@@ -178,8 +180,7 @@ class NodeStreams:
         """Release all frames but those that the program holds, because the streams have finished."""
         if self._state is _LATE:
             self._enter(_ON)
-        for port in self._ports:
-            port.item = NOTHING
+        self._forget_items()
         self.order.close()
         self.lifetimes.clear()
 
@@ -274,7 +275,8 @@ class NodeStreams:
         if own is None or item is NOTHING or sync_to_default or self.checker is not None:
             return self._receive(port, allocate, sync_to_default)
         # The stream was already ordered when the messages were received.
-        self.allocation.make_current(own.device_id)
+        if get_ident() != self.allocation.current_on:
+            self.allocation.make_current(own.device_id)
         if type(item) is Message:
             if item.work is not None:
                 item.work.note_ordered(own)
