@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from headrace._runtime.lifecycle.accounts import Tally
     from headrace._runtime.lifecycle.run import run, run_async
     from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace._runtime.messages.fences import Fences, is_complete
+    from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
     from headrace._runtime.messages.message import Message
     from headrace._runtime.messages.queue import Queue, UnconnectedQueue
     from headrace._runtime.observer import Observer
@@ -23,9 +25,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.single_threaded import run_single_threaded
     from headrace._runtime.scheduling.workers import run_workers
-    from headrace._runtime.streams.default_stream import default_stream_of, is_default
-    from headrace._runtime.streams.fences import Fences, is_complete
-    from headrace._runtime.streams.managed_stream import ManagedStream, create_event
+    from headrace._runtime.streams.default_stream import default_stream_of
     from headrace._runtime.streams.run_streams import slice_of, source_of
     from headrace._runtime.streams.stream_source import StreamSource
 
@@ -56,8 +56,8 @@ __all__ = [
 
 _MODULES = {
     "Engine": "scheduling.engine",
-    "Fences": "streams.fences",
-    "ManagedStream": "streams.managed_stream",
+    "Fences": "messages.fences",
+    "ManagedStream": "messages.managed_stream",
     "Message": "messages.message",
     "Node": "scheduling.node",
     "Observer": "observer",
@@ -66,13 +66,13 @@ _MODULES = {
     "Supplies": "lifecycle.supplies",
     "Tally": "lifecycle.accounts",
     "UnconnectedQueue": "messages.queue",
-    "create_event": "streams.managed_stream",
+    "create_event": "messages.managed_stream",
     "default_stream_of": "streams.default_stream",
     "is_compiled": "compiled",
-    "is_complete": "streams.fences",
-    "is_default": "streams.default_stream",
     "run": "lifecycle.run",
     "run_async": "lifecycle.run",
+    "is_complete": "messages.fences",
+    "is_default": "messages.managed_stream",
     "run_single_threaded": "scheduling.single_threaded",
     "run_workers": "scheduling.workers",
     "slice_of": "streams.run_streams",

@@ -9,14 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace import gpu
-from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of, is_default
-from headrace._runtime.streams.managed_stream import ManagedStream, create_event
+from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
+from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of
 from headrace._runtime.streams.stream_source import StreamLease, StreamSource
 from headrace._runtime.streams.watch import Watch
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
-    from headrace._runtime.scheduling.node import Node
     from headrace.core.fragment import Fragment
     from headrace.core.operator import Operator
 
@@ -170,23 +169,19 @@ class RunStreams:
         if threading.get_ident() == self._caller:
             self._put_stream_back()
 
-    def finish(self, nodes: Iterable[Node]) -> None:
-        """Wait until every managed stream has finished, then release the frames kept for them.
+    def finish(self) -> None:
+        """Wait until every managed stream has finished.
 
         If a stream fails, the others are still waited for; the first error is raised at the end.
         """
         errors: list[Exception] = []
-        try:
-            for managed in (*self._managed.values(), *self._managed_defaults.values()):
-                try:
-                    # The default stream belongs to the current context.
-                    with gpu.on_device(managed.device_id):
-                        managed.stream.sync()
-                except Exception as error:
-                    errors.append(error)
-        finally:
-            for node in nodes:
-                node.streams.release()
+        for managed in (*self._managed.values(), *self._managed_defaults.values()):
+            try:
+                # The default stream belongs to the current context.
+                with gpu.on_device(managed.device_id):
+                    managed.stream.sync()
+            except Exception as error:
+                errors.append(error)
         if errors:
             raise errors[0]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.output import whole_timestamp
+from headrace._runtime.contexts.output import whole_timestamp
 
 if TYPE_CHECKING:
-    from headrace._runtime.scheduling.node import Node
+    from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.core.operator import Operator
     from headrace.gpu import StreamHandle
 
@@ -23,9 +23,9 @@ class ExecutionContext:
 
     __slots__ = ("_node", "input", "output")
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: RunningOperator) -> None:
         self._node = node
-        # Of any type: while an operator is recorded, others stand in their place.
+        # Of any type: while an operator of a segment is recorded, other contexts stand in their place.
         self.input: Any = node.input
         self.output: Any = node.output
 
@@ -77,8 +77,7 @@ class ExecutionContext:
         self._choose_timestamp(timestamp)
 
     def _choose_timestamp(self, timestamp: Any) -> None:
-        node = self._node
-        node.has_extra_work = node.has_details = True
+        self._node.expect_details()
         self.output.choose(None if timestamp is None else whole_timestamp(timestamp))
 
     @property
@@ -89,9 +88,9 @@ class ExecutionContext:
     @property
     def frames_held(self) -> int:
         """The number of received frames that this operator, or operators it passed them on to, still hold."""
-        return len(self._node.streams.lifetimes.keeper.watched)
+        return len(self._node.streams.lifetimes.held.watched)
 
     @property
     def timestamp(self) -> int:
         """The time of the run's clock in nanoseconds."""
-        return self._node.engine.clock.timestamp()
+        return self._node.clock.timestamp()

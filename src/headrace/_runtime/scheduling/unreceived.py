@@ -17,10 +17,9 @@ from headrace.core.errors import UnreceivedMessageWarning
 from headrace.core.function_operator import FunctionOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from headrace._runtime.messages.input import InputPort
-    from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.messages.ports import InputPort
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
@@ -33,9 +32,9 @@ SWEEPS = 1023
 _COMPUTES = 1_000
 
 
-def look_for_unreceived(engine: Engine, ready_queue: ReadyQueue) -> None:
+def look_for_unreceived(nodes: Iterable[Node], ready_queue: ReadyQueue) -> None:
     """Warn about each input from which an operator of a ready queue has stopped receiving."""
-    for node in engine.nodes:
+    for node in nodes:
         if node.ready_queue is not ready_queue or node.retired or _goes_on(node):
             continue
         ports = [port for port in node.input.ports if not _is_optional(node, port)]

@@ -1,4 +1,4 @@
-"""Keeper: the frames that an operator received, and the frames that the program still holds.
+"""HeldFrames: the frames that an operator received, and the frames that the program still holds.
 
 CuPy and PyTorch reuse a freed block at once on the stream on which it was allocated, even if another stream still
 reads it. So the owners of the memory that an operator received (`owners`) are kept here.
@@ -27,12 +27,12 @@ from headrace.gpu.allocation import in_use
 if TYPE_CHECKING:
     from headrace.gpu.allocation import StreamUser
 
-__all__ = ["Keeper"]
+__all__ = ["HeldFrames"]
 
 _CHECKS = 32
 
 
-class Keeper:
+class HeldFrames:
     """The frames that one operator received and that may still be held.
 
     All fields are changed in the operator's computes or between two computes, and never concurrently.

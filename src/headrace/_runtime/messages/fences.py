@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.messages.managed_stream import ManagedStream
 
 __all__ = ["Fences", "is_complete"]
 

@@ -8,53 +8,24 @@ The interface that programs see, with its parameters, is described in `core/cont
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import index
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.emitted_work import EmittedWork
 from headrace._runtime.messages.message import Details, Message, copy_message, make_message
+from headrace._runtime.messages.ports import OutputPort
 from headrace.core.errors import PortError, choices
 from headrace.core.notes import add_note
 from headrace.tensor import Tensor, TensorError, TensorMap, as_message
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.queue import Queue
-    from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.gpu import StreamHandle
 
-__all__ = ["OutputContext", "OutputPort", "whole_timestamp"]
+__all__ = ["OutputContext", "whole_timestamp"]
 
 # The types that are sent as tensors.
 _TENSOR_TYPES = frozenset((dict, Tensor, TensorMap))
-
-
-class OutputPort:
-    """An output port: the queues behind it, and the stream that it emits, if any.
-
-    `OutputStreams` sets all fields except `queues`, in the operator's computes.
-
-    Attributes
-    ----------
-    queues
-        The queues that receive emitted messages.
-    stream
-        The stream that was chosen for the port.
-    stamp
-        Returns the message to send for an emitted object; None if the object itself is sent.
-    pending, settle
-        The received work that the stream is not ordered after yet, and the function that orders it.
-    """
-
-    __slots__ = ("pending", "queues", "settle", "stamp", "stream")
-
-    def __init__(self, queues: tuple[Queue, ...]) -> None:
-        self.queues = queues
-        self.stream: ManagedStream | None = None
-        self.stamp: Callable[[Any], Any] | None = None
-        self.pending: dict[Any, Any] = {}
-        self.settle: Callable[[], None] | None = None
 
 
 class OutputContext:
@@ -75,7 +46,7 @@ class OutputContext:
 
     __slots__ = ("_is_chosen", "_metadata", "_node", "acq_timestamp", "has_details", "ports")
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: RunningOperator) -> None:
         self._node = node
         self.ports = {name: OutputPort(queues) for name, queues in node.output_queues.items()}
         if len(self.ports) == 1:

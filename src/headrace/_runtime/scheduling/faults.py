@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.lifecycle.notes import message_of, note, traceback_of
+from headrace._runtime.scheduling.notes import message_of, note, traceback_of
 from headrace.core.condition import ConditionType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.function_operator import FunctionOperator
@@ -22,19 +22,16 @@ from headrace.core.notes import add_note
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace._runtime.messages.input import InputPort
+    from headrace._runtime.messages.ports import InputPort
     from headrace._runtime.scheduling.node import Node
 
-__all__ = ["Faults", "compute_of"]
+__all__ = ["Faults", "faults_of"]
 
 
-def compute_of(node: Node) -> Callable[..., None]:
-    """Return the compute of a node's operator, wrapped as its error policy requires."""
+def faults_of(node: Node) -> Faults | None:
+    """Return what handles the errors of a node's operator; None if they stop the run."""
     policy = ErrorPolicy.of(node.operator.on_error, node.name)
-    if policy.action == "stop":
-        return node.operator.compute
-    node.faults = Faults(node, policy)
-    return node.faults.compute
+    return None if policy.action == "stop" else Faults(node, policy)
 
 
 class Faults:

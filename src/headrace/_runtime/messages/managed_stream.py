@@ -1,4 +1,4 @@
-"""ManagedStream: a stream that headrace manages."""
+"""ManagedStream: a stream that headrace manages, and what names it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 
 from headrace import gpu
 
-__all__ = ["ManagedStream", "create_event"]
+__all__ = ["LEGACY", "NULL", "ManagedStream", "create_event", "is_default", "is_named"]
+
+# CUDA's two handles of the default stream of the current device: the null handle and CU_STREAM_LEGACY.
+NULL, LEGACY = 0, 1
 
 
 class ManagedStream:
@@ -50,3 +53,15 @@ def create_event(device_id: int) -> Any:
     with gpu.on_device(device_id):  # an event is created in the current context of this thread
         # A plain event: the host waits for few of them, and `when_done` sleeps on its own event.
         return gpu.Device(device_id).create_event()
+
+
+def is_default(stream: Any) -> bool:
+    """Return whether a handle means a default stream."""
+    return int(stream) in (NULL, LEGACY)
+
+
+def is_named(managed: ManagedStream, stream: Any) -> bool:
+    """Return whether a handle names a managed stream; a plain default handle means the current device's stream."""
+    if not is_default(stream):
+        return bool(managed.handle == stream)
+    return is_default(managed.handle) and managed.device_id == gpu.Device().device_id
