@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ from headrace import gpu
 from headrace.cli.run import changed_environment
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import Application, Operator, OperatorSpec
-from headrace.gpu import sim
+from headrace.gpu.backend import active
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from headrace.schedulers import GreedyScheduler
 
@@ -59,15 +58,15 @@ def main(options: argparse.Namespace) -> int:
         variables["HEADRACE_DEVICE"] = options.device
     try:
         with changed_environment(variables):
-            is_real = gpu.backend() == "cuda"
-            frames = options.frames or (400 if is_real else 100)
-            with nullcontext() if is_real else sim.Machine("h200"):
+            is_measured = not active().models_time
+            frames = options.frames or (400 if is_measured else 100)
+            with active().in_virtual_time():
                 rows = demonstrate(frames)
                 device = gpu.Device(0).name
     except gpu.DeviceUnavailable as error:
         print(f"headrace demo: {error}", file=sys.stderr)
         return 1
-    kind = "measured" if is_real else "not measured, in virtual time"
+    kind = "measured" if is_measured else "not measured, in virtual time"
     print(f"{device}: {kind}; {frames} critical frames in each case\n")
     print(_table(rows))
     alone, shared, own = (row.p99 for row in rows)

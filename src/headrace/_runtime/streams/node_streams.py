@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from headrace import gpu
 from headrace._runtime.messages.batch import Batch
 from headrace._runtime.messages.input import NOTHING, InputPort, messages_in
 from headrace._runtime.messages.message import Message
@@ -44,6 +43,7 @@ from headrace._runtime.streams.owners import add_owners
 from headrace._runtime.streams.run_streams import source_of
 from headrace._runtime.streams.variables import attributes_of_class, modules_of_compute, variables_of_compute
 from headrace.core.errors import PortError, StreamError, choices
+from headrace.gpu.ambient import library_is_in_use
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
@@ -539,4 +539,4 @@ class NodeStreams:
 
 def _may_use_gpu(operator: Operator) -> bool:
     """Return whether a function may use the GPU: a GPU library is loaded, or the operator was given streams."""
-    return source_of(operator) is not None or gpu.library_is_in_use()
+    return source_of(operator) is not None or library_is_in_use()
