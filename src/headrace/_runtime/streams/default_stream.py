@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace import gpu
 from headrace._runtime.messages.managed_stream import LEGACY, NULL, ManagedStream, create_event
+from headrace.gpu.backend import Backend, active
 
 __all__ = ["DEFAULT_STREAM", "DefaultStreamHandle", "default_handle", "default_stream_of"]
 
@@ -52,9 +53,9 @@ class DefaultStreamHandle(gpu.StreamHandle):
         return True
 
     @property
-    def is_simulated(self) -> bool:  # type: ignore[override]
-        """Whether devices are simulated."""
-        return gpu.backend() == "sim"
+    def backend(self) -> Backend:  # type: ignore[override]
+        """The backend that the process uses."""
+        return active()
 
     def cupy(self) -> Any:
         """Return CuPy's default stream."""

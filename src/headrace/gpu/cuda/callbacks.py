@@ -1,7 +1,7 @@
-"""Completion callbacks: functions called when a stream has reached a point, without polling or blocking.
+"""Functions that a stream of a GPU calls: completion callbacks and host functions.
 
-A real device offers two ways: a host function on the stream, and a thread that waits for an event.
-``benchmarks/completion.py`` measures both on a GPU; ``benchmarks/results/completion.md`` has the results.
+**Completion callbacks.** A GPU offers two ways: a host function on the stream, and a thread that waits for an
+event. ``benchmarks/completion.py`` measures both on a GPU; ``benchmarks/results/completion.md`` has the results.
 
 The waiting thread was chosen. Compared with a host function on the stream, it
 
@@ -18,56 +18,58 @@ thread that spins would notice about 120 µs sooner, but it would keep a core bu
 order streams are plain events, since few of them are waited for. The cost of a ``blocking_sync`` event without a
 waiting thread was not measured separately.
 
-On a simulated device, the simulation makes the call.
+**Host functions.** cuda.core has no method for them, so the driver is called through cuda.bindings. The driver
+takes the address of a C function; ctypes creates one from a Python function, and is used for nothing else.
 """
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from headrace.gpu.simulated import is_simulated
+from headrace.gpu.backend import Backend, Callback
+from headrace.gpu.callbacks import report_ignored, report_uncaught
 from headrace.gpu.stream_handle import SupportsStream, handle_of
-from headrace.gpu.uncaught import report_uncaught
 
 if TYPE_CHECKING:
     from headrace.gpu import sim
-
-Callback = Callable[[Exception | None], object]
 
 # How long an idle thread stays, in seconds: streams come and go, and threads must not accumulate.
 _IDLE_TIMEOUT = 30.0
 
 
-def when_done(stream: SupportsStream, callback: Callback, *, event: sim.Event | None = None) -> None:
-    """Call a function on one of headrace's threads soon after a stream has reached a point.
+class CudaCallbacks(Backend):
+    """The part of the backend that calls functions of the program."""
 
-    Parameters
-    ----------
-    stream : Stream, StreamHandle, or another library's stream
-        A stream of a real or a simulated device.
-    callback : callable
-        Called once, with None, or with the error if the device failed. It should be short and must not wait for the
-        device. It may submit work, and the stream's device is current. Its errors are reported through
-        ``threading.excepthook``.
-    event : Event, optional
-        An event recorded on the stream at the point to wait for; by default, the end of all work submitted so far.
-    """
-    owner: Any = getattr(stream, "stream", stream)  # the stream of a StreamHandle
-    if is_simulated(owner):
-        _when_done_simulated(owner.record() if event is None else event, callback)
-        return
-    handle = handle_of(owner)
-    if event is None:
-        from headrace.gpu.cuda import LEGACY_DEFAULT_STREAM, Stream
+    def when_done(self, stream: SupportsStream, callback: Callback, event: sim.Event | None) -> None:
+        """Call a function when a stream has reached an event; by default, the end of its work so far."""
+        owner: Any = getattr(stream, "stream", stream)
+        handle = handle_of(owner)
+        if event is None:
+            from headrace.gpu.cuda import LEGACY_DEFAULT_STREAM, Stream
 
-        if not isinstance(owner, Stream):  # the streams of CuPy and PyTorch record events of their own kinds
-            owner = Stream.from_handle(handle) if handle else LEGACY_DEFAULT_STREAM
-        event = owner.record()
-    # Keyed by device as well: the default streams of all devices have the same handle.
-    _waiter_threads.add((event.device.device_id, handle), event, callback)
+            if not isinstance(
+                owner, Stream
+            ):  # the streams of CuPy and PyTorch record events of their own kinds
+                owner = Stream.from_handle(handle) if handle else LEGACY_DEFAULT_STREAM
+            event = owner.record()
+        # Keyed by device as well: the default streams of all devices have the same handle.
+        _waiter_threads.add((event.device.device_id, handle), event, callback)
+
+    def launch_host(self, stream: SupportsStream, function: Callable[[], object]) -> None:
+        """Call a function on the host between two pieces of a stream's work."""
+        from cuda.bindings import driver
+
+        token = next(_tokens)
+        _pending[token] = function
+        (status,) = driver.cuLaunchHostFunc(driver.CUstream(handle_of(stream)), _entry(), token)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            del _pending[token]
+            raise RuntimeError(f"the driver refused a host function on {stream!r}: {status.name}")
 
 
 class _WaiterThreads:
@@ -132,30 +134,28 @@ class _EventWaiter:
 
 _waiter_threads = _WaiterThreads()
 
+_pending: dict[int, Callable[[], object]] = {}
+_tokens = itertools.count(1)  # not 0: the driver passes it as a pointer, and ctypes converts NULL to None
 
-def _when_done_simulated(event: sim.Event, callback: Callback) -> None:
-    device = event._context.device
-    timeline = device.machine.timeline
-    # An event of a capture cannot be waited for. On a real device the waiting thread gets the error.
-    refused = event._refuse_capture("waited for")
 
-    def notify() -> None:
-        try:
-            callback(refused or device.machine.failure)
-        except (
-            Exception
-        ) as error:  # KeyboardInterrupt is not the callback's: it belongs to the waiting thread
-            report_uncaught(error)
+@cache
+def _entry() -> Any:
+    """Return the C function that the driver calls with a token; created once, and kept alive for the driver."""
+    import ctypes
 
-    def call() -> None:
-        if timeline.remove_stop_callback(token):
-            device.call(notify)
+    from cuda.bindings import driver
 
-    with timeline.lock:
-        # A closed machine reaches no more points: the callback is then called with the error of the closed machine.
-        token = timeline.add_stop_callback(lambda error: device.call(lambda: callback(error)))
-        fence = event._fence
-        if fence is None or fence.is_signaled:
-            timeline.run_user_code(call)
-        else:
-            fence.on_signal(lambda: timeline.run_user_code(call))
+    c_entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_call_pending)
+    _kept.append(c_entry)
+    return driver.CUhostFn(ctypes.cast(c_entry, ctypes.c_void_p).value)
+
+
+_kept: list[Any] = []
+
+
+def _call_pending(token: int) -> None:
+    function = _pending.pop(token)
+    try:
+        function()
+    except BaseException as error:  # a thread of the driver has no caller to raise it to
+        report_ignored(error, function)
