@@ -283,10 +283,6 @@ class Tensor:
         return request_copy(self._exporter, stream, max_version, dl_device, copy)
 
     def _why_no_exporter(self) -> str:
-        if self.dl_dtype.typestr is None:
-            return (
-                f"it was taken from a capsule, and the array interfaces have no name for {self.dl_dtype.name}"
-            )
         if self.device.is_cuda:
             return "its owner does not support DLPack, and cuda-core, which would export it, finds no GPU"
         return f"it was taken from a capsule, and no library exports memory on {self.device}"
