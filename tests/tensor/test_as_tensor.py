@@ -357,7 +357,8 @@ def test_a_library_whose_current_stream_can_be_asked_is_not_told_one(
 def test_the_default_stream_of_such_a_library_is_called_1(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = SimpleNamespace(current_stream=lambda index: SimpleNamespace(cuda_stream=0))
     stand_in(monkeypatch, "torch", cuda=cuda)
-    tensor = as_tensor(type("Tensor", (Library,), {"__module__": "torch", "untyped_storage": lambda array: array})())
+    kind = type("Tensor", (Library,), {"__module__": "torch", "untyped_storage": lambda array: array})
+    tensor = as_tensor(kind())
     assert tensor.stream == 1
 
 

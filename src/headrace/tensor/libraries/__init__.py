@@ -18,6 +18,7 @@ from typing import Any
 from headrace.gpu import StreamHandle, array_libraries
 from headrace.tensor.libraries.device_arrays import ArrayAt, DeviceLibrary, Extent, Layout, Unsupported
 from headrace.tensor.libraries.library import Library
+from headrace.tensor.types import DLDevice
 
 __all__ = [
     "ArrayAt",
@@ -74,7 +75,7 @@ class _Registry:
         Called when a library is registered.
     """
 
-    by_type: dict[str, Library] = field(default_factory=dict)
+    by_type: dict[type | str, Library] = field(default_factory=dict)
     by_name: dict[str, Library] = field(default_factory=dict)
     found: dict[type, Library] = field(default_factory=dict)
     not_imported: list[str] = field(default_factory=lambda: ["cupy", "torch"])
@@ -105,10 +106,11 @@ def find_library(kind: type) -> Library:
     """Return the library that a type belongs to, without remembering it."""
     for base in kind.__mro__:
         root = str(base.__module__).partition(".")[0]
-        for name in (f"{root}.{base.__name__}", root):
+        names: tuple[type | str, ...] = (base, f"{root}.{base.__name__}", root)
+        for name in names:
             library = _registry.by_type.get(name)
             if library is None and name in _FILES:
-                library = library_named(_FILES[name])
+                library = library_named(str(name))
             if library is not None:
                 return library.for_type(kind)
     return ANY_LIBRARY
@@ -131,6 +133,14 @@ def library_named(name: str) -> Library:
     return library
 
 
+def library_of_module(module: str) -> Library:
+    """Return the library that a module belongs to, such as the module of a function that asks for a capsule."""
+    try:
+        return library_named(module.partition(".")[0])
+    except ImportError:
+        return ANY_LIBRARY
+
+
 def register_library(library: Library) -> None:
     """Make headrace work with the arrays of a library as it says.
 
@@ -144,11 +154,11 @@ def register_library(library: Library) -> None:
     if not isinstance(library, Library) or not library.types:
         raise TypeError(
             "register_library takes an instance of a subclass of Library that names its types, such as "
-            f'types = ("package.Array",), not {library!r}'
+            f"types = (Array,), not {library!r}"
         )
     replaced = [_registry.by_type.get(name) for name in library.types]
-    for name in library.types:
-        _registry.by_type[name] = _registry.by_name[name.partition(".")[0]] = library
+    _registry.by_type |= dict.fromkeys(library.types, library)
+    _registry.by_name[library.module] = library
     _registry.on_gpu = [other for other in _registry.on_gpu if other not in replaced]
     _registry.on_simulated = [other for other in _registry.on_simulated if other not in replaced]
     _add_current_stream(library)
@@ -160,6 +170,11 @@ def register_library(library: Library) -> None:
 def when_registered(forget: Callable[[], None]) -> None:
     """Call a function whenever a library is registered, for caches by type."""
     _registry.when_registered.append(forget)
+
+
+def usual_module(device: DLDevice) -> str:
+    """Return the module that programs usually work with on memory of a device, for advice."""
+    return "cupy" if device.is_cuda else "numpy"
 
 
 # Arrays that a captured segment can be given.

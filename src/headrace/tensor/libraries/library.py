@@ -48,14 +48,16 @@ class Library:
     name
         The name, for messages.
     types
-        The array types: the first part of a type's module and the name of the type, such as ``"cupy.ndarray"``; or
-        only that part of the module, for all types of a library. A subclass of such a type counts, too.
+        The array types: classes, or the first part of a class's module and the name of the class, such as
+        ``"cupy.ndarray"``, or that part of the module alone, for all types of a library. Subclasses count, too.
     unordered
         The stream argument of ``__dlpack__`` that requests no ordering.
     takes_stream
         Whether ``__dlpack__`` accepts a stream argument.
     is_immutable
         Whether arrays are read-only, whatever their capsules say.
+    ignores_read_only
+        Whether it writes to memory that a capsule marks as read-only.
     refusal
         Why arrays cannot be tensors, and what to do instead.
     uncapturable
@@ -75,12 +77,13 @@ class Library:
     """
 
     name: ClassVar[str] = ""
-    types: ClassVar[tuple[str, ...]] = ()
+    types: ClassVar[tuple[type | str, ...]] = ()
 
     # Conversion.
     unordered: ClassVar[int | None] = -1
     takes_stream: ClassVar[bool] = True
     is_immutable: ClassVar[bool] = False
+    ignores_read_only: ClassVar[bool] = False
     refusal: ClassVar[str | None] = None
     uncapturable: ClassVar[str | None] = None
     works_on_simulated_streams: ClassVar[bool] = False
@@ -89,6 +92,12 @@ class Library:
     view: Callable[[Any], Any] | None = None
     memory_of: Callable[[Any], Any] | None = None
     items: Callable[[Any], Iterable[Any]] | None = None
+
+    @property
+    def module(self) -> str:
+        """The module of the library: the first part of that of its types."""
+        first = self.types[0]
+        return (first if isinstance(first, str) else first.__module__).partition(".")[0]
 
     def for_type(self, kind: type) -> Library:
         """Return the library for one array type, where types of it differ."""

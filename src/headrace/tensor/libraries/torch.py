@@ -25,6 +25,7 @@ class PyTorch(DeviceLibrary):
     name = "PyTorch"
     types = ("torch.Tensor", "torch.UntypedStorage")
     keeps_memory = True
+    ignores_read_only = True
 
     @staticmethod
     def current_stream(device_id: int) -> int:
