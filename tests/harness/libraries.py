@@ -18,6 +18,7 @@ def fresh_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget, for one test, what has been registered and found so far."""
     registry = libraries._Registry(when_registered=libraries._registry.when_registered)
     monkeypatch.setattr(libraries, "_registry", registry)
+    monkeypatch.setattr(libraries, "_found", {})
     for forget in registry.when_registered:
         forget()
 

@@ -154,18 +154,17 @@ def test_flatten_and_unflatten_are_inverse(message: Any) -> None:
 
 def test_each_object_is_visited_once_even_in_cycles() -> None:
     one, two, three = ["one"], ["two"], ["three"]
-    leads = {id(one): [two, three, one], id(two): [three, one], id(three): [two]}
-    visited: list[Any] = []
+    leads = {id(one): [two, three, one], id(two): [three, one], id(three): [two, 5]}
 
-    def visit(data: Any) -> list[Any]:
-        visited.append(data)
+    def visit(data: Any, found: list[Any]) -> list[Any]:
+        found.append(data[0])
         return leads[id(data)]
 
-    assert tree.once([one, one], visit, most=10) == []
-    assert visited == [one, two, three]
-    visited.clear()
-    assert tree.once([one], visit, most=2) == [three, three]
-    assert visited == [one, two]
-    visited.clear()
-    assert tree.once([one, 5], visit, most=10, skipped={int}, seen={id(two)}) == []
-    assert visited == [one, three]
+    def walk(items: list[Any], most: int = 10, **options: Any) -> list[Any]:
+        found: list[Any] = []
+        tree.once(items, {list: visit}, found, most, skipped={int}, **options)
+        return found
+
+    assert walk([one, one]) == ["one", "two", "three"]
+    assert walk([one], most=2) == ["one", "two", three, three], "what is not visited is there itself"
+    assert walk([one, 5], seen={id(two)}) == ["one", "three"]

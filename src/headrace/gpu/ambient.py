@@ -9,7 +9,7 @@ check.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.gpu import array_libraries
@@ -36,24 +36,31 @@ class use_stream:
         self.handle = stream if isinstance(stream, StreamHandle) else StreamHandle(stream)
         self._previous: list[Any] = []
         # The libraries that are on this stream, and what restores each.
-        self._entered: list[tuple[StreamLibrary, Any]] = []
+        self._entered: Sequence[tuple[StreamLibrary, Any]] = ()
 
     def __enter__(self) -> StreamHandle:
         handle = self.handle
         self._previous.append((getattr(_thread, "innermost", None), self._entered))
         _thread.innermost = self
+        self._entered = ()
+        libraries = array_libraries.with_streams(handle.is_simulated)
+        if libraries:
+            self._enter(libraries)
+        return handle
+
+    def _enter(self, libraries: Sequence[StreamLibrary]) -> None:
         self._entered = entered = []
         try:
-            for library in array_libraries.with_streams(handle.is_simulated):
-                entered.append((library, library.use_stream(handle)))  # noqa: PERF401 (one may fail)
+            for library in libraries:
+                entered.append((library, library.use_stream(self.handle)))  # noqa: PERF401 (one may fail)
         except BaseException:
             self.__exit__()  # an error of one library must not leave the others on this stream
             raise
-        return handle
 
     def __exit__(self, *_: object) -> None:
-        for library, previous in reversed(self._entered):
-            library.restore_stream(previous)
+        if self._entered:
+            for library, previous in reversed(self._entered):
+                library.restore_stream(previous)
         # In this order, so that after an interrupt `remember_stream` can call this once more.
         _thread.innermost, self._entered = self._previous[-1]
         self._previous.pop()

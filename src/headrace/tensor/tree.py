@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from headrace.tensor.tensor_map import TensorMap
@@ -46,6 +46,7 @@ class _Leaf:
 LEAF = _Leaf()
 Structure: TypeAlias = Node | _Leaf
 IsLeaf: TypeAlias = Callable[[Any], bool]
+Visitor: TypeAlias = Callable[[Any, list[Any]], Iterable[Any]]
 
 
 def flatten(data: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
@@ -106,40 +107,43 @@ def map(  # noqa: A001 (as in other trees)
 
 def once(
     items: Iterable[Any],
-    visit: Callable[[Any], Iterable[Any]],
+    visitors: Mapping[type, Visitor],
+    found: list[Any],
     most: int,
     skipped: Container[type] = (),
     seen: set[int] | None = None,
-) -> list[Any]:
-    """Visit objects and all that they lead to, each once; return those found when `most` had been visited.
+) -> None:
+    """Visit objects and all that they lead to, each once.
 
     Parameters
     ----------
     items
         The objects to begin with.
-    visit
-        Called with each object; returns those that it leads to.
+    visitors
+        The function for objects of each type, such as a dict with ``__missing__``. It is called with an object and
+        `found`, and returns the objects that it leads to.
+    found
+        A list that the visitors fill. Objects that come after `most` others are added to it themselves.
     most
         The greatest number of objects to visit.
     skipped
         The types of objects that are not visited.
     seen
-        The identities of objects that are not visited.
+        The identities of objects that are not visited; those of the visited ones are added.
     """
     seen = set() if seen is None else seen
     queue = deque(items)
-    rest: list[Any] = []
     while queue:
         data = queue.popleft()
-        if type(data) in skipped or id(data) in seen:
+        kind = type(data)
+        if kind in skipped or id(data) in seen:
             continue
         if most == 0:
-            rest.append(data)
+            found.append(data)
             continue
         most -= 1
         seen.add(id(data))
-        queue.extend(visit(data))
-    return rest
+        queue.extend(visitors[kind](data, found))
 
 
 def _inside(data: Any, is_leaf: IsLeaf | None) -> tuple[tuple[Any, ...], Iterable[Any]] | None:

@@ -24,17 +24,16 @@ import gc
 import sys
 import types
 from collections import deque
-from collections.abc import Callable
 from enum import EnumMeta
-from functools import partial
 from itertools import islice
 from typing import Any
 from weakref import getweakrefcount
 
 from headrace.core.metadata import MetadataDictionary
 from headrace.gpu.allocation import Allocation, StreamUser, allocation_at, in_use
+from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.libraries import Library, find_library, hidden_users, when_registered
-from headrace.tensor.tree import once
+from headrace.tensor.tree import Visitor, once
 
 __all__ = [
     "PLAIN",
@@ -56,62 +55,62 @@ PLAIN: set[type] = {
 }
 """The types that contain no memory that a device could read."""
 
-_Walk = Callable[[Any, "list[Any]"], Any]
-# How each type is handled: a function that adds the owner of an object and returns further objects to walk. Arrays
-# whose library knows their owner are in both.
-_kinds: dict[type, _Walk] = {}
-_arrays: dict[type, _Walk] = {}
+
+class _Visitors(dict[type, Visitor]):
+    """How each type is handled: a function that adds the owner of an object and returns further objects to walk."""
+
+    def __missing__(self, kind: type) -> Visitor:
+        """Find the function for a type, and remember it."""
+        if len(self) + len(PLAIN) > _FORGET:
+            _forget()
+        try:
+            visit = _find_visitor(kind)
+        except Exception:  # a class whose attributes cannot be read
+            visit = _opaque
+        if visit is _nothing and len(PLAIN) < _FORGET:
+            PLAIN.add(kind)
+        else:
+            self[kind] = visit
+        return visit
+
+
+_visitors = _Visitors()
+# Those of arrays whose library knows their owner.
+_arrays: dict[type, Visitor] = {}
 
 
 def add_owners(data: Any, owners: list[Any], most: int = _MOST) -> None:
     """Add the owners of the memory in a received object to a list; an owner may appear more than once."""
-    walk = _kinds.get(type(data))
-    if walk is None:
+    visit = _visitors.get(type(data))
+    if visit is None:
         if type(data) in PLAIN:
             return
-        walk = _kind_of(type(data))
-    inside = walk(data, owners)
+        visit = _visitors[type(data)]
+    inside = visit(data, owners)
     if inside:
-        owners += once(
-            inside, partial(_visit, owners), most, PLAIN, {id(data)}
-        )  # what was not walked is kept
+        once(inside, _visitors, owners, most, PLAIN, {id(data)})
 
 
-def _visit(owners: list[Any], data: Any) -> Any:
-    walk = _kinds.get(type(data))
-    if walk is None:
-        walk = _kind_of(type(data))
-    return walk(data, owners)
+def _forget() -> None:
+    _visitors.clear()
+    _arrays.clear()
 
 
-def _kind_of(kind: type) -> _Walk:
-    """Return the handler for objects of a type, and cache it."""
-    if len(_kinds) + len(PLAIN) > _FORGET:
-        _forget()
-    try:
-        walk = _find_kind(kind)
-    except Exception:  # a class whose attributes cannot be read
-        walk = _opaque
-    if walk is _nothing and len(PLAIN) < _FORGET:
-        PLAIN.add(kind)
-    else:
-        _kinds[kind] = walk
-    return walk
+when_registered(_forget)
 
 
-def _find_kind(kind: type) -> _Walk:
+def _find_visitor(kind: type) -> Visitor:
     library = find_library(kind)
     if type(library).owner is not Library.owner:
-        walk = _arrays[kind] = _array_walk(library)
-        return walk
+        visit = _arrays[kind] = _array_visitor(library)
+        return visit
     names = {(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__}
     if names & _PLAIN_NAMES or isinstance(kind, EnumMeta) or issubclass(kind, type):
         return _nothing
-    if kind.__module__.startswith("headrace.tensor"):
-        if kind.__name__ == "Tensor":
-            return _headrace_tensor
-        if kind.__name__ == "TensorMap":
-            return _tensor_map
+    if kind is Tensor:
+        return _headrace_tensor
+    if kind is TensorMap:
+        return _tensor_map
     if kind is MetadataDictionary:
         return _mapping
     if any(_is_of_the_run(base) for base in kind.__mro__):
@@ -166,7 +165,7 @@ def _is_written_in_python(kind: type) -> bool:
 _POINTER = 8
 
 
-# The handlers, by type.
+# The functions for types.
 
 
 def _nothing(data: Any, owners: list[Any]) -> tuple[Any, ...]:
@@ -212,26 +211,18 @@ def _function(data: Any, owners: list[Any]) -> list[Any]:
     return [data.__closure__, data.__defaults__, data.__kwdefaults__, data.__dict__]
 
 
-def _array_walk(library: Library) -> _Walk:
-    """Return the handler for arrays of a library that knows their owners."""
-    owner_of, address_of, items_of = library.owner, library.address, library.items
+def _array_visitor(library: Library) -> Visitor:
+    """Return the function for arrays of a library that knows their owners."""
+    owner_of, address_of, holds_objects = library.owner, library.address, library.holds_objects
 
-    def walk(data: Any, owners: list[Any]) -> Any:
+    def visit(data: Any, owners: list[Any]) -> Any:
         try:
             owners.append((allocation_at(address_of(data)) or owner_of(data)) if in_use else owner_of(data))
         except Exception:  # it has none, as a sparse tensor, or reading it failed
             return _opaque(data, owners) if _is_written_in_python(type(data)) else _leaf(data, owners)
-        return () if items_of is None else items_of(data)
+        return list(islice(data.flat, _MOST)) if holds_objects and data.dtype.hasobject else ()
 
-    return walk
-
-
-def _forget() -> None:
-    _kinds.clear()
-    _arrays.clear()
-
-
-when_registered(_forget)
+    return visit
 
 
 def _headrace_tensor(data: Any, owners: list[Any]) -> list[Any]:
@@ -252,16 +243,16 @@ def _tensor_map(data: Any, owners: list[Any]) -> list[Any]:
     for name, tensor in data.items():
         if type(name) is not str:
             inside.append(name)
-        if _kinds.get(type(tensor)) is not _headrace_tensor:  # or the first tensor of all
+        if type(tensor) is not Tensor:
             inside.append(tensor)
             continue
         owner = tensor.owner
         if type(owner) is Allocation:
             owners.append(owner)
             continue
-        walk = _arrays.get(type(owner))
-        if walk is not None:
-            inside += walk(owner, owners)
+        visit = _arrays.get(type(owner))
+        if visit is not None:
+            inside += visit(owner, owners)
         else:
             inside += _headrace_tensor(tensor, owners)
     return inside

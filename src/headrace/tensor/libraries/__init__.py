@@ -65,8 +65,6 @@ class _Registry:
     ----------
     by_type, by_name
         The registered libraries by the entries of their `types`, and all libraries in use by name.
-    found
-        The libraries of the types that were asked for.
     not_imported
         The libraries with a current stream that have not been imported yet.
     on_gpu, on_simulated
@@ -77,7 +75,6 @@ class _Registry:
 
     by_type: dict[type | str, Library] = field(default_factory=dict)
     by_name: dict[str, Library] = field(default_factory=dict)
-    found: dict[type, Library] = field(default_factory=dict)
     not_imported: list[str] = field(default_factory=lambda: ["cupy", "torch"])
     on_gpu: list[Library] = field(default_factory=list)
     on_simulated: list[Library] = field(default_factory=list)
@@ -85,6 +82,8 @@ class _Registry:
 
 
 _registry = _Registry()
+# The libraries of the types that were asked for.
+_found: dict[type, Library] = {}
 
 hidden_users: dict[type, Callable[[Any], int]] = {}
 """For types of owners: a function that counts the users of an owner that Python's reference counts hide."""
@@ -96,9 +95,9 @@ ANY_LIBRARY = Library()
 def library_of(kind: type) -> Library:
     """Return the library that a type belongs to."""
     try:
-        return _registry.found[kind]
+        return _found[kind]
     except KeyError:
-        found = _registry.found[kind] = find_library(kind)
+        found = _found[kind] = find_library(kind)
         return found
 
 
@@ -162,7 +161,7 @@ def register_library(library: Library) -> None:
     _registry.on_gpu = [other for other in _registry.on_gpu if other not in replaced]
     _registry.on_simulated = [other for other in _registry.on_simulated if other not in replaced]
     _add_current_stream(library)
-    _registry.found.clear()
+    _found.clear()
     for forget in _registry.when_registered:
         forget()
 

@@ -60,7 +60,7 @@ class CuPy(DeviceLibrary):
 
     def use_stream(self, handle: StreamHandle) -> Any:
         """Make a stream current."""
-        stream = handle.cupy()
+        stream = handle.of_library("cupy")
         previous = _current_stream()
         stream.use()
         return previous

@@ -28,7 +28,7 @@ share that object, so its reference count shows whether the program still holds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -62,6 +62,8 @@ class Library:
         Why arrays cannot be tensors, and what to do instead.
     uncapturable
         Why a captured segment cannot be given such arrays, and what to do instead.
+    holds_objects
+        Whether elements may be Python objects: ``array.dtype.hasobject`` tells, and ``array.flat`` has them.
     works_on_simulated_streams
         Whether `use_stream` takes streams of a simulated device.
     current_stream
@@ -72,8 +74,6 @@ class Library:
         Returns another array on the same memory, of which each capsule is a new one; None if that is slow.
     memory_of
         Returns what keeps an array's memory alive, if the array may get other memory; None if it may not.
-    items
-        Returns the Python objects in an array; None if its elements are never objects.
     """
 
     name: ClassVar[str] = ""
@@ -86,12 +86,12 @@ class Library:
     ignores_read_only: ClassVar[bool] = False
     refusal: ClassVar[str | None] = None
     uncapturable: ClassVar[str | None] = None
+    holds_objects: ClassVar[bool] = False
     works_on_simulated_streams: ClassVar[bool] = False
     current_stream: Callable[[int], int] | None = None
     describe: Callable[[Any, tuple[int, int]], Description] | None = None
     view: Callable[[Any], Any] | None = None
     memory_of: Callable[[Any], Any] | None = None
-    items: Callable[[Any], Iterable[Any]] | None = None
 
     @property
     def module(self) -> str:

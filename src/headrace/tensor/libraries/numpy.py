@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from headrace.tensor.libraries.library import Library
-
-_MOST = 1024  # objects in an array that are looked at
 
 
 class NumPy(Library):
@@ -18,6 +14,7 @@ class NumPy(Library):
 
     name = "NumPy"
     types = ("numpy.ndarray",)
+    holds_objects = True
     uncapturable = (
         "an array in memory of the host, whose contents would stay what they were when the segment was captured; "
         "copy it to the device before the segment"
@@ -43,10 +40,6 @@ class NumPy(Library):
         while isinstance(array.base, np.ndarray):
             array = array.base
         return int(array.__array_interface__["data"][0])
-
-    def items(self, array: Any) -> Iterable[Any]:
-        """Return the elements of an array of objects."""
-        return list(islice(array.flat, _MOST)) if array.dtype.hasobject else ()
 
 
 class _Exact(NumPy):

@@ -70,7 +70,7 @@ class PyTorch(DeviceLibrary):
 
     def use_stream(self, handle: StreamHandle) -> Any:
         """Make a stream current."""
-        stream = handle.torch()
+        stream = handle.of_library("torch")
         previous = _current_stream()
         torch.cuda.set_stream(stream)
         return previous
