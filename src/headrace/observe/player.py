@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +14,9 @@ from headrace.core.metadata import MetadataPolicy
 from headrace.core.operator import Operator
 from headrace.observe.snapshots import TensorCopy, TensorMapCopy
 from headrace.resources import UnboundedAllocator
-from headrace.tensor import DLDataType, DLDeviceType, Tensor, TensorMap, as_tensor
+from headrace.tensor import DLDataType, DLDeviceType, Tensor, TensorMap, as_tensor, tree
 from headrace.tensor.copies import copy
+from headrace.tensor.libraries import library_named
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -34,7 +34,6 @@ _STORAGE = {
     DLDeviceType.CUDA_HOST: _HOST,
     DLDeviceType.CUDA_MANAGED: _MANAGED,
 }
-_LIBRARIES = {"torch": "torch", "cupy": "cupy", "jax": "jax.dlpack", "jaxlib": "jax.dlpack"}
 
 
 @dataclass(slots=True)
@@ -190,15 +189,13 @@ class _Place:
         self._stream: Any = None
 
     def restore(self, data: Any) -> Any:
-        kind = type(data)
-        if kind is TensorCopy:
+        return tree.map(self._restore_leaf, data, lambda inside: type(inside) not in (dict, list, tuple))
+
+    def _restore_leaf(self, data: Any) -> Any:
+        if type(data) is TensorCopy:
             return self._restore_array(data)
-        if kind is TensorMapCopy:
+        if type(data) is TensorMapCopy:
             return TensorMap({name: self._restore_tensor(tensor) for name, tensor in data.items()})
-        if kind is dict:
-            return {key: self.restore(value) for key, value in data.items()}
-        if kind is list or kind is tuple:
-            return kind([self.restore(value) for value in data])
         return data
 
     def _restore_array(self, copied: TensorCopy) -> Any:
@@ -206,11 +203,8 @@ class _Place:
         tensor = self._restore_tensor(copied)
         if copied.library == "buffer" and hasattr(tensor.owner, "buffer"):
             return tensor.owner.buffer
-        module = _LIBRARIES.get(copied.library)
-        if module is None:
-            return tensor
         try:
-            return import_module(module).from_dlpack(tensor)
+            return library_named(copied.library).from_tensor(tensor)
         except ImportError:
             return tensor
 

@@ -36,6 +36,7 @@ from headrace.tensor import (
     TensorMap,
     as_tensor,
     stream_of,
+    tree,
 )
 from headrace.tensor.conversion import is_array
 from headrace.tensor.copies import HostMemory, copy
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Snapshot", "Snapshots", "TensorCopy", "TensorMapCopy"]
 
-_DEEPEST = 32  # levels of containers; what is deeper is not copied
 _BYTE = DLDataType(1, 8)
 _NO_BYTES = np.empty(0, np.uint8)
 
@@ -302,11 +302,11 @@ class _Copying:
     def run(self) -> Snapshot:
         snapshot, message = self._snapshot, self._message
         try:
-            snapshot.data = self._copy(self._item if message is None else message.data, 0)
+            snapshot.data = self._copy(self._item if message is None else message.data)
             if message is not None and message.details is not None:
                 snapshot.acq_timestamp = message.acq_timestamp
                 metadata = message.metadata
-                snapshot.metadata = None if metadata is None else self._copy(dict(metadata), 0)
+                snapshot.metadata = None if metadata is None else self._copy(dict(metadata))
             if self._readers:
                 self._finish()
         finally:
@@ -314,7 +314,10 @@ class _Copying:
                 buffer.close(reader.stream)
         return snapshot
 
-    def _copy(self, data: Any, level: int) -> Any:
+    def _copy(self, data: Any) -> Any:
+        return tree.map(self._copy_leaf, data, lambda inside: type(inside) not in _CONTAINERS)
+
+    def _copy_leaf(self, data: Any) -> Any:
         kind = type(data)
         if kind in _IMMUTABLE:
             return data
@@ -326,10 +329,6 @@ class _Copying:
             )
         if isinstance(data, np.ndarray):
             return self._copy_host(data)
-        if kind in _CONTAINERS and level < _DEEPEST:
-            if kind is dict:
-                return {key: self._copy(value, level + 1) for key, value in data.items()}
-            return kind([self._copy(value, level + 1) for value in data])
         if isinstance(data, gpu.Buffer):
             return self._copy_tensor(_as_bytes(data), "buffer")
         if is_array(data):

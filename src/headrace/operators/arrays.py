@@ -36,6 +36,7 @@ from headrace.gpu.backend import active
 from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.tensor.conversion import order_after
 from headrace.tensor.copies import copy, simulated_memory, upload
+from headrace.tensor.libraries import usual_module
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -283,10 +284,9 @@ def find_tensor(message: Any, name: str, operator: Any, port: str) -> Tensor:
 def check_contiguous(tensor: Tensor, where: str) -> None:
     """Raise if the elements of a tensor are not contiguous in row-major order."""
     if not tensor.is_contiguous():
-        library = "cupy" if tensor.device.is_cuda else "numpy"
         raise ValueError(
             f"{where}: the tensor must be C-contiguous; it has shape {tensor.shape} and strides "
-            f"{tensor.strides} in bytes. Send {library}.ascontiguousarray(array)"
+            f"{tensor.strides} in bytes. Send {usual_module(tensor.device)}.ascontiguousarray(array)"
         )
 
 

@@ -85,15 +85,14 @@ class RMMAllocator(CudaAllocator):
         if not self.is_on_rmm:
             return super().for_torch()
         import rmm
-        import torch
         from rmm.allocators.torch import rmm_torch_allocator
+
+        from headrace.tensor.libraries.torch import use_allocator
 
         memory = self._store(MemoryStorageType.DEVICE).open()
         assert isinstance(memory, RMMMemory)
         rmm.mr.set_per_device_resource(self.dev_id, memory.resource)
-        pool = torch.cuda.MemPool(rmm_torch_allocator.allocator())
-        context: AbstractContextManager[Any] = torch.cuda.use_mem_pool(pool)
-        return context
+        return use_allocator(rmm_torch_allocator.allocator())
 
     def _make_store(self, storage: MemoryStorageType) -> BlockStore:
         def source() -> Any:
