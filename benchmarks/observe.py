@@ -26,9 +26,9 @@ from benchmarks.report import circumstances, publish, table
 from headrace import gpu
 from headrace.core import Fragment
 from headrace.core.registry import registry
-from headrace.observe import observation
-from headrace.observe.data_flow_tracker import DataFlowTracker
-from headrace.observe.resolver import Resolver
+from headrace.observe.events import observation
+from headrace.observe.events.resolver import Resolver
+from headrace.observe.figures.data_flow_tracker import DataFlowTracker
 
 MESSAGES, FRAMES = 10_000, 3_000
 LIMITS = {"tracked": 1.0, "tracked with GPU times": 2.0}
