@@ -15,7 +15,7 @@ from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 from headrace.gpu.backend import active
 from headrace.observe import PortRecorder, RecordedMessage, Recording, watch
-from headrace.observe.player import Playback, Player, Step
+from headrace.observe.recordings.player import Playback, Player, Step
 from headrace.resources.machine_clock import machine_clock
 from headrace.resources.manual_clock import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
