@@ -25,7 +25,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -47,6 +49,7 @@ __all__ = [
     "Routine",
     "Workplace",
     "check_contiguous",
+    "cuda_source",
     "find_tensor",
     "has_gpu",
     "launch",
@@ -66,14 +69,15 @@ class Routine:
     Parameters
     ----------
     name
-        The kernel's name in the source, where it is declared ``extern "C"``.
-    source
-        CUDA C++. The kernel is launched with blocks of 256 threads in one dimension.
+        The kernel, in the file of that name in ``_routines``, declared ``extern "C"``. It is launched with blocks
+        of 256 threads in one dimension.
     numpy
         The same in NumPy: a function of the same arguments, with arrays in place of pointers.
     library
         The same by a library that may be there, for the host: a function of the same arguments that returns whether
         it did the work. NumPy does it otherwise.
+    words
+        What the source leaves open, such as the types of elements: the names and texts of macros.
     """
 
     __slots__ = ("kernel", "library", "numpy")
@@ -81,18 +85,29 @@ class Routine:
     def __init__(
         self,
         name: str,
-        source: str,
         numpy: Callable[..., object],
         library: Callable[..., bool] | None = None,
+        words: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.numpy = numpy
         self.library = library
+        source = cuda_source(name, words)
         self.kernel: gpu.kernel[...] = gpu.kernel(name, source=source, seconds=_BLOCK_SECONDS, effect=numpy)
 
     def host(self, *args: Any) -> None:
         """Compute on the host."""
         if self.library is None or not self.library(*args):
             self.numpy(*args)
+
+
+def cuda_source(name: str, words: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the CUDA C++ of a kernel in ``_routines``, with macros defined in front of it."""
+    return "".join(f"#define {word} {text}\n" for word, text in words.items()) + _read_source(name)
+
+
+@cache
+def _read_source(name: str) -> str:
+    return Path(__file__).with_name("_routines").joinpath(f"{name}.cu").read_text()
 
 
 class Plan(NamedTuple):

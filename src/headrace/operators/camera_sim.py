@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace import gpu
 from headrace.core.errors import ParameterError
-from headrace.operators.arrays import launch
+from headrace.operators.arrays import cuda_source, launch
 from headrace.operators.frame_memory import DEVICE, FrameMemory
 from headrace.operators.paced_source import PacedSource
 from headrace.tensor.copies import simulate, simulated_memory, upload
@@ -25,36 +25,7 @@ __all__ = ["CameraSimOp"]
 
 _BLOCK = 256
 
-# The arithmetic of BayerSensor.bayer, pixel by pixel.
-_FRAME = gpu.kernel(
-    "camera_frame",
-    source=r"""
-extern "C" __global__ void camera_frame(
-    void* frame, const void* background, const int* sigma, const short* gauss, const int* objects, int count,
-    int colors, int width, int height, int down, int across, int margin, int full_scale
-) {
-    long long pixel = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (pixel >= (long long)width * height) return;
-    int row = pixel / width, column = pixel % width;
-    int color = colors >> (4 * (2 * (row & 1) + (column & 1))) & 15;
-    bool wide = full_scale > 255;
-    int level = wide ? ((const unsigned short*)background)[pixel] : ((const unsigned char*)background)[pixel];
-    for (int n = 0; n < count; n++) {
-        const int* one = objects + 6 * n;  // x, y and radius in sixteenths of a pixel; three levels
-        long long x = 16 * column - one[0], y = 16 * row - one[1], radius = one[2];
-        if (x * x + y * y <= radius * radius) level = one[3 + color];
-    }
-    if (margin) {
-        int g = gauss[(long long)(row + down) * (width + margin) + column + across];
-        level += (sigma[level] * g + 128) >> 8;
-        level = min(max(level, 0), full_scale);
-    }
-    if (wide) ((unsigned short*)frame)[pixel] = level;
-    else ((unsigned char*)frame)[pixel] = level;
-}
-""",
-    seconds=1e-6,
-)
+_FRAME = gpu.kernel("camera_frame", source=cuda_source("camera_frame"), seconds=1e-6)
 
 
 class CameraSimOp(PacedSource[Any]):

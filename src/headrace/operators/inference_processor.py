@@ -12,7 +12,6 @@ import numpy as np
 from headrace.core.construction import named_values, needs_fragment
 from headrace.core.errors import choices
 from headrace.core.ports import IOSpec
-from headrace.operators._routines.heat_maps import FIND_MAXIMA, THREADS_PER_CHANNEL
 from headrace.operators._routines.host_results import (
     BinaryResults,
     Boxes,
@@ -20,6 +19,7 @@ from headrace.operators._routines.host_results import (
     print_values,
     read_boxes,
 )
+from headrace.operators._routines.network_outputs import FIND_MAXIMA, THREADS_PER_CHANNEL
 from headrace.operators.arrays import Workplace, check_contiguous, find_tensor, workplace
 from headrace.operators.custom_kernels import CustomKernel, read_kernels
 from headrace.operators.tensor_operator import TensorOperator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.operators._routines.segmentation import CLASSIFY
+from headrace.operators._routines.network_outputs import CLASSIFY
 from headrace.operators.arrays import check_contiguous, find_tensor, workplace
 from headrace.operators.tensor_operator import TensorOperator
 
