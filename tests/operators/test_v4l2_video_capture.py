@@ -134,9 +134,22 @@ def test_the_time_of_a_frame_is_that_of_the_driver_by_the_runs_clock(cameras: An
     assert clock.timestamp() - since - 1_000_000 <= acquired <= now
 
 
-def test_the_full_range_of_a_camera_is_respected(cameras: Any) -> None:
-    taken, _ = capture(cameras(quantization=1), [yuyv(126)])
-    assert taken[0][0][0, 0, 0] == 126
+@pytest.mark.parametrize(("encoding", "red", "blue"), [(1, 0.299, 0.114), (2, 0.2126, 0.0722)])
+@pytest.mark.parametrize("is_full", [False, True])
+def test_yuyv_is_converted_by_the_standard_and_the_range_that_the_camera_names(
+    cameras: Any, encoding: int, red: float, blue: float, is_full: bool
+) -> None:
+    picture = np.random.default_rng(5).integers(16, 256, (48, 64, 2), np.uint8)
+    taken, _ = capture(cameras(encoding=encoding, quantization=1 if is_full else 2), [picture])
+    y = picture[..., 0].astype(float)
+    u, v = (np.repeat(picture[:, first::2, 1], 2, axis=1) - 128.0 for first in (0, 1))
+    if not is_full:
+        y, u, v = (y - 16) * 255 / 219, u * 255 / 224, v * 255 / 224
+    r, b = y + 2 * (1 - red) * v, y + 2 * (1 - blue) * u
+    g = (y - red * r - blue * b) / (1 - red - blue)
+    expected = np.clip(np.round(np.stack([r, g, b], -1)), 0, 255)
+    assert np.abs(taken[0][0][..., :3] - expected).max() <= 1
+    assert (taken[0][0][..., 3] == 255).all()
 
 
 def test_rows_with_padding_are_read_right(cameras: Any) -> None:

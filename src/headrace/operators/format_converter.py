@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headrace.core.errors import choices
-from headrace.operators._routines.colour import (
-    BT601_FULL,
-    BT601_LIMITED,
-    BT709_FULL,
-    BT709_LIMITED,
-    RGB_TO_YUV420,
-    TO_RGB,
-    Matrix,
-)
+from headrace.operators._routines.colour import MATRICES, RGB_TO_YUV420, TO_RGB, Matrix
 from headrace.operators._routines.conversion import COPY, FLOAT_TO_BYTE, TO_FLOAT, WIDE_TO_BYTE, pack_order
 from headrace.operators._routines.resampling import FILTERS, RESAMPLE, make_taps
 from headrace.operators.arrays import Plan, check_contiguous, find_tensor, workplace
@@ -45,13 +37,13 @@ _PACKED = {
     "float32": (_FLOAT32, 0),
 }
 _YUV: dict[str, tuple[str, Matrix]] = {
-    "nv12": ("nv12", BT709_FULL),
-    "nv12_bt709_hdtv": ("nv12", BT709_FULL),
-    "nv12_bt709_csc": ("nv12", BT709_LIMITED),
-    "nv12_bt601_full": ("nv12", BT601_FULL),
-    "yuyv": ("yuyv", BT601_LIMITED),
-    "uyvy": ("uyvy", BT601_LIMITED),
-    "yuv420": ("yuv420", BT601_FULL),
+    "nv12": ("nv12", MATRICES["709", True]),
+    "nv12_bt709_hdtv": ("nv12", MATRICES["709", True]),
+    "nv12_bt709_csc": ("nv12", MATRICES["709", False]),
+    "nv12_bt601_full": ("nv12", MATRICES["601", True]),
+    "yuyv": ("yuyv", MATRICES["601", False]),
+    "uyvy": ("uyvy", MATRICES["601", False]),
+    "yuv420": ("yuv420", MATRICES["601", True]),
 }
 _OUTPUTS = ("rgb888", "uint8", "float32", "rgba8888", "yuv420")
 

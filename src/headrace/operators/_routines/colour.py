@@ -17,7 +17,7 @@ from headrace.operators._routines import with_opencv
 from headrace.operators._routines.conversion import unpack_order
 from headrace.operators.arrays import Routine
 
-__all__ = ["BT601_FULL", "BT601_LIMITED", "BT709_FULL", "BT709_LIMITED", "RGB_TO_YUV420", "TO_RGB", "Matrix"]
+__all__ = ["MATRICES", "RGB_TO_YUV420", "TO_RGB", "Matrix"]
 
 Array = np.ndarray[Any, Any]
 
@@ -33,10 +33,10 @@ class Matrix(NamedTuple):
     u_in_blue: np.int32
 
 
-def _matrix(red: float, blue: float, limited: bool) -> Matrix:
+def _matrix(red: float, blue: float, is_full: bool) -> Matrix:
     """Return the matrix for the weights of red and blue in the luma."""
     green = 1 - red - blue
-    luma, chroma = (255 / 219, 255 / 224) if limited else (1.0, 1.0)
+    luma, chroma = (1.0, 1.0) if is_full else (255 / 219, 255 / 224)
     factors = (
         luma,
         2 * (1 - red) * chroma,
@@ -44,13 +44,15 @@ def _matrix(red: float, blue: float, limited: bool) -> Matrix:
         -2 * red * (1 - red) / green * chroma,
         2 * (1 - blue) * chroma,
     )
-    return Matrix(np.int32(16 if limited else 0), *(np.int32(round(65536 * factor)) for factor in factors))
+    return Matrix(np.int32(0 if is_full else 16), *(np.int32(round(65536 * factor)) for factor in factors))
 
 
-BT601_FULL = _matrix(0.299, 0.114, limited=False)
-BT601_LIMITED = _matrix(0.299, 0.114, limited=True)
-BT709_FULL = _matrix(0.2126, 0.0722, limited=False)
-BT709_LIMITED = _matrix(0.2126, 0.0722, limited=True)
+MATRICES = {
+    (standard, is_full): _matrix(red, blue, is_full)
+    for standard, red, blue in (("601", 0.299, 0.114), ("709", 0.2126, 0.0722))
+    for is_full in (False, True)
+}
+"""The matrices of BT.601 and BT.709, in limited and in full range."""
 
 _Planes = Callable[[Array, int, int], tuple[Array, Array, Array]]
 
@@ -59,16 +61,18 @@ def _to_rgb(layout: str, planes: _Planes) -> Routine:
     """Return the conversion of a layout: its name, and what returns its luma and its chroma."""
 
     def convert(out: Array, pixels: Array, *numbers: Any) -> None:
-        rows, columns, channels, packed, alpha, *matrix = map(int, numbers)
+        rows, columns, channels, packed, alpha = map(int, numbers[:5])
         order = unpack_order(packed, channels)
         y, u, v = (plane.astype(np.int32) for plane in planes(pixels.reshape(-1), rows, columns))
-        _planes_to_rgb(out, y, u - 128, v - 128, order, alpha, Matrix(*map(np.int32, matrix)))
+        _planes_to_rgb(out, y, u - 128, v - 128, order, alpha, Matrix(*numbers[5:]))
 
     def convert_with_opencv(out: Array, pixels: Array, *numbers: Any) -> bool:
-        rows, columns, channels, packed, alpha, *matrix = map(int, numbers)
+        rows, columns, channels, packed, alpha = map(int, numbers[:5])
         parts = planes(pixels.reshape(-1), rows, columns)
         order = unpack_order(packed, channels)
-        return with_opencv.yuv_to_rgb(out, pixels, layout, parts, order, alpha, matrix)
+        matrix = Matrix(*numbers[5:])
+        known = layout if layout in ("yuyv", "uyvy") and matrix == MATRICES["601", False] else ""
+        return with_opencv.yuv_to_rgb(out, pixels, known, parts, order, alpha, matrix)
 
     return Routine("yuv_to_rgb", convert, convert_with_opencv, {layout.upper(): ""})
 

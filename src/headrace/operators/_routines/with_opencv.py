@@ -158,7 +158,7 @@ def yuv_to_rgb(
     pixels
         The frame.
     layout
-        ``"yuyv"``, ``"uyvy"``, ``"nv12"`` or ``"yuv420"``.
+        ``"yuyv"`` or ``"uyvy"`` if the matrix is that of BT.601 in limited range, which OpenCV knows; else ``""``.
     planes
         Its luma, and its chroma, of which a sample is for 2 columns, and for 1 or 2 rows.
     order, alpha
@@ -170,10 +170,11 @@ def yuv_to_rgb(
     if cv2 is None or max(out.shape) > _LARGEST:
         return False
     rows, columns = out.shape[:2]
-    if layout in ("yuyv", "uyvy"):  # by BT.601 in limited range, the one that OpenCV knows
-        code = getattr(cv2, f"COLOR_YUV2RGB_{layout.upper()}")
+    if layout:
         frame = pixels.reshape(rows, columns, 2)
-        if order == [0, 1, 2]:
+        made = "RGBA" if order == [0, 1, 2, 3] and alpha == 255 else "RGB"
+        code = getattr(cv2, f"COLOR_YUV2{made}_{layout.upper()}")
+        if order == list(range(len(made))):
             _put(out, cv2.cvtColor(frame, code, dst=out))
             return True
         return reorder(out, cv2.cvtColor(frame, code), order, alpha)
