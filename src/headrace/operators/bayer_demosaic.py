@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace.operators._routines.demosaic import DEMOSAIC, RED_AT
 from headrace.operators.arrays import Plan, check_contiguous, find_tensor, workplace
-from headrace.operators.tensor_operator import TensorOperator
+from headrace.operators.tensor_operator import TensorOperator, declare_fields
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -51,32 +51,29 @@ class BayerDemosaicOp(TensorOperator):
         The value of that channel.
     """
 
-    pool: Any
-    in_tensor_name: str
-    out_tensor_name: str
-    interpolation_mode: int
-    bayer_grid_pos: int
-    generate_alpha: bool
-    alpha_value: int
+    pool: Any = None
+    in_tensor_name: str = ""
+    out_tensor_name: str = ""
+    interpolation_mode: int = 0
+    bayer_grid_pos: int = 2
+    generate_alpha: bool = False
+    alpha_value: int = 255
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""
         spec.input("receiver")
         spec.output("transmitter")
-        spec.param("pool", None)
-        spec.param("in_tensor_name", "")
-        spec.param("out_tensor_name", "")
-        spec.param("interpolation_mode", 0)
-        spec.param("bayer_grid_pos", 2)
-        spec.param("generate_alpha", False)
-        spec.param("alpha_value", 255)
+        declare_fields(
+            BayerDemosaicOp,
+            spec,
+            interpolation_mode={"choices": (0,)},
+            bayer_grid_pos={"choices": RED_AT},
+            alpha_value={"minimum": 0, "maximum": 65535},
+        )
 
     def initialize(self) -> None:
         """Check the parameters."""
         super().initialize()
-        self.check_choice("interpolation_mode", (0,))
-        self.check_choice("bayer_grid_pos", tuple(RED_AT))
-        self.check_range("alpha_value", 0, 65535)
         # The plan of the last kind of frame: frames of a camera are all of one kind.
         self._planned_for: tuple[Any, ...] = ()
         self._plan: Plan

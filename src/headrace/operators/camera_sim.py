@@ -13,6 +13,7 @@ from headrace.core.errors import ParameterError
 from headrace.operators.arrays import cuda_source, launch
 from headrace.operators.frame_memory import DEVICE, FrameMemory
 from headrace.operators.paced_source import PacedSource
+from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor.copies import simulate, simulated_memory, upload
 from headrace.video import BayerSensor, Scene, Truth
 
@@ -76,42 +77,27 @@ class CameraSimOp(PacedSource[Any]):
         The number of frames that are made ahead on the host.
     """
 
-    width: int
-    height: int
-    frame_rate: float
-    count: int
-    realtime: bool
-    dtype: Any
-    bayer_grid_pos: int
-    objects: int
-    exposure: float
-    noise: float
-    shot_noise: float
-    seed: int
-    out_tensor_name: str
-    storage_type: Any
-    allocator: Any
-    read_ahead: int
+    width: int = 1920
+    height: int = 1080
+    frame_rate: float = 60.0
+    count: int = 0
+    realtime: bool = True
+    dtype: Any = None
+    bayer_grid_pos: int = 2
+    objects: int = 4
+    exposure: float = 1.0
+    noise: float = 0.01
+    shot_noise: float = 0.0
+    seed: int = 0
+    out_tensor_name: str = ""
+    storage_type: Any = None
+    allocator: Any = None
+    read_ahead: int = 4
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""
         spec.output("output")
-        spec.param("width", 1920)
-        spec.param("height", 1080)
-        spec.param("frame_rate", 60.0)
-        spec.param("count", 0)
-        spec.param("realtime", True)
-        spec.param("dtype", None)
-        spec.param("bayer_grid_pos", 2)
-        spec.param("objects", 4)
-        spec.param("exposure", 1.0)
-        spec.param("noise", 0.01)
-        spec.param("shot_noise", 0.0)
-        spec.param("seed", 0)
-        spec.param("out_tensor_name", "")
-        spec.param("storage_type", None)
-        spec.param("allocator", None)
-        spec.param("read_ahead", 4)
+        declare_fields(CameraSimOp, spec, count={"minimum": 0}, read_ahead={"minimum": 1})
 
     @property
     def frame_number_key(self) -> str:
@@ -151,11 +137,6 @@ class CameraSimOp(PacedSource[Any]):
 
     def initialize(self) -> None:
         """Check the parameters and make the scene."""
-        for name, least in (("count", 0), ("read_ahead", 1)):
-            if getattr(self, name) < least:
-                raise ParameterError(
-                    f"operator {self.name!r}: {name} must be {least} or more, not {getattr(self, name)}"
-                )
         self._memory = FrameMemory(self, self.storage_type, self.allocator)
         self._on_device: _DeviceSensor | None = None
         _ = self.sensor

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headrace.core.errors import choices
+from headrace.core.errors import ParameterError, choices
 from headrace.operators._routines.colour import MATRICES, RGB_TO_YUV420, TO_RGB, Matrix
 from headrace.operators._routines.conversion import COPY, FLOAT_TO_BYTE, TO_FLOAT, WIDE_TO_BYTE, pack_order
-from headrace.operators._routines.resampling import FILTERS, RESAMPLE, make_taps
+from headrace.operators._routines.resampling import FILTERS, RESAMPLE, Filter, make_taps
 from headrace.operators.arrays import Plan, check_contiguous, find_tensor, workplace
-from headrace.operators.tensor_operator import TensorOperator
+from headrace.operators.tensor_operator import TensorOperator, declare_fields
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -25,6 +25,7 @@ __all__ = ["FormatConverterOp"]
 _UINT8, _UINT16, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.float32)
 _SMOOTH_EDGE = 0x8000000
 _DEFAULT_MODE = 4
+_MOST_FLOAT = float(np.finfo(np.float32).max)
 _MOST_PIXELS = 2**31 - 1  # the kernels number them with 32 bits
 
 # The packed formats: element type and number of channels. Those of uint8 and float32 have any number.
@@ -143,71 +144,47 @@ class FormatConverterOp(TensorOperator):
         For each output channel the channel that it takes.
     """
 
-    pool: Any
+    pool: Any = None
     out_dtype: str
-    in_dtype: str
-    in_tensor_name: str
-    out_tensor_name: str
-    scale_min: float
-    scale_max: float
-    alpha_value: int
-    resize_height: int
-    resize_width: int
-    resize_mode: int
+    in_dtype: str = ""
+    in_tensor_name: str = ""
+    out_tensor_name: str = ""
+    scale_min: float = 0.0
+    scale_max: float = 1.0
+    alpha_value: int = 255
+    resize_height: int = 0
+    resize_width: int = 0
+    resize_mode: int = 0
     out_channel_order: list[int]
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""
         spec.input("source_video")
         spec.output("tensor")
-        spec.param("pool", None)
-        spec.param("out_dtype")
-        spec.param("in_dtype", "")
-        spec.param("in_tensor_name", "")
-        spec.param("out_tensor_name", "")
-        spec.param("scale_min", 0.0)
-        spec.param("scale_max", 1.0)
-        spec.param("alpha_value", 255)
-        spec.param("resize_height", 0)
-        spec.param("resize_width", 0)
-        spec.param("resize_mode", 0)
-        spec.param("out_channel_order", [])
+        spec.param("out_channel_order", [], check=_check_order)
+        finite = {"minimum": -_MOST_FLOAT, "maximum": _MOST_FLOAT}
+        declare_fields(
+            FormatConverterOp,
+            spec,
+            out_dtype={"choices": _OUTPUTS},
+            in_dtype={"choices": ("", *_PACKED, *_YUV)},
+            scale_min=finite,
+            scale_max=finite,
+            alpha_value={"minimum": 0, "maximum": 255},
+            resize_height={"minimum": 0},
+            resize_width={"minimum": 0},
+            resize_mode={"check": _filter_of},
+        )
 
     def initialize(self) -> None:
         """Check the parameters."""
         super().initialize()
-        self.check_choice("out_dtype", _OUTPUTS)
-        if self.in_dtype:
-            self.check_choice("in_dtype", (*_PACKED, *_YUV))
-        self.check_range("alpha_value", 0, 255)
-        for parameter in ("resize_height", "resize_width"):
-            if getattr(self, parameter) < 0:
-                raise ValueError(
-                    f"operator {self.name!r}: {parameter} must not be negative, not {getattr(self, parameter)}"
-                )
         if self.resize_height * self.resize_width > _MOST_PIXELS:
-            raise ValueError(
+            raise ParameterError(
                 f"operator {self.name!r}: resize_height={self.resize_height} and resize_width={self.resize_width} "
                 f"are more than {_MOST_PIXELS} pixels"
             )
-        for parameter in ("scale_min", "scale_max"):
-            if not abs(getattr(self, parameter)) <= np.finfo(np.float32).max:
-                raise ValueError(f"operator {self.name!r}: {parameter} must be a finite number of float32")
-        mode = self.resize_mode
-        if mode not in (0, _SMOOTH_EDGE):
-            mode &= ~_SMOOTH_EDGE
-            if mode not in FILTERS:
-                known = ", ".join(f"{number} {how.name}" for number, how in FILTERS.items())
-                raise ValueError(
-                    f"operator {self.name!r}: resize_mode={self.resize_mode} is not known; it is 0 (cubic) "
-                    f"or one of {known}"
-                )
-        self._filter = FILTERS[mode if mode in FILTERS else _DEFAULT_MODE]
-        order = self.out_channel_order
-        if any(isinstance(channel, bool) or not isinstance(channel, int) for channel in order):
-            raise ValueError(
-                f"operator {self.name!r}: out_channel_order must be a list of ints, not {order!r}"
-            )
+        self._filter = _filter_of(self.resize_mode)
 
     def start(self) -> None:
         """Begin a run: no frame has been seen."""
@@ -498,6 +475,20 @@ class FormatConverterOp(TensorOperator):
             f"{self._where}: {image.format} with {image.channels} channels cannot be converted to "
             f"{self.out_dtype}; it can be converted to {choices(_targets(image))}"
         )
+
+
+def _filter_of(mode: int) -> Filter:
+    """Return the filter of a resize mode, or raise ValueError."""
+    number = mode & ~_SMOOTH_EDGE or _DEFAULT_MODE
+    if number not in FILTERS:
+        known = ", ".join(f"{number} {how.name}" for number, how in FILTERS.items())
+        raise ValueError(f"it is 0 (cubic) or one of {known}")
+    return FILTERS[number]
+
+
+def _check_order(order: list[int]) -> None:
+    if any(isinstance(channel, bool) or not isinstance(channel, int) for channel in order):
+        raise ValueError("it is a list of ints")
 
 
 def _targets(image: _Image) -> list[str]:

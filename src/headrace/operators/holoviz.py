@@ -17,7 +17,7 @@ from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
-from headrace.operators.tensor_operator import check_allocator, set_default_allocator
+from headrace.operators.tensor_operator import check_parameters, set_default_allocator
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import HostMemory, copy_from_pinned
 from headrace.viewer import camera as cameras
@@ -238,7 +238,7 @@ class HolovizOp(Operator):
 
     def start(self) -> None:
         """Check the parameters, and open what shows the pictures."""
-        check_allocator(self)
+        check_parameters(self)
         self._check()
         where = f"operator {self.name!r}"
         self._renderer = Renderer(

@@ -20,7 +20,7 @@ from headrace.inference.model import ModelOptions
 from headrace.inference.placement import is_on_device, to_device
 from headrace.inference.running_model import RunningModel
 from headrace.inference.settings import ModelSetting, read_names, read_settings
-from headrace.operators.tensor_operator import check_allocator, set_default_allocator
+from headrace.operators.tensor_operator import check_parameters, set_default_allocator
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import HostMemory, read_on_host
 
@@ -191,7 +191,7 @@ class InferenceOp(Operator):
 
     def initialize(self) -> None:
         """Check the parameters."""
-        check_allocator(self)
+        check_parameters(self)
         owner = f"operator {self.name!r}"
         settings = read_settings(owner, {name: getattr(self, name) for name in self.spec.params})
         self._check_flags(owner, settings)

@@ -22,7 +22,7 @@ from headrace.operators._routines.host_results import (
 from headrace.operators._routines.network_outputs import FIND_MAXIMA, THREADS_PER_CHANNEL
 from headrace.operators.arrays import Workplace, check_contiguous, find_tensor, workplace
 from headrace.operators.custom_kernels import CustomKernel, read_kernels
-from headrace.operators.tensor_operator import TensorOperator
+from headrace.operators.tensor_operator import TensorOperator, declare_fields
 from headrace.tensor import as_tensor
 from headrace.tensor.copies import read_on_host
 
@@ -112,17 +112,17 @@ class InferenceProcessorOp(TensorOperator):
         The YAML file of ``generate_boxes``.
     """
 
-    allocator: Any
+    allocator: Any = None
     process_operations: dict[str, Any]
     processed_map: dict[str, Any]
     in_tensor_names: list[str]
     out_tensor_names: list[str]
     custom_kernels: dict[str, str]
-    input_on_cuda: bool
-    output_on_cuda: bool
-    transmit_on_cuda: bool
-    disable_transmitter: bool
-    config_path: str
+    input_on_cuda: bool = False
+    output_on_cuda: bool = False
+    transmit_on_cuda: bool = False
+    disable_transmitter: bool = False
+    config_path: str = ""
 
     @needs_fragment
     def __init__(self, fragment: Any, *args: Any, name: str = "", **params: Any) -> None:
@@ -136,17 +136,11 @@ class InferenceProcessorOp(TensorOperator):
         spec.input("receivers", size=IOSpec.ANY_SIZE)
         if self._has_output:
             spec.output("transmitter")
-        spec.param("allocator", None)
-        spec.param("process_operations", {})
-        spec.param("processed_map", {})
-        spec.param("in_tensor_names", [])
-        spec.param("out_tensor_names", [])
-        spec.param("custom_kernels", {})
-        spec.param("input_on_cuda", False)
-        spec.param("output_on_cuda", False)
-        spec.param("transmit_on_cuda", False)
-        spec.param("disable_transmitter", False)
-        spec.param("config_path", "")
+        for name in ("process_operations", "processed_map", "custom_kernels"):
+            spec.param(name, {})
+        for name in ("in_tensor_names", "out_tensor_names"):
+            spec.param(name, [])
+        declare_fields(InferenceProcessorOp, spec)
 
     def initialize(self) -> None:
         """Check the parameters, and read the files that they name."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.operators.arrays import find_tensor
-from headrace.operators.tensor_operator import TensorOperator
+from headrace.operators.tensor_operator import TensorOperator, declare_fields
 from headrace.tensor import Tensor, as_tensor
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class PingTensorRxOp(TensorOperator):
         The number of tensors received, not of messages.
     """
 
-    receive_as_tensormap: bool
+    receive_as_tensormap: bool = True
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input and the parameter."""
         spec.input("in")
-        spec.param("receive_as_tensormap", True)
+        declare_fields(PingTensorRxOp, spec)
 
     def start(self) -> None:
         """Begin to count."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.operators._routines.network_outputs import CLASSIFY
 from headrace.operators.arrays import check_contiguous, find_tensor, workplace
-from headrace.operators.tensor_operator import TensorOperator
+from headrace.operators.tensor_operator import TensorOperator, declare_fields
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -47,25 +47,21 @@ class SegmentationPostprocessorOp(TensorOperator):
         ``"hwc"``, ``"nchw"`` or ``"nhwc"``, with one image in the batch.
     """
 
-    allocator: Any
-    in_tensor_name: str
-    network_output_type: str
-    data_format: str
+    allocator: Any = None
+    in_tensor_name: str = ""
+    network_output_type: str = "softmax"
+    data_format: str = "hwc"
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""
         spec.input("in_tensor")
         spec.output("out_tensor")
-        spec.param("allocator", None)
-        spec.param("in_tensor_name", "")
-        spec.param("network_output_type", "softmax")
-        spec.param("data_format", "hwc")
-
-    def initialize(self) -> None:
-        """Check the parameters."""
-        super().initialize()
-        self.check_choice("network_output_type", ("softmax", "sigmoid"))
-        self.check_choice("data_format", ("hwc", "nchw", "nhwc"))
+        declare_fields(
+            SegmentationPostprocessorOp,
+            spec,
+            network_output_type={"choices": ("softmax", "sigmoid")},
+            data_format={"choices": ("hwc", "nchw", "nhwc")},
+        )
 
     def start(self) -> None:
         """Begin a run."""

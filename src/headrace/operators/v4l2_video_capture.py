@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from headrace.core.construction import needs_fragment
-from headrace.core.errors import ParameterError
 from headrace.core.fragment import Fragment
 from headrace.operators._routines.colour import MATRICES, TO_RGB
 from headrace.operators._routines.conversion import COPY, pack_order
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
-from headrace.operators.tensor_operator import set_default_allocator
+from headrace.operators.tensor_operator import declare_fields, set_default_allocator
 from headrace.video import CameraFormat, CapturedFrame, JpegDecoder, V4L2Camera, VideoDevice
 from headrace.video.v4l2_ioctl import COLORSPACE_REC709, QUANTIZATIONS, YCBCR_ENCODINGS
 
@@ -76,20 +75,20 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     """
 
     is_live = True
-    open_device: Callable[[str], Any] = VideoDevice
+    open_device: ClassVar[Callable[[str], Any]] = VideoDevice
     """Opens the device file."""
 
-    allocator: Any
-    device: str
-    width: int
-    height: int
-    frame_rate: float
-    num_buffers: int
-    pixel_format: str
-    pass_through: bool
-    exposure_time: int | None
-    gain: int | None
-    storage_type: Any
+    allocator: Any = None
+    device: str = "/dev/video0"
+    width: int = 0
+    height: int = 0
+    frame_rate: float = 0.0
+    num_buffers: int = 4
+    pixel_format: str = "auto"
+    pass_through: bool = False
+    exposure_time: int
+    gain: int
+    storage_type: Any = None
 
     _camera: V4L2Camera | None = None
     frames_dropped = 0
@@ -105,32 +104,12 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""
         spec.output("signal")
-        spec.param("allocator", None)
-        spec.param("device", "/dev/video0")
-        spec.param("width", 0)
-        spec.param("height", 0)
-        spec.param("frame_rate", 0.0)
-        spec.param("num_buffers", 4)
-        spec.param("pixel_format", "auto")
-        spec.param("pass_through", False)
         spec.param("exposure_time", None)
         spec.param("gain", None)
-        spec.param("storage_type", None)
+        declare_fields(V4L2VideoCaptureOp, spec, frame_rate={"minimum": 0}, num_buffers={"minimum": 2})
 
     def initialize(self) -> None:
         """Check the parameters."""
-        if self.num_buffers < 2:
-            raise ParameterError(
-                f"operator {self.name!r}: num_buffers must be 2 or more, not {self.num_buffers}"
-            )
-        if not self.frame_rate >= 0:
-            raise ParameterError(
-                f"operator {self.name!r}: frame_rate must be 0 or more, not {self.frame_rate}"
-            )
-        for name in ("exposure_time", "gain"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ParameterError(f"operator {self.name!r}: {name} must be an int or None, not {value!r}")
         self._memory = FrameMemory(self, self.storage_type, self.allocator)
 
     def start(self) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from headrace.core.operator import Operator
 from headrace.operators.frame_memory import named_arrays, storage_of
+from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor.copies import HostMemory
 from headrace.video import EntityWriter
 
@@ -63,14 +64,12 @@ class VideoStreamRecorderOp(Operator):
 
     directory: str | Path
     basename: str
-    flush_on_tick: bool
+    flush_on_tick: bool = False
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input and the parameters."""
         spec.input("input")
-        spec.param("directory")
-        spec.param("basename")
-        spec.param("flush_on_tick", False)
+        declare_fields(VideoStreamRecorderOp, spec)
 
     def start(self) -> None:
         """Create the files."""
