@@ -203,7 +203,7 @@ def test_a_single_tensor_is_logged_without_a_name(caplog: pytest.LogCaptureFixtu
 
 
 def test_something_else_than_a_tensor_is_refused() -> None:
-    with pytest.raises(ValueError, match="operator 'rx', input 'in': expected an array .* received str"):
+    with pytest.raises(TypeError, match="operator 'rx', input 'in': expected an array .*'' is a str"):
         run_operator(PingTensorRxOp, inputs=["text"], name="rx")
 
 

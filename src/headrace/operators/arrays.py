@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headrace import gpu
-from headrace.core.errors import choices
-from headrace.tensor import Tensor, TensorMap, as_tensor
+from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.conversion import order_after
 from headrace.tensor.copies import copy, simulated_memory, upload
 
@@ -50,7 +49,6 @@ __all__ = [
     "Workplace",
     "check_contiguous",
     "cuda_source",
-    "find_tensor",
     "has_gpu",
     "launch",
     "workplace",
@@ -251,47 +249,6 @@ def workplace(
 def has_gpu() -> bool:
     """Return whether there is a real GPU, so that work on host memory moves there."""
     return gpu.backend() == "cuda"
-
-
-def find_tensor(message: Any, name: str, operator: Any, port: str) -> Tensor:
-    """Return one tensor of a message: the one with a name, or the only one if the name is "".
-
-    A message is an array of any library, or a dict of arrays. An array by itself has no name, so every name
-    fits it.
-
-    Raises
-    ------
-    ValueError
-        If the message has no such tensor, or several and no name was asked for.
-    """
-    if type(message) is TensorMap and name in message:
-        return message[name]
-    where = f"operator {operator.name!r}, input {port!r}"
-    if isinstance(message, Mapping):
-        if name in message:
-            found = message[name]
-        elif not name and len(message) == 1:
-            found = next(iter(message.values()))
-        elif not message:
-            raise ValueError(f"{where}: the message has no tensor")
-        elif not name:
-            raise ValueError(
-                f"{where}: the message has {len(message)} tensors, {choices(message)}; "
-                "set in_tensor_name to one of them"
-            )
-        else:
-            raise ValueError(
-                f"{where}: the message has no tensor {name!r}; it has {choices(message, name)}. "
-                "Set in_tensor_name, or the name that the sender uses"
-            )
-    else:
-        found = message
-    try:
-        return as_tensor(found)
-    except Exception as error:
-        raise ValueError(
-            f"{where}: expected an array or a dict of arrays, received {type(found).__name__} ({error})"
-        ) from error
 
 
 def check_contiguous(tensor: Tensor, where: str) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.operators._routines.demosaic import DEMOSAIC, RED_AT
-from headrace.operators.arrays import Plan, check_contiguous, find_tensor, workplace
+from headrace.operators.arrays import Plan, check_contiguous, workplace
+from headrace.operators.messages import find_tensor, place_of
 from headrace.operators.tensor_operator import TensorOperator, declare_fields
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class BayerDemosaicOp(TensorOperator):
 
     def _make_plan(self, tensor: Tensor) -> Plan:
         """Return how frames such as this one are computed; raise if they cannot be."""
-        where = f"operator {self.name!r}, input 'receiver'"
+        where = place_of(self, "receiver")
         if tensor.ndim not in (2, 3) or (tensor.ndim == 3 and tensor.shape[2] != 1):
             raise ValueError(
                 f"{where}: a Bayer mosaic has the shape (rows, columns) or (rows, columns, 1), not {tensor.shape}"

@@ -11,7 +11,8 @@ from headrace.core.errors import ParameterError, choices
 from headrace.operators._routines.colour import MATRICES, RGB_TO_YUV420, TO_RGB, Matrix
 from headrace.operators._routines.conversion import COPY, FLOAT_TO_BYTE, TO_FLOAT, WIDE_TO_BYTE, pack_order
 from headrace.operators._routines.resampling import FILTERS, RESAMPLE, Filter, make_taps
-from headrace.operators.arrays import Plan, check_contiguous, find_tensor, workplace
+from headrace.operators.arrays import Plan, check_contiguous, workplace
+from headrace.operators.messages import find_tensor, place_of
 from headrace.operators.tensor_operator import TensorOperator, declare_fields
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ class FormatConverterOp(TensorOperator):
 
     @property
     def _where(self) -> str:
-        return f"operator {self.name!r}, input 'source_video'"
+        return place_of(self, "source_video")
 
     # What the input is.
 

@@ -13,14 +13,14 @@ import numpy as np
 
 from headrace import gpu
 from headrace.operators.tensor_operator import check_parameters
-from headrace.tensor import DLDeviceType, Tensor, as_tensor
+from headrace.tensor import DLDeviceType, Tensor
 from headrace.tensor.copies import copy
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, OutputContext
     from headrace.core.operator import Operator
 
-__all__ = ["DEVICE", "STORAGE_TYPES", "FrameMemory", "named_arrays", "storage_of"]
+__all__ = ["DEVICE", "STORAGE_TYPES", "FrameMemory", "storage_of"]
 
 HOST, DEVICE, SYSTEM, MANAGED = range(4)
 STORAGE_TYPES = {"host": HOST, "device": DEVICE, "system": SYSTEM, "cuda_managed": MANAGED}
@@ -132,22 +132,6 @@ def _storage_number(operator: Operator, storage_type: Any, recorded: bool) -> in
         f"operator {operator.name!r}: storage_type must be one of {', '.join(map(repr, names))}, or a "
         f"MemoryStorageType, not {storage_type!r}"
     )
-
-
-def named_arrays(message: Any, operator: Operator, port: str) -> dict[str, Tensor]:
-    """Return the tensors of a message by name: of a TensorMap or a dict of arrays, or of one array, named ""."""
-    arrays = message if isinstance(message, Mapping) else {"": message}
-    tensors = {}
-    for name, array in arrays.items():
-        try:
-            tensors[str(name)] = as_tensor(array)
-        except TypeError as error:
-            what = f"entry {name!r} of the message" if isinstance(message, Mapping) else "the message"
-            raise TypeError(
-                f"operator {operator.name!r}, input {port!r}: {what} is a {type(array).__name__}; expected an "
-                f"array of any library, or a dict or TensorMap of arrays ({error})"
-            ) from error
-    return tensors
 
 
 def storage_of(tensor: Tensor) -> int:

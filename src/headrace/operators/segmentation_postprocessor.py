@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.operators._routines.network_outputs import CLASSIFY
-from headrace.operators.arrays import check_contiguous, find_tensor, workplace
+from headrace.operators.arrays import check_contiguous, workplace
+from headrace.operators.messages import find_tensor, place_of
 from headrace.operators.tensor_operator import TensorOperator, declare_fields
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class SegmentationPostprocessorOp(TensorOperator):
 
     def _layout(self, tensor: Tensor) -> tuple[int, int, int]:
         """Return rows, columns and channels of the scores, or raise if they cannot be classified."""
-        where = f"operator {self.name!r}, input 'in_tensor'"
+        where = place_of(self, "in_tensor")
         if tensor.dl_dtype.name != "float32":
             raise ValueError(f"{where}: the scores must be float32, not {tensor.dl_dtype.name}")
         if tensor.ndim != len(self.data_format):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.core.operator import Operator
-from headrace.operators.frame_memory import named_arrays, storage_of
+from headrace.operators.frame_memory import storage_of
+from headrace.operators.messages import tensors_of
 from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor.copies import HostMemory
 from headrace.video import EntityWriter
@@ -85,7 +86,7 @@ class VideoStreamRecorderOp(Operator):
 
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
         """Record one message."""
-        tensors = named_arrays(op_input.receive("input"), self, "input")
+        tensors = tensors_of(op_input.receive("input"), self, "input")
         storage_types = {name: storage_of(tensor) for name, tensor in tensors.items()}
         log_time = self._epoch + context.timestamp
         arrays: dict[str, np.ndarray[Any, Any]] = {}
