@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
 
 __all__ = [
-    "Plan",
     "Routine",
     "Workplace",
     "check_contiguous",
@@ -106,24 +105,6 @@ def cuda_source(name: str, words: Mapping[str, str] = MappingProxyType({})) -> s
 @cache
 def _read_source(name: str) -> str:
     return Path(__file__).with_name("_routines").joinpath(f"{name}.cu").read_text()
-
-
-class Plan(NamedTuple):
-    """How an operator computes the frames of one kind: the routine with its arguments, and what the result is.
-
-    Attributes
-    ----------
-    routine, threads, arguments
-        The routine, its threads, and its arguments after the result and the frame.
-    shape, element
-        The shape and the element type of the result.
-    """
-
-    routine: Routine
-    threads: int
-    shape: tuple[int, ...]
-    element: np.dtype[Any]
-    arguments: tuple[Any, ...]
 
 
 @dataclass(slots=True)
