@@ -1,4 +1,4 @@
-"""The class of each pixel from the scores of a network."""
+"""What the outputs of networks say: the class of each pixel, and where each channel of a heat map is largest."""
 
 from __future__ import annotations
 
@@ -8,44 +8,14 @@ import numpy as np
 
 from headrace.operators.arrays import Routine
 
-__all__ = ["CLASSIFY"]
+__all__ = ["CLASSIFY", "FIND_MAXIMA", "THREADS_PER_CHANNEL"]
 
-_SOURCE = r"""
-extern "C" __global__ void classify(
-    unsigned char* out, const float* scores, long long pixels, int channels, int is_planar, int is_sigmoid
-) {
-    long long pixel = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (pixel >= pixels) return;
-    const float* first = scores + (is_planar ? pixel : pixel * channels);
-    long long step = is_planar ? pixels : 1;
-    if (is_sigmoid) {
-        out[pixel] = *first >= 0.5f;
-        return;
-    }
-    float best = __int_as_float(0xff800000);  // minus infinity
-    int label = 0;
-    for (int channel = 0; channel < channels; channel++) {
-        float score = first[channel * step];
-        if (score > best) {
-            best = score;
-            label = channel;
-        }
-    }
-    out[pixel] = label;
-}
-"""
+Array = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 15  # pixels at a time, so that they stay in the processor's cache
 
 
-def _classify(
-    out: np.ndarray[Any, Any],
-    scores: np.ndarray[Any, Any],
-    pixels: int,
-    channels: int,
-    is_planar: int,
-    is_sigmoid: int,
-) -> None:
+def _classify(out: Array, scores: Array, pixels: int, channels: int, is_planar: int, is_sigmoid: int) -> None:
     planes = scores.reshape(channels, pixels) if is_planar else scores.reshape(pixels, channels).T
     labels = out.reshape(-1)
     if is_sigmoid:
@@ -62,8 +32,25 @@ def _classify(
             np.maximum(chosen, is_better.view(np.uint8) * np.uint8(channel), out=chosen)
 
 
-CLASSIFY = Routine("classify", _SOURCE, _classify)
+CLASSIFY = Routine("classify", _classify)
 """The channel with the largest score, the first of equal ones; or, of a sigmoid, whether channel 0 is at least 0.5.
 
 NaN is never the largest.
+"""
+
+THREADS_PER_CHANNEL = 256  # a block
+
+
+def _find_maxima(out: Array, maps: Array, rows: int, columns: int, channels: int) -> None:
+    planes = maps.reshape(-1, channels)
+    places = np.where(np.isnan(planes), np.float32(-np.inf), planes).argmax(axis=0)
+    found = out.reshape(channels, 2)
+    found[:, 0] = (places // columns).astype(np.float32) / np.float32(rows)
+    found[:, 1] = (places % columns).astype(np.float32) / np.float32(columns)
+
+
+FIND_MAXIMA = Routine("find_maxima", _find_maxima)
+"""For each channel the row and the column of its maximum, in [0, 1); the first of equal ones, and NaN never.
+
+A block of 256 threads per channel.
 """

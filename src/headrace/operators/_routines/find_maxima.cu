@@ -1,18 +1,4 @@
-"""Where each channel of a heat map is largest."""
-
-from __future__ import annotations
-
-from typing import Any
-
-import numpy as np
-
-from headrace.operators.arrays import Routine
-
-__all__ = ["FIND_MAXIMA", "THREADS_PER_CHANNEL"]
-
-THREADS_PER_CHANNEL = 256  # a block
-
-_SOURCE = r"""
+// Finds the maximum of a channel per block of 256 threads; NaN is never the largest.
 extern "C" __global__ void find_maxima(float* out, const float* maps, int rows, int columns, int channels) {
     __shared__ float values[256];
     __shared__ long long places[256];
@@ -45,21 +31,3 @@ extern "C" __global__ void find_maxima(float* out, const float* maps, int rows, 
         out[2 * channel + 1] = __fdiv_rn((float)(places[0] % columns), (float)columns);
     }
 }
-"""
-
-
-def _find_maxima(
-    out: np.ndarray[Any, Any], maps: np.ndarray[Any, Any], rows: int, columns: int, channels: int
-) -> None:
-    planes = maps.reshape(-1, channels)
-    places = np.where(np.isnan(planes), np.float32(-np.inf), planes).argmax(axis=0)
-    found = out.reshape(channels, 2)
-    found[:, 0] = (places // columns).astype(np.float32) / np.float32(rows)
-    found[:, 1] = (places % columns).astype(np.float32) / np.float32(columns)
-
-
-FIND_MAXIMA = Routine("find_maxima", _SOURCE, _find_maxima)
-"""For each channel the row and the column of its maximum, in [0, 1); the first of equal ones, and NaN never.
-
-A block of 256 threads per channel.
-"""
