@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from headrace._runtime.lifecycle.accounts import Tally
     from headrace._runtime.lifecycle.run import run, run_async
     from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace._runtime.messages.fences import Fences, is_complete
+    from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
     from headrace._runtime.messages.message import Message
     from headrace._runtime.messages.queue import Queue, UnconnectedQueue
     from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.streams.default_stream import default_stream_of, is_default
-    from headrace._runtime.streams.fences import Fences, is_complete
-    from headrace._runtime.streams.managed_stream import ManagedStream, create_event
+    from headrace._runtime.streams.default_stream import default_stream_of
     from headrace._runtime.streams.run_streams import slice_of, source_of
     from headrace._runtime.streams.stream_source import StreamSource
 
@@ -52,8 +52,8 @@ __all__ = [
 
 _MODULES = {
     "Engine": "scheduling.engine",
-    "Fences": "streams.fences",
-    "ManagedStream": "streams.managed_stream",
+    "Fences": "messages.fences",
+    "ManagedStream": "messages.managed_stream",
     "Message": "messages.message",
     "Node": "scheduling.node",
     "Observer": "observer",
@@ -62,13 +62,13 @@ _MODULES = {
     "Supplies": "lifecycle.supplies",
     "Tally": "lifecycle.accounts",
     "UnconnectedQueue": "messages.queue",
-    "create_event": "streams.managed_stream",
+    "create_event": "messages.managed_stream",
     "default_stream_of": "streams.default_stream",
     "is_compiled": "compiled",
-    "is_complete": "streams.fences",
-    "is_default": "streams.default_stream",
     "run": "lifecycle.run",
     "run_async": "lifecycle.run",
+    "is_complete": "messages.fences",
+    "is_default": "messages.managed_stream",
     "slice_of": "streams.run_streams",
     "source_of": "streams.run_streams",
 }

@@ -24,8 +24,8 @@ from headrace.resources import MachineClock, RealtimeClock
 from headrace.video import ReadAhead
 
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, OutputContext
-    from headrace.core.fragment import Fragment
 
 __all__ = ["PacedSource"]
 
@@ -38,7 +38,7 @@ class PacedSource(Operator, Generic[Frame]):
     """The base of sources that are paced by the clock; a subclass writes `frames`, `time_of`, `emit_frame`."""
 
     @needs_fragment
-    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
         set_default_allocator(self)
         self._ahead: ReadAhead[Frame] | None = None
@@ -178,7 +178,7 @@ class _Pace(Condition):
 
     polled = False
 
-    def __init__(self, fragment: Fragment, source: PacedSource[Any]) -> None:
+    def __init__(self, fragment: Composition, source: PacedSource[Any]) -> None:
         super().__init__(fragment, name="pace")
         self._source = source
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.execution import ExecutionContext
-from headrace._runtime.messages.input import InputContext
-from headrace._runtime.messages.output import OutputContext
+from headrace._runtime.contexts.execution import ExecutionContext
+from headrace._runtime.contexts.input import InputContext
+from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.engine import Engine
 from headrace._runtime.scheduling.node import Node
+from headrace._runtime.scheduling.queue_state import QueueState
 from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import RunStreams
@@ -96,7 +97,7 @@ def _complete(fragment: Composition, engine: Engine, segments: list[SegmentAssem
         for queue in node.inputs:
             if len(queue.feeders) > 1:
                 queue.share()
-                if queue.claims:
+                if queue.state.requests:
                     _share(queue)
     engine.streams = RunStreams(fragment)
     scheduled = {assembly.node for assembly in segments}
@@ -116,6 +117,7 @@ def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callab
         for declared in queues_of(node.operator, port):
             queue = make_queue(node, name, declared.size, declared.policy)
             queue.min_size = declared.least
+            queue.state = QueueState(queue)
             queues.update(dict.fromkeys(declared.flows, queue))
             made.append(queue)
         node.input_queues[name] = tuple(made)
@@ -153,11 +155,12 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
 
 def _share(queue: Queue) -> None:
     """Make the producers of a queue that has several reserve the room that they need."""
-    line = queue.line = RoomLine(queue)
-    queue.gate.close(False)
-    for claim in queue.claims:
-        claim.line = line
-        _shared_room(claim.node).claims.append(claim)
+    state: QueueState = queue.state
+    line = state.line = RoomLine(state)
+    state.set_waiting(False)
+    for request in state.requests:
+        request.line = line
+        _shared_room(request.node).requests.append(request)
     for node in dict.fromkeys((*queue.feeders, queue.consumer)):
         _shared_room(node).lines.append(line)
     _shared_room(queue.consumer).emptied.append(line)

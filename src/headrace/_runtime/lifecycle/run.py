@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from headrace._runtime.lifecycle.accounts import count_messages, operators_of
 from headrace._runtime.lifecycle.assembly import assemble
 from headrace._runtime.lifecycle.interrupts import Interrupts
-from headrace._runtime.lifecycle.notes import message_of, note, note_condition, traceback_of
 from headrace._runtime.lifecycle.starvation import find_starved
 from headrace._runtime.lifecycle.tear_down import Step, steps_of
+from headrace._runtime.scheduling.notes import message_of, note, note_condition, traceback_of
 from headrace._runtime.scheduling.scheduled_run import ScheduledRun
 from headrace.core.checks import check_compute, compose
 from headrace.core.notes import add_note, notes_of

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
 from headrace import waits
-from headrace._runtime.lifecycle.notes import note
+from headrace._runtime.scheduling.notes import note
 from headrace._runtime.scheduling.parker import Parker
 from headrace._runtime.scheduling.single_threaded import run_single_threaded
-from headrace._runtime.scheduling.workers import run_workers
+from headrace._runtime.scheduling.workers import announce_room, run_workers
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
@@ -53,7 +53,7 @@ class ScheduledRun:
         self._workers += 1
         if self._workers == 2:
             for node in self._engine.nodes:
-                node.input.announce_room()
+                announce_room(self._engine, node)
         return Worker(self._engine)
 
     def request_stop(self) -> None:
