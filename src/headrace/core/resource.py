@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.construction import check_name, constructor, refuse_keywords
+from headrace.core.component import Component
+from headrace.core.construction import refuse_keywords
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Resource"]
 
 
-class Resource:
+class Resource(Component):
     """The base of resources; subclass it to write your own.
 
     Parameters
@@ -23,22 +24,12 @@ class Resource:
         The name to find it by; the class's name in lower case unless given.
     """
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
-
-    @constructor
     def __init__(
         self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
     ) -> None:
-        if args:
-            raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
         if kwargs:
             refuse_keywords(type(self), list(kwargs))
-        check_name(type(self), name)
-        self.fragment = fragment
-        self.name = name or type(self).__name__.lower()
+        super().__init__(fragment, *args, name=name)
 
     @staticmethod
     def check_graph(fragment: Composition) -> None:
@@ -52,6 +43,3 @@ class Resource:
 
     def release(self) -> None:
         """Release what the run used; called once per run, after the last operator has stopped."""
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}>"
