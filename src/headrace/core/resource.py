@@ -4,13 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.component import Component
-from headrace.core.construction import refuse_keywords
+from headrace.core.construction import check_name, constructor, refuse_keywords
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["Resource"]
+__all__ = ["Component", "Resource"]
+
+
+class Component:
+    """The base of conditions and resources."""
+
+    fragment: Composition | None
+    name: str
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
+
+    def __init__(self, fragment: Composition | None = None, *args: Any, name: str = "") -> None:
+        if args:
+            raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
+        check_name(type(self), name)
+        self.fragment = fragment
+        self.name = name or type(self).__name__.lower()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
 
 
 class Resource(Component):
