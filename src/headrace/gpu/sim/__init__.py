@@ -17,7 +17,7 @@ from headrace.gpu.sim.machine import current_machine as current_machine
 from headrace.gpu.sim.memory import host_view as host_view
 from headrace.gpu.sim.profiles import PROFILES as PROFILES
 from headrace.gpu.sim.profiles import Profile as Profile
-from headrace.gpu.sim.workqueue_resource import WorkqueueSharingScopeType as WorkqueueSharingScopeType
+from headrace.gpu.sim.resources import WorkqueueSharingScopeType as WorkqueueSharingScopeType
 
 if (
     not TYPE_CHECKING

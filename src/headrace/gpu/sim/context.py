@@ -6,48 +6,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.gpu.sim.device_state import ContextState, DeviceState
-from headrace.gpu.sim.errors import CUDAError
-from headrace.gpu.sim.resources import DeviceResources
-from headrace.gpu.sim.sm_resource import SMResource
+from headrace.gpu.sim.machine import ContextState, DeviceState
+from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of
+from headrace.gpu.sim.resources import DeviceResources, SMResource, WorkqueueResource
 from headrace.gpu.sim.stream import Stream, StreamOptions
-from headrace.gpu.sim.workqueue_resource import WorkqueueResource
 
 
 @dataclass
 class ContextOptions:
     """The resources that a green context is created from."""
 
-    resources: Sequence[SMResource | WorkqueueResource] | None
+    resources: Sequence[SMResource | WorkqueueResource] | None = None
 
 
-class Context:
+class Context(metaclass=MadeByDriver):
     """A context, which determines the SMs that its streams may use."""
 
     __slots__ = ("_state",)
-    _state: ContextState | None
+    _made_by = "Device.create_context, Device.context or Stream.context"
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(
-            "Context objects cannot be created directly; use Device.create_context, Device.context "
-            "or Stream.context"
-        )
+    def __init__(self, state: ContextState) -> None:
+        self._state: ContextState | None = state
 
     @classmethod
-    def _from_state(cls, state: ContextState) -> Context:
-        self = cls.__new__(cls)
-        self._state = state
-        return self
-
-    @classmethod
-    def _create(cls, device: DeviceState, options: ContextOptions | dict[str, Any] | None) -> Context:
-        if isinstance(options, dict):
-            options = ContextOptions(**options)
-        elif options is not None and not isinstance(options, ContextOptions):
-            raise TypeError(
-                f"Context options must be ContextOptions or a dict of its fields, got {options!r}"
-            )
-        if options is None or options.resources is None:
+    def _on(cls, device: DeviceState, given: ContextOptions | dict[str, Any] | None) -> Context:
+        """Create a green context on some of the resources of a device."""
+        options = options_of(ContextOptions, given, "Context")
+        if options.resources is None:
             raise ValueError("ContextOptions.resources must be provided to create a green context")
         resources = list(options.resources)
         if not resources:
@@ -74,10 +59,7 @@ class Context:
         for part in sms:
             chosen |= part._sms
         chosen = chosen or device.primary_context.sms  # a context of workqueues alone may use every SM
-        handle = device.machine.new_handle()
-        return cls._from_state(
-            ContextState(device, chosen, handle=handle, is_green=True, workqueue=workqueue)
-        )
+        return cls._create(ContextState(device, chosen, device.machine.new_handle(), True, workqueue))
 
     @property
     def handle(self) -> int | None:
@@ -97,7 +79,7 @@ class Context:
     @property
     def resources(self) -> DeviceResources:
         """The resources that it may use."""
-        return DeviceResources._from_context(self._open())
+        return DeviceResources._create(self._open())
 
     def create_stream(self, options: StreamOptions | dict[str, Any] | None = None) -> Stream:
         """Create a stream of this green context."""
@@ -107,7 +89,7 @@ class Context:
                 "Context.create_stream is only supported on green contexts; "
                 "use Device.create_stream for the primary context"
             )
-        return Stream._create(state, options)
+        return Stream._on(state, options)
 
     def close(self) -> None:
         """Close the context; its streams continue."""

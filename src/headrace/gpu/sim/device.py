@@ -6,13 +6,11 @@ from typing import Any, NamedTuple
 
 from headrace.gpu.sim.capture import refuse_device_sync
 from headrace.gpu.sim.context import Context, ContextOptions
-from headrace.gpu.sim.device_state import ContextState, DeviceState
-from headrace.gpu.sim.errors import CUDAError
 from headrace.gpu.sim.event import Event, EventOptions
 from headrace.gpu.sim.graph_builder import GraphBuilder
-from headrace.gpu.sim.machine import current_machine
+from headrace.gpu.sim.machine import ContextState, DeviceState, current_machine
 from headrace.gpu.sim.memory import Buffer, DeviceMemoryResource
-from headrace.gpu.sim.profiles import Profile
+from headrace.gpu.sim.objects import CUDAError
 from headrace.gpu.sim.resources import DeviceResources
 from headrace.gpu.sim.stream import LEGACY_DEFAULT_STREAM, Stream, StreamOptions, stream_of
 from headrace.gpu.stream_handle import SupportsStream
@@ -25,73 +23,21 @@ class ComputeCapability(NamedTuple):
     minor: int
 
 
-class DeviceProperties:
-    """The properties of a device that scheduling depends on."""
+class DeviceProperties(NamedTuple):
+    """The properties of a device that scheduling depends on; shared memory is counted in bytes."""
 
-    __slots__ = ("_profile",)
-
-    def __init__(self, profile: Profile) -> None:
-        self._profile = profile
-
-    @property
-    def multiprocessor_count(self) -> int:
-        """The number of SMs."""
-        return self._profile.sm_count
-
-    @property
-    def max_threads_per_multiprocessor(self) -> int:
-        """The maximum number of threads on an SM."""
-        return self._profile.threads_per_sm
-
-    @property
-    def max_blocks_per_multiprocessor(self) -> int:
-        """The maximum number of blocks on an SM."""
-        return self._profile.blocks_per_sm
-
-    @property
-    def max_threads_per_block(self) -> int:
-        """The maximum number of threads of a block."""
-        return self._profile.threads_per_block
-
-    @property
-    def max_block_dim_x(self) -> int:
-        """The maximum number of threads of a block along x."""
-        return self._profile.max_block[0]
-
-    @property
-    def max_block_dim_y(self) -> int:
-        """The maximum number of threads of a block along y."""
-        return self._profile.max_block[1]
-
-    @property
-    def max_block_dim_z(self) -> int:
-        """The maximum number of threads of a block along z."""
-        return self._profile.max_block[2]
-
-    @property
-    def max_grid_dim_x(self) -> int:
-        """The maximum number of blocks of a grid along x."""
-        return self._profile.max_grid[0]
-
-    @property
-    def max_grid_dim_y(self) -> int:
-        """The maximum number of blocks of a grid along y."""
-        return self._profile.max_grid[1]
-
-    @property
-    def max_grid_dim_z(self) -> int:
-        """The maximum number of blocks of a grid along z."""
-        return self._profile.max_grid[2]
-
-    @property
-    def max_shared_memory_per_block(self) -> int:
-        """The maximum bytes of shared memory of a block by default."""
-        return self._profile.shared_memory_per_block
-
-    @property
-    def max_shared_memory_per_block_optin(self) -> int:
-        """The maximum bytes of shared memory of a block whose kernel opted in to more."""
-        return self._profile.shared_memory_per_block_optin
+    multiprocessor_count: int
+    max_threads_per_multiprocessor: int
+    max_blocks_per_multiprocessor: int
+    max_threads_per_block: int
+    max_block_dim_x: int
+    max_block_dim_y: int
+    max_block_dim_z: int
+    max_grid_dim_x: int
+    max_grid_dim_y: int
+    max_grid_dim_z: int
+    max_shared_memory_per_block: int
+    max_shared_memory_per_block_optin: int
 
 
 class Device:
@@ -153,17 +99,23 @@ class Device:
     @property
     def properties(self) -> DeviceProperties:
         """The properties of the device."""
-        return DeviceProperties(self._state.profile)
+        profile = self._state.profile
+        return DeviceProperties(
+            *(profile.sm_count, profile.threads_per_sm, profile.blocks_per_sm, profile.threads_per_block),
+            *profile.max_block,
+            *profile.max_grid,
+            *(profile.shared_memory_per_block, profile.shared_memory_per_block_optin),
+        )
 
     @property
     def resources(self) -> DeviceResources:
         """The resources of the device: its SMs and workqueues."""
-        return DeviceResources._from_context(self._state.primary_context)
+        return DeviceResources._create(self._state.primary_context)
 
     @property
     def context(self) -> Context:
         """The context that is current on this thread."""
-        return Context._from_state(self._current_context())
+        return Context._create(self._current_context())
 
     @property
     def default_stream(self) -> Stream:
@@ -197,11 +149,11 @@ class Device:
         machine.make_current(state, ctx)
         if previous is None:
             return None
-        return Context._from_state(previous) if view is None else view
+        return Context._create(previous) if view is None else view
 
     def create_context(self, options: ContextOptions | dict[str, Any] | None = None) -> Context:
         """Create a green context on some of the device's resources; it does not become current."""
-        return Context._create(self._state, options)
+        return Context._on(self._state, options)
 
     def create_stream(
         self, obj: SupportsStream | None = None, options: StreamOptions | dict[str, Any] | None = None
@@ -211,8 +163,8 @@ class Device:
             raise ValueError("obj and options cannot both be specified")
         context = self._current_context()
         if obj is not None:
-            return Stream._from_queue(stream_of(obj)._queue)
-        return Stream._create(context, options)
+            return Stream._create(stream_of(obj)._queue)
+        return Stream._on(context, options)
 
     def create_event(self, options: EventOptions | dict[str, Any] | None = None) -> Event:
         """Create an event in the current context, not yet recorded."""

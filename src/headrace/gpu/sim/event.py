@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.gpu.sim.capture import CapturePoint, captured_event, refuse_event, refuse_unsafe
-from headrace.gpu.sim.errors import CUDAError
-from headrace.gpu.sim.fences import Fence
-from headrace.gpu.sim.options import options_of
+from headrace.gpu.sim.capture import CapturePoint, captured_event, refuse_unsafe
+from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of
+from headrace.gpu.sim.operations import Fence
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.context import Context
     from headrace.gpu.sim.device import Device
-    from headrace.gpu.sim.device_state import ContextState
+    from headrace.gpu.sim.machine import ContextState
 
 
 @dataclass
@@ -35,50 +34,33 @@ class EventOptions:
     ipc_enabled: bool | None = False
 
 
-class Event:
-    """A point in a stream's work, set by recording the event."""
+class Event(metaclass=MadeByDriver):
+    """A point in a stream's work, set by recording the event.
 
-    __slots__ = ("_captured", "_context", "_fence", "_handle", "_options")
-    _context: ContextState
-    _handle: int
-    _fence: Fence | None  # of the latest record, unless that was made in a capture
-    _captured: CapturePoint | None
-    _options: EventOptions
+    Attributes
+    ----------
+    handle : int
+        The driver's handle, or 0 if closed.
+    """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(
-            "Event objects cannot be created directly; use Stream.record or Device.create_event"
-        )
+    __slots__ = ("_captured", "_context", "_fence", "_options", "handle")
+    _made_by = "Stream.record or Device.create_event"
 
-    @classmethod
-    def _create(cls, context: ContextState, options: EventOptions | dict[str, Any] | None) -> Event:
-        self = cls.__new__(cls)
+    def __init__(self, context: ContextState, options: EventOptions | dict[str, Any] | None = None) -> None:
         self._options = options_of(EventOptions, options, "Event")
         self._context = context
-        self._handle = context.device.machine.new_handle()
-        self._fence = None
-        self._captured = None
-        return self
+        self.handle = context.device.machine.new_handle()
+        self._fence: Fence | None = None  # of the latest record, unless that was made in a capture
+        self._captured: CapturePoint | None = None
 
-    def _set_fence(self, fence: Fence) -> None:
+    def _set(self, record: Fence | CapturePoint) -> None:
         """Set the latest record; the lock is held."""
-        self._fence = fence
-        self._captured = None
-
-    def _set_captured(self, point: CapturePoint) -> None:
-        """Make a record in a capture the latest; the lock is held."""
-        self._fence = None
-        self._captured = point
-
-    @property
-    def handle(self) -> int:
-        """The driver's handle, or 0 if closed."""
-        return self._handle
+        self._fence, self._captured = (record, None) if isinstance(record, Fence) else (None, record)
 
     @property
     def is_closed(self) -> bool:
         """Whether it has been closed."""
-        return self._handle == 0
+        return self.handle == 0
 
     @property
     def is_timing_enabled(self) -> bool:
@@ -138,14 +120,14 @@ class Event:
     def context(self) -> Context:
         """The context it belongs to."""
         from headrace.gpu.sim.context import (
-            Context,
-        )  # a cycle: the context creates streams, which create events
+            Context,  # a cycle: the context creates streams, which create events
+        )
 
-        return Context._from_state(self._context)
+        return Context._create(self._context)
 
     def close(self) -> None:
         """Close the event; streams that wait for it keep waiting."""
-        self._handle = 0
+        self.handle = 0
 
     def __sub__(self, other: Event) -> float:
         if not isinstance(other, Event):
@@ -168,16 +150,16 @@ class Event:
             return (self._fence.signaled_at - other._fence.signaled_at) / 1e6
 
     def __eq__(self, other: object) -> bool:
-        return self._handle == other._handle if isinstance(other, Event) else NotImplemented
+        return self.handle == other.handle if isinstance(other, Event) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._handle)
+        return hash(self.handle)
 
     def __repr__(self) -> str:
-        return f"<Event handle={self._handle:#x}>"
+        return f"<Event handle={self.handle:#x}>"
 
     def _check(self) -> None:
-        if self._handle == 0:
+        if self.handle == 0:
             raise RuntimeError("this event has been closed")
         self._context.device.machine.check()
 
@@ -194,4 +176,5 @@ class Event:
     def _refuse_capture(self, use: str) -> CUDAError | None:
         """Return the driver's error if the latest record was made in a capture, which that invalidates."""
         with self._context.device.machine.timeline.lock:
-            return None if self._captured is None else refuse_event(self._captured, use)
+            point = self._captured
+            return None if point is None else point.capture.invalidate(captured_event(use))

@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-from headrace.gpu.sim.errors import CUDAError
-from headrace.gpu.sim.fences import Fence
-from headrace.gpu.sim.graph_definition import GraphDefinition
-from headrace.gpu.sim.graph_nodes import GraphNode, MemcpyNode
+from headrace.gpu.sim.capture import RecordedNode
+from headrace.gpu.sim.graph_nodes import GraphDefinition, GraphNode, MemcpyNode
 from headrace.gpu.sim.memory import Buffer, recorded_copy
-from headrace.gpu.sim.operations import Operation, Runner
-from headrace.gpu.sim.options import options_of
-from headrace.gpu.sim.recorded_node import RecordedNode
+from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of
+from headrace.gpu.sim.operations import Fence, Operation, Runner
 from headrace.gpu.sim.stream import Stream
 from headrace.gpu.sim.timeline import Timeline
 
 if TYPE_CHECKING:
-    from headrace.gpu.sim.device_state import DeviceState
     from headrace.gpu.sim.graph_builder import GraphBuilder
+    from headrace.gpu.sim.machine import DeviceState
 
 
 @dataclass
@@ -52,28 +49,19 @@ class GraphCompleteOptions:
     use_node_priority: bool = False
 
 
-class Graph:
+class Graph(metaclass=MadeByDriver):
     """An executable graph."""
 
     __slots__ = ("__weakref__", "_handle", "_last_launch", "_options", "_plan")
-    _handle: int
-    _last_launch: Fence | None
-    _options: GraphCompleteOptions
-    _plan: Plan | None
+    _made_by = "GraphBuilder.complete"
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("Graph objects cannot be created directly; use GraphBuilder.complete")
-
-    @classmethod
-    def _create(cls, definition: GraphDefinition, options: GraphCompleteOptions | None) -> Graph:
-        self = cls.__new__(cls)
+    def __init__(self, definition: GraphDefinition, options: GraphCompleteOptions | None) -> None:
         self._options = options_of(GraphCompleteOptions, options, "Graph")
         if self._options.device_launch:
             raise CUDAError("CUDA_ERROR_NOT_SUPPORTED: launches of graphs by kernels are not simulated")
         self._handle = definition._machine.new_handle()
-        self._plan = Plan(definition._records)
-        self._last_launch = None
-        return self
+        self._plan: Plan | None = Plan(definition._records)
+        self._last_launch: Fence | None = None
 
     @property
     def handle(self) -> int:
@@ -101,18 +89,17 @@ class Graph:
                 raise queue.capture.invalidate(
                     CUDAError("CUDA_ERROR_NOT_SUPPORTED: a graph within a captured graph is not simulated")
                 )
-            operations = plan.prepare()
             done = Fence(timeline)
             queue.submit(
                 RunGraph(
-                    self,
+                    weakref.ref(self),
                     plan,
-                    operations,
-                    launch_overhead=device.graph_launch_overhead,
+                    plan.prepare(),
                     node_overhead=device.graph_node_overhead,
                     priority=None if self._options.use_node_priority else queue.priority,
                     after=self._last_launch,
                     done=done,
+                    overhead=device.graph_launch_overhead,
                 )
             )
             self._last_launch = done
@@ -173,22 +160,13 @@ def _definition_of(source: object) -> GraphDefinition:
     return source._definition
 
 
-class ExecutableMemcpyNode:
+@dataclass(slots=True)
+class ExecutableMemcpyNode(metaclass=MadeByDriver):
     """A copy of an executable graph."""
 
-    __slots__ = ("_graph", "_handle")
+    _made_by: ClassVar = "graph[node]"
     _graph: Graph
     _handle: int
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("ExecutableMemcpyNode objects cannot be created directly; use graph[node]")
-
-    @classmethod
-    def _create(cls, graph: Graph, handle: int) -> ExecutableMemcpyNode:
-        self = cls.__new__(cls)
-        self._graph = graph
-        self._handle = handle
-        return self
 
     def update(self, *, dst: Buffer | int, src: Buffer | int, size: int) -> None:
         """Copy other memory in later launches; those that were submitted before are not affected."""
@@ -226,58 +204,37 @@ class Plan:
         return [(node.kind, *later) for node, later in zip(self.nodes, self.succ, strict=True)]
 
 
+@dataclass(slots=True, eq=False)
 class RunGraph(Operation):
     """One launch of a graph."""
 
-    __slots__ = (
-        "_after",
-        "_done",
-        "_graph",
-        "_launch_overhead",
-        "_missing",
-        "_node_overhead",
-        "_operations",
-        "_plan",
-        "_priority",
-        "_runner",
-        "_unfinished",
-    )
+    _graph: weakref.ref[Graph]
+    _plan: Plan
+    _operations: list[Operation]
+    node_overhead: int
+    priority: int | None
+    after: Fence | None
+    done: Fence
+    _missing: list[int] = field(init=False)  # for each node, how many that it depends on have not ended
+    _unfinished: int = field(init=False)
+    _runner: Runner = field(init=False)
 
-    def __init__(
-        self,
-        graph: Graph,
-        plan: Plan,
-        operations: list[Operation],
-        *,
-        launch_overhead: int,
-        node_overhead: int,
-        priority: int | None,
-        after: Fence | None,
-        done: Fence,
-    ) -> None:
-        self._graph = weakref.ref(graph)
-        self._plan = plan
-        self._operations = operations
-        self._launch_overhead = launch_overhead
-        self._node_overhead = node_overhead
-        self._priority = priority
-        self._after = after
-        self._done = done
-        self._missing = list(plan.pred_counts)  # for each node, how many that it depends on have not ended
-        self._unfinished = len(operations)
+    def __post_init__(self) -> None:
+        self._missing = list(self._plan.pred_counts)
+        self._unfinished = len(self._operations)
 
     def begin(self, runner: Runner) -> bool:
         """Begin the nodes that depend on nothing, no sooner than the launch overhead and the last launch allow."""
         self._runner = runner
-        if self._after is None or self._after.is_signaled:
+        if self.after is None or self.after.is_signaled:
             self._start()
         else:
-            self._after.on_signal(self._start)
+            self.after.on_signal(self._start)
         return False
 
     def _start(self) -> None:
         timeline = self._runner.timeline
-        timeline.call_at(max(self.submitted + self._launch_overhead, timeline.now), self._begin_first)
+        timeline.call_at(max(self.submitted + self.overhead, timeline.now), self._begin_first)
 
     def _begin_first(self) -> None:
         if not self._unfinished:
@@ -291,7 +248,7 @@ class RunGraph(Operation):
         operation = self._operations[number]
         operation.submitted = timeline.now
         node = self._plan.nodes[number]
-        priority = node.priority if self._priority is None else self._priority
+        priority = node.priority if self.priority is None else self.priority
         runner = _NodeRunner(timeline, priority, node.context.device, partial(self._end_node, number))
         if operation.begin(runner):
             timeline.call_at(timeline.now, runner.end)
@@ -301,14 +258,14 @@ class RunGraph(Operation):
         for later in self._plan.succ[number]:
             self._missing[later] -= 1
             if not self._missing[later]:
-                delay = self._node_overhead if self._operations[later].takes_time else 0
+                delay = self.node_overhead if self._operations[later].takes_time else 0
                 timeline.call_at(timeline.now + delay, partial(self._begin_node, later))
         self._unfinished -= 1
         if not self._unfinished:
             self._finish()
 
     def _finish(self) -> None:
-        self._done.signal()
+        self.done.signal()
         graph = self._graph()
         if graph is None or graph._plan is not self._plan:
             # The last reference may be here. The nodes refer to the program's objects, which must not be freed with
@@ -322,18 +279,14 @@ def _forget(*_: object) -> None:
     """Do nothing with objects that somebody has to hold until now."""
 
 
+@dataclass(slots=True)
 class _NodeRunner:
     """Runs the operation of a node for one launch."""
 
-    __slots__ = ("_device", "end", "priority", "timeline")
-
-    def __init__(
-        self, timeline: Timeline, priority: int, device: DeviceState, end: Callable[[], None]
-    ) -> None:
-        self.timeline = timeline
-        self.priority = priority
-        self.end = end
-        self._device = device
+    timeline: Timeline
+    priority: int
+    _device: DeviceState
+    end: Callable[[], None]
 
     def run_user_code(self, code: Callable[[], object]) -> None:
         """Run a function of the program with the node's device current, then end the node."""

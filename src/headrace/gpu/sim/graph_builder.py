@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headrace.gpu.sim.capture import MODES, Capture
-from headrace.gpu.sim.errors import CUDAError, capture_error
 from headrace.gpu.sim.graph import Graph, GraphCompleteOptions
-from headrace.gpu.sim.graph_definition import GraphDefinition
+from headrace.gpu.sim.graph_nodes import GraphDefinition
+from headrace.gpu.sim.objects import CUDAError, MadeByDriver, capture_error
+from headrace.gpu.sim.operations import StreamQueue
 from headrace.gpu.sim.stream import Stream
-from headrace.gpu.sim.stream_queues import StreamQueue
 
 
-class GraphBuilder:
+class GraphBuilder(metaclass=MadeByDriver):
     """The graph that a stream's work is recorded into.
 
     From :meth:`begin_building` to :meth:`end_building` the stream captures: its work becomes nodes and does not
@@ -23,38 +21,20 @@ class GraphBuilder:
     The nodes do not keep the buffers alive that they use.
     """
 
-    __slots__ = ("__weakref__", "_capture", "_definition", "_stream")
-    _capture: Capture | None  # from begin_building until it has been ended without an error
-    _definition: GraphDefinition | None
-    _stream: Stream | None
+    __slots__ = ("__weakref__", "_capture", "_definition", "stream")
+    _made_by = "Stream.create_graph_builder"
+    _refusal = NotImplementedError
+    is_join_required = False  # simulated builders are not split
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(
-            "GraphBuilder objects cannot be created directly; use Stream.create_graph_builder"
-        )
-
-    @classmethod
-    def _create(cls, stream: Stream) -> GraphBuilder:
-        self = cls.__new__(cls)
-        self._capture = None
-        self._definition = None
-        self._stream = stream
-        return self
-
-    @property
-    def stream(self) -> Stream | None:
-        """The stream that captures; None if closed."""
-        return self._stream
+    def __init__(self, stream: Stream) -> None:
+        self.stream: Stream | None = stream  # the stream that captures; None if closed
+        self._capture: Capture | None = None  # from begin_building until it has been ended without an error
+        self._definition: GraphDefinition | None = None
 
     @property
     def is_closed(self) -> bool:
         """Whether it has been closed."""
-        return self._stream is None
-
-    @property
-    def is_join_required(self) -> bool:
-        """Whether another builder has to join this one; simulated builders are not split."""
-        return False
+        return self.stream is None
 
     @property
     def is_building(self) -> bool:
@@ -125,17 +105,17 @@ class GraphBuilder:
 
     def close(self) -> None:
         """Close the builder; an invalidated capture ends with an error."""
-        if self._stream is None:
+        if self.stream is None:
             return
         if self._capture is not None:
-            queue = self._stream._own_queue
+            queue = self.stream._own_queue
             with queue.timeline.lock:
                 capture = queue.capture
                 nodes = [] if capture is None else capture.end(queue)
             del nodes  # and what they refer to, without the lock
             self._capture = None
         self._definition = None
-        self._stream = None
+        self.stream = None
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return self._open().__cuda_stream__()
@@ -143,19 +123,19 @@ class GraphBuilder:
     def __del__(self) -> None:
         # As cuda.core does it: whatever the stream captures now is ended, even for another builder. A program that
         # keeps a builder whose close() failed, and captures the stream again, loses that capture.
-        if getattr(self, "_capture", None) is not None and self._stream is not None:
-            capture = self._stream._own_queue.capture
+        if getattr(self, "_capture", None) is not None and self.stream is not None:
+            capture = self.stream._own_queue.capture
             if capture is not None:
                 capture.abandon()
 
     def __repr__(self) -> str:
-        return f"<GraphBuilder of {self._stream!r}>" if self._stream else "<GraphBuilder closed>"
+        return f"<GraphBuilder of {self.stream!r}>" if self.stream else "<GraphBuilder closed>"
 
     @property
     def _queue(self) -> StreamQueue:
         return self._open()._queue
 
     def _open(self) -> Stream:
-        if self._stream is None:
+        if self.stream is None:
             raise RuntimeError("this graph builder has been closed")
-        return self._stream
+        return self.stream

@@ -6,20 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.gpu.sim.capture import refuse_sync, wait_for_point
-from headrace.gpu.sim.device_state import ContextState
-from headrace.gpu.sim.errors import CUDAError
 from headrace.gpu.sim.event import Event, EventOptions
-from headrace.gpu.sim.machine import current_machine
-from headrace.gpu.sim.operations import WaitForFence
-from headrace.gpu.sim.options import options_of
+from headrace.gpu.sim.machine import ContextState, current_machine
+from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of
+from headrace.gpu.sim.operations import StreamQueue, WaitForFence
 from headrace.gpu.sim.resources import DeviceResources
-from headrace.gpu.sim.stream_queues import StreamQueue
-from headrace.gpu.stream_handle import (
-    LEGACY_DEFAULT_HANDLE,
-    PER_THREAD_DEFAULT_HANDLE,
-    StreamHandle,
-    SupportsStream,
-)
+from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE as LEGACY
+from headrace.gpu.stream_handle import PER_THREAD_DEFAULT_HANDLE as PER_THREAD
+from headrace.gpu.stream_handle import StreamHandle, SupportsStream
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.context import Context
@@ -43,29 +37,26 @@ class StreamOptions:
     priority: int | None = None
 
 
-class Stream:
-    """A sequence of work that runs in order."""
+class Stream(metaclass=MadeByDriver):
+    """A sequence of work that runs in order.
 
-    __slots__ = ("_closed", "_own_queue")
+    Attributes
+    ----------
+    is_closed : bool
+        Whether it has been closed.
+    """
+
+    __slots__ = ("_own_queue", "is_closed")
     __headrace_device__ = "sim"
-    _closed: bool
-    _own_queue: StreamQueue
+    _made_by = "Device.create_stream, Context.create_stream or Stream.from_handle"
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(
-            "Stream objects cannot be created directly; use Device.create_stream, Context.create_stream "
-            "or Stream.from_handle"
-        )
-
-    @classmethod
-    def _from_queue(cls, queue: StreamQueue) -> Stream:
-        self = cls.__new__(cls)
+    def __init__(self, queue: StreamQueue) -> None:
         self._own_queue = queue
-        self._closed = False
-        return self
+        self.is_closed = False
 
     @classmethod
-    def _create(cls, context: ContextState, options: StreamOptions | dict[str, Any] | None) -> Stream:
+    def _on(cls, context: ContextState, options: StreamOptions | dict[str, Any] | None) -> Stream:
+        """Create a stream in a context."""
         chosen = options_of(StreamOptions, options, "Stream")
         if context.is_green and not chosen.nonblocking:
             raise ValueError(
@@ -77,9 +68,7 @@ class Stream:
         if not highest <= priority <= 0:
             raise ValueError(f"priority={priority} is out of range [{highest}, 0]")
         with context.device.machine.timeline.lock:
-            return cls._from_queue(
-                context.create_queue(priority=priority, nonblocking=bool(chosen.nonblocking))
-            )
+            return cls._create(context.create_queue(priority=priority, nonblocking=bool(chosen.nonblocking)))
 
     @staticmethod
     def from_handle(handle: int) -> Stream:
@@ -87,29 +76,24 @@ class Stream:
 
         On a real device 2 is the calling thread's own default stream, which is not simulated.
         """
-        if int(handle) in (0, LEGACY_DEFAULT_HANDLE, PER_THREAD_DEFAULT_HANDLE):
+        if int(handle) in (0, LEGACY, PER_THREAD):
             return LEGACY_DEFAULT_STREAM
         queue = current_machine().stream_queues.get(int(handle))
         if queue is None:
             raise ValueError(f"no stream of the simulated machine has the handle {int(handle):#x}")
-        return Stream._from_queue(queue)
+        return Stream._create(queue)
 
     @property
     def _queue(self) -> StreamQueue:
         """The stream's queue; an error if the stream has been closed."""
-        if self._closed:
+        if self.is_closed:
             raise RuntimeError("this stream has been closed")
         return self._own_queue
 
     @property
     def handle(self) -> int:
         """The driver's handle, or 0 if closed."""
-        return 0 if self._closed else self._queue.handle
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it has been closed."""
-        return self._closed
+        return 0 if self.is_closed else self._queue.handle
 
     @property
     def is_nonblocking(self) -> bool:
@@ -133,12 +117,12 @@ class Stream:
         """The context it belongs to."""
         from headrace.gpu.sim.context import Context  # a cycle: the context creates streams
 
-        return Context._from_state(self._queue.context)
+        return Context._create(self._queue.context)
 
     @property
     def resources(self) -> DeviceResources:
         """The resources that its context may use."""
-        return DeviceResources._from_context(self._queue.context)
+        return DeviceResources._create(self._queue.context)
 
     def record(
         self, event: Event | None = None, options: EventOptions | dict[str, Any] | None = None
@@ -179,7 +163,7 @@ class Stream:
         machine.require_current()
         assert machine.current_context is not None
         check_device(machine.current_context, other)
-        event = Event._create(machine.current_context, None)
+        event = Event._create(machine.current_context)
         with queue.timeline.lock:
             _record(other, event)
             _wait(queue, event)
@@ -205,7 +189,7 @@ class Stream:
 
     def close(self) -> None:
         """Close the stream; work that was submitted still runs."""
-        self._closed = True
+        self.is_closed = True
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, self._queue.handle)
@@ -217,7 +201,7 @@ class Stream:
         return hash(self.handle)
 
     def __repr__(self) -> str:
-        where = "closed" if self._closed else f"context={self._queue.context.handle:#x}"
+        where = "closed" if self.is_closed else f"context={self._queue.context.handle:#x}"
         return f"<Stream handle={self.handle:#x} {where}>"
 
 
@@ -231,9 +215,11 @@ class _DefaultStream(Stream):
         context = current_machine().current_context
         return (context or current_machine().devices[0].primary_context).default_queue
 
+    def __init__(self) -> None:
+        self.is_closed = False
 
-LEGACY_DEFAULT_STREAM: Stream = _DefaultStream.__new__(_DefaultStream)
-LEGACY_DEFAULT_STREAM._closed = False
+
+LEGACY_DEFAULT_STREAM: Stream = _DefaultStream._create()
 
 
 def stream_of(obj: Stream | SupportsStream) -> Stream:
@@ -255,10 +241,7 @@ def stream_of(obj: Stream | SupportsStream) -> Stream:
 
 def _record(queue: StreamQueue, event: Event) -> None:
     """Record an event on a stream, which may capture; the lock is held."""
-    if queue.capture is None:
-        event._set_fence(queue.submit_fence())
-    else:
-        event._set_captured(queue.capture.point(queue))
+    event._set(queue.submit_fence() if queue.capture is None else queue.capture.point(queue))
 
 
 def _wait(queue: StreamQueue, event: Event) -> None:
