@@ -61,13 +61,13 @@ class RecordedNode:
     kind: type[GraphNode]
     operation: Operation
     pred: Nodes
-    memory: InitVar[Iterable[Bytes]]
+    memory: InitVar[Iterable[Bytes | None]]
     details: dict[str, Any]
     handle: int = field(init=False)
     spans: list[Span | AddressSpan] = field(init=False)
 
-    def __post_init__(self, memory: Iterable[Bytes]) -> None:
-        machine, used = self.context.device.machine, list(memory)
+    def __post_init__(self, memory: Iterable[Bytes | None]) -> None:
+        machine, used = self.context.device.machine, [one for one in memory if one is not None]
         self.handle = machine.new_handle()
         self.spans = [span for device in machine.devices for span in device.memory.spans(used)]
 
@@ -137,7 +137,7 @@ class Capture:
         queue: StreamQueue,
         kind: type[GraphNode],
         operation: Operation,
-        memory: Iterable[Bytes] = (),
+        memory: Iterable[Bytes | None] = (),
         /,
         **details: object,
     ) -> None:

@@ -53,9 +53,10 @@ class Event(metaclass=MadeByDriver):
         self._fence: Fence | None = None  # of the latest record, unless that was made in a capture
         self._captured: CapturePoint | None = None
 
-    def _set(self, record: Fence | CapturePoint) -> None:
+    def _set(self, fence: Fence | None, captured: CapturePoint | None = None) -> None:
         """Set the latest record; the lock is held."""
-        self._fence, self._captured = (record, None) if isinstance(record, Fence) else (None, record)
+        self._fence = fence
+        self._captured = captured
 
     @property
     def is_closed(self) -> bool:

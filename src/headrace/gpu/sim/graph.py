@@ -215,6 +215,7 @@ class RunGraph(Operation):
     priority: int | None
     after: Fence | None
     done: Fence
+    overhead: int
     _missing: list[int] = field(init=False)  # for each node, how many that it depends on have not ended
     _unfinished: int = field(init=False)
     _runner: Runner = field(init=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -115,9 +114,8 @@ def launch(
         _effect_of(kernel, config, kernel_args, memory, device.machine.fail),
         overhead=device.launch_overhead,
     )
-    used = [found for found in memory if found is not None]
     with queue.timeline.lock:
-        queue.add(KernelNode, operation, used, kernel=kernel, config=config)
+        queue.add(KernelNode, operation, memory, kernel=kernel, config=config)
 
 
 def launch_host(stream: Stream | SupportsStream, function: Callable[[], object]) -> None:
@@ -191,7 +189,8 @@ def _check_limits(kernel: Kernel[...], config: LaunchConfig, limits: Profile) ->
         ("grid", config._grid_in_blocks, limits.max_grid),
         ("block", config.block, limits.max_block),
     ):
-        if any(map(operator.gt, sizes, most)):
+        (x, y, z), (most_x, most_y, most_z) = sizes, most
+        if x > most_x or y > most_y or z > most_z:
             raise _invalid_launch(
                 kernel.name, f"a {noun} of {_joined(sizes)}; the maximum is {_joined(most)}"
             )

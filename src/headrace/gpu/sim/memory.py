@@ -496,9 +496,8 @@ def _transfer(
     device = queue.context.device
     device.machine.check()
     operation = Transfer(engine, engine.period(dst.nbytes), effect, overhead=device.launch_overhead)
-    used = [found for found in (dst, details.get("src")) if found is not None]
     with queue.timeline.lock:
-        queue.add(kind, operation, used, dst=dst, **details)
+        queue.add(kind, operation, (dst, details.get("src")), dst=dst, **details)
 
 
 def _checked(size: int) -> int:

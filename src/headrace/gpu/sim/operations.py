@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -76,7 +76,7 @@ class Runner(Protocol):
         """Run a function of the program as the current operation, then end it."""
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
 class Operation:
     """One operation of a stream or of a graph's node; without more, it ends at once.
 
@@ -84,15 +84,12 @@ class Operation:
     ----------
     submitted : int
         The host's time of the submission, in nanoseconds.
-    overhead : int
-        The nanoseconds that a launch of its own takes before it begins.
     takes_time : bool
         Whether a node of a graph with this operation needs time to begin after the nodes that it depends on.
     """
 
     takes_time: ClassVar[bool] = False
-    submitted: int = 0
-    overhead: int = 0
+    submitted: int = field(init=False)
 
     def begin(self, runner: Runner) -> bool:
         """Begin now; return True if the operation has ended, or call ``runner.end`` when it ends."""
@@ -100,7 +97,7 @@ class Operation:
 
     def for_replay(self) -> Operation:
         """Return a copy of an operation that has not begun; without the overhead of a launch of its own."""
-        return replace(self, overhead=0)
+        return self
 
 
 @dataclass(slots=True, eq=False)
@@ -140,6 +137,11 @@ class RunGrid(Operation):
     threads: int
     period: int
     effect: Callable[[Grid], None] | None
+    overhead: int = 0  # nanoseconds from the launch until the grid can begin
+
+    def for_replay(self) -> RunGrid:
+        """Return a copy without the overhead of a launch."""
+        return RunGrid(self.processors, self.sms, self.blocks, self.threads, self.period, self.effect)
 
     def begin(self, runner: Runner) -> bool:
         """Submit the grid to the SMs, no sooner than the launch overhead allows."""
@@ -179,6 +181,11 @@ class Transfer(Operation):
     engine: CopyEngine
     period: int
     effect: Callable[[], object]
+    overhead: int = 0
+
+    def for_replay(self) -> Transfer:
+        """Return a copy without the overhead of a launch."""
+        return Transfer(self.engine, self.period, self.effect)
 
     def begin(self, runner: Runner) -> bool:
         """Occupy the engine as soon as it is free."""
@@ -195,6 +202,10 @@ class CallHostFunction(Operation):
 
     takes_time: ClassVar[bool] = True
     function: Callable[[], object] | None
+
+    def for_replay(self) -> CallHostFunction:
+        """Return a copy."""
+        return CallHostFunction(self.function)
 
     def begin(self, runner: Runner) -> bool:
         """Schedule the call."""

@@ -224,10 +224,10 @@ LEGACY_DEFAULT_STREAM: Stream = _DefaultStream._create()
 
 def stream_of(obj: Stream | SupportsStream) -> Stream:
     """Return the stream of an object that supports the CUDA stream protocol."""
-    if isinstance(obj, StreamHandle):
-        obj = obj.stream
     if isinstance(obj, Stream):
         return obj
+    if isinstance(obj, StreamHandle):
+        return stream_of(obj.stream)
     protocol = getattr(obj, "__cuda_stream__", None)
     if protocol is None:
         raise TypeError(f"{type(obj).__name__} object does not have a '__cuda_stream__' attribute")
@@ -241,7 +241,10 @@ def stream_of(obj: Stream | SupportsStream) -> Stream:
 
 def _record(queue: StreamQueue, event: Event) -> None:
     """Record an event on a stream, which may capture; the lock is held."""
-    event._set(queue.submit_fence() if queue.capture is None else queue.capture.point(queue))
+    if queue.capture is None:
+        event._set(queue.submit_fence())
+    else:
+        event._set(None, queue.capture.point(queue))
 
 
 def _wait(queue: StreamQueue, event: Event) -> None:
