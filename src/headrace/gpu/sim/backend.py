@@ -12,7 +12,6 @@ from headrace.gpu import sim
 from headrace.gpu.backend import Backend, Callback, do_nothing
 from headrace.gpu.callbacks import report_ignored, report_uncaught
 from headrace.gpu.sim.capture import Capture, RecordedNode, captured_event
-from headrace.gpu.sim.event import Event
 from headrace.gpu.sim.graph import ExecutableMemcpyNode, Graph
 from headrace.gpu.sim.graph_nodes import EventRecordNode, EventWaitNode, GraphDefinition
 from headrace.gpu.sim.kernel import model_of
@@ -21,7 +20,7 @@ from headrace.gpu.sim.machine import DEFAULT_TIME, Machine, current_machine, exi
 from headrace.gpu.sim.memory import ManagedMemoryResource, copy_between
 from headrace.gpu.sim.objects import CUDAError
 from headrace.gpu.sim.operations import Fence, Operation, SignalFence, StreamQueue, WaitForFence
-from headrace.gpu.sim.stream import check_device, stream_of
+from headrace.gpu.sim.stream import Event, check_device, stream_of
 from headrace.gpu.stream_handle import SupportsStream
 
 if TYPE_CHECKING:

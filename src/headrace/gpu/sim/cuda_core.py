@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from headrace.gpu.sim.context import Context as Context
-from headrace.gpu.sim.context import ContextOptions as ContextOptions
+from headrace.gpu.sim.device import Context as Context
+from headrace.gpu.sim.device import ContextOptions as ContextOptions
 from headrace.gpu.sim.device import Device as Device
-from headrace.gpu.sim.event import Event as Event
-from headrace.gpu.sim.event import EventOptions as EventOptions
 from headrace.gpu.sim.graph import Graph as Graph
+from headrace.gpu.sim.graph import GraphBuilder as GraphBuilder
 from headrace.gpu.sim.graph import GraphCompleteOptions as GraphCompleteOptions
-from headrace.gpu.sim.graph_builder import GraphBuilder as GraphBuilder
 from headrace.gpu.sim.graph_nodes import AllocNode as AllocNode
 from headrace.gpu.sim.graph_nodes import EmptyNode as EmptyNode
 from headrace.gpu.sim.graph_nodes import EventRecordNode as EventRecordNode
@@ -39,5 +37,7 @@ from headrace.gpu.sim.resources import SMResourceOptions as SMResourceOptions
 from headrace.gpu.sim.resources import WorkqueueResource as WorkqueueResource
 from headrace.gpu.sim.resources import WorkqueueResourceOptions as WorkqueueResourceOptions
 from headrace.gpu.sim.stream import LEGACY_DEFAULT_STREAM as LEGACY_DEFAULT_STREAM
+from headrace.gpu.sim.stream import Event as Event
+from headrace.gpu.sim.stream import EventOptions as EventOptions
 from headrace.gpu.sim.stream import Stream as Stream
 from headrace.gpu.sim.stream import StreamOptions as StreamOptions

@@ -13,11 +13,11 @@ from headrace.gpu.sim.capture import RecordedNode
 from headrace.gpu.sim.objects import MadeByDriver
 
 if TYPE_CHECKING:
-    from headrace.gpu.sim.event import Event
     from headrace.gpu.sim.graph import Graph, GraphCompleteOptions
     from headrace.gpu.sim.kernel import Kernel
     from headrace.gpu.sim.launches import LaunchConfig
     from headrace.gpu.sim.machine import Machine
+    from headrace.gpu.sim.stream import Event
 
 T = TypeVar("T")
 

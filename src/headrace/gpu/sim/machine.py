@@ -34,8 +34,7 @@ from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.capture import Capture
-    from headrace.gpu.sim.context import Context
-    from headrace.gpu.sim.device import Device
+    from headrace.gpu.sim.device import Context, Device
 
 # The driver version that the simulation was compared with on a real device; the rules of 13.1 come from its manual.
 DEFAULT_DRIVER = (13, 0)

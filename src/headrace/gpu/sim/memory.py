@@ -21,7 +21,7 @@ from headrace.gpu.sim.operations import CopyEngine, Operation, StreamQueue, Tran
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.device import Device
-    from headrace.gpu.sim.graph_builder import GraphBuilder
+    from headrace.gpu.sim.graph import GraphBuilder
     from headrace.gpu.sim.stream import Stream
 
 # DLPack's device types for device memory, pinned host memory and managed memory.
