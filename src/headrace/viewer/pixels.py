@@ -1,5 +1,8 @@
 """Pixels: images of every format as 8-bit RGB and alpha.
 
+OpenCV knows few of these formats: YUV only by BT.601 in limited range and without a place of chroma, no signed and no
+packed ones. So they are converted here, as the specification says.
+
 NumPy does the work in calls on whole arrays, which let other threads run meanwhile.
 """
 
