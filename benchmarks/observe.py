@@ -23,10 +23,8 @@ from typing import Any
 from benchmarks.chain import chain
 from benchmarks.common import machine
 from benchmarks.report import circumstances, publish, table
-from headrace import gpu
-from headrace.core import Fragment
-from headrace.core.registry import registry
-from headrace.observe import observation
+from headrace import Fragment, gpu
+from headrace.observe import attachment, observation
 from headrace.observe.data_flow_tracker import DataFlowTracker
 from headrace.observe.resolver import Resolver
 
@@ -65,15 +63,15 @@ class Watching:
 
     def __init__(self) -> None:
         self.way = "off"
-        self._observe, self._resolver = registry.observe, observation.Resolver
+        self._observe, self._resolver = attachment.observer_of, observation.Resolver
 
     def __enter__(self) -> Watching:
-        registry.observe = self.observe  # type: ignore[method-assign]
+        attachment.observer_of = self.observe
         observation.Resolver = MeasuredResolver  # type: ignore[misc]
         return self
 
     def __exit__(self, *error: object) -> None:
-        registry.observe = self._observe  # type: ignore[method-assign]
+        attachment.observer_of = self._observe
         observation.Resolver = self._resolver  # type: ignore[misc]
 
     def observe(self, fragment: Fragment) -> Any:

@@ -15,7 +15,6 @@ from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
-    from headrace.core.protocols import GreenContextPool
 
 __all__ = ["CudaStreamPool"]
 
@@ -52,7 +51,7 @@ class CudaStreamPool(StreamSource):
         stream_priority: int = 0,
         reserved_size: int = 1,
         max_size: int = 0,
-        cuda_green_context: CudaGreenContext | GreenContextPool | None = None,
+        cuda_green_context: CudaGreenContext | CudaGreenContextPool | None = None,
         *,
         name: str = "cuda_stream_pool",
     ) -> None:

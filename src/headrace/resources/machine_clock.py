@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace.core.clock import Clock
 
 if TYPE_CHECKING:
+    from headrace.core.clock import Parker
     from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Parker
     from headrace.gpu.sim import Machine
 
 __all__ = ["MachineClock", "machine_clock"]

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from headrace.core.application import Application
+from headrace.application import Application
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from headrace import gpu
-from headrace.core.application import Application
+from headrace.application import Application
 from headrace.core.checks import has_nothing_to_wait_for, waits_for_ever
 from headrace.core.errors import GraphError, PortError, choices
 from headrace.core.operator import Operator

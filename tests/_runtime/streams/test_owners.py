@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import TensorMap, as_tensor
+from headrace import Application, TensorMap, as_tensor
 from headrace._runtime.streams.held_frames import HeldFrames
 from headrace._runtime.streams.owners import add_owners, only_kept
 from headrace._runtime.streams.watch import Watch
-from headrace.core import Application, Operator
+from headrace.core import Operator
 from headrace.core.metadata import MetadataDictionary
 from headrace.gpu import sim
 

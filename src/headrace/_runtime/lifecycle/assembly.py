@@ -21,14 +21,14 @@ from headrace.core.errors import GraphError, choices
 from headrace.core.notes import add_note
 from headrace.core.ports import IOSpec, PortCondition
 from headrace.core.queues import queues_of
-from headrace.core.registry import registry
 from headrace.core.run_options import read_run_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace._runtime.capture.assembling import SegmentAssembly
-    from headrace.core.fragment import Fragment
+    from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace.core.composition import Composition
     from headrace.core.graph import Flow
     from headrace.core.operator import Operator
 
@@ -40,14 +40,10 @@ _NONE = ConditionType.NONE
 _GIVING = threading.Lock()
 
 
-def assemble(fragment: Fragment, make_queue: Callable[..., Queue] = Queue) -> Engine:
+def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[..., Queue] = Queue) -> Engine:
     """Create the engine that runs the composed graph of `fragment`."""
     options = read_run_options()
-    scheduler = fragment.scheduler()
-    scheduler.prepare(fragment)
-    if options.changes_scheduler:
-        scheduler = registry.chosen_scheduler(scheduler, options)
-    engine = Engine(scheduler)
+    engine = Engine(supplies.scheduler(fragment, options))
     segments = _make_nodes(fragment, engine)
     queues: dict[Flow, Queue] = {}
     for node in engine.operator_nodes:
@@ -60,7 +56,7 @@ def assemble(fragment: Fragment, make_queue: Callable[..., Queue] = Queue) -> En
         for node in engine.nodes:
             _take_conditions(node)
         for node in engine.nodes:
-            _attach_conditions(node)
+            _attach_conditions(node, supplies)
             if options.count is not None and not node.inputs:
                 node.limit_count(options.count)
         _complete(fragment, engine, segments)
@@ -70,7 +66,7 @@ def assemble(fragment: Fragment, make_queue: Callable[..., Queue] = Queue) -> En
     return engine
 
 
-def _make_nodes(fragment: Fragment, engine: Engine) -> list[SegmentAssembly]:
+def _make_nodes(fragment: Composition, engine: Engine) -> list[SegmentAssembly]:
     """Create a node for every operator, and one that is scheduled for every segment."""
     made: list[SegmentAssembly] = []
     of: dict[Operator, SegmentAssembly] = {}
@@ -94,7 +90,7 @@ def _make_nodes(fragment: Fragment, engine: Engine) -> list[SegmentAssembly]:
     return made
 
 
-def _complete(fragment: Fragment, engine: Engine, segments: list[SegmentAssembly]) -> None:
+def _complete(fragment: Composition, engine: Engine, segments: list[SegmentAssembly]) -> None:
     """Create the contexts and the streams of every node, now that the queues exist."""
     for node in engine.nodes:
         for queue in node.inputs:
@@ -218,7 +214,7 @@ def _give_conditions_back(engine: Engine) -> None:
                     each._node = None
 
 
-def _attach_conditions(node: Node) -> None:
+def _attach_conditions(node: Node, supplies: Supplies) -> None:
     """Attach the conditions of its ports and of its operator to a node.
 
     A port has its default condition unless `setup` replaced it, or a condition that was passed to the operator, or
@@ -231,14 +227,16 @@ def _attach_conditions(node: Node) -> None:
     ports = {**spec.outputs, **spec.inputs}  # an input before an output of the same name
     groups = [[ports[name] for name in names] for names in spec.or_combined]
     combined = {port for group in groups for port in group}
-    multi = [_make(operator, wanted) for wanted in spec.multi_port]
+    multi = [_make(operator, wanted, supplies) for wanted in spec.multi_port]
     taken = {port for condition in (*given, *multi) for port in _about(node, condition)}
 
     made: dict[IOSpec, list[Condition]] = {}
     for port in (*spec.inputs.values(), *spec.outputs.values()):
-        made[port] = [_make(operator, wanted) for wanted in port.conditions if wanted.kind is not _NONE]
+        made[port] = [
+            _make(operator, wanted, supplies) for wanted in port.conditions if wanted.kind is not _NONE
+        ]
         if port in combined and not port.conditions:
-            made[port] = [_default(operator, port, node)]
+            made[port] = [_default(operator, port, node, supplies)]
         is_default = not (port in taken or port in combined or port.conditions)
         if port.io_type is IOSpec.IOType.OUTPUT:
             if is_default:
@@ -253,8 +251,8 @@ def _attach_conditions(node: Node) -> None:
                 condition.attach(node)
     for group in groups:
         terms = [condition for port in group for condition in made[port]]
-        name = f"any of {', '.join(port.name for port in group)}"
-        registry.any_of(operator.fragment, terms, name).attach(node)
+        names = ", ".join(port.name for port in group)
+        supplies.any_of(operator.fragment, terms=terms, name=f"any of {names}").attach(node)
     for condition in multi:
         condition.attach(node)
     in_groups = {id(term) for condition in given for term in _terms(condition)}
@@ -285,9 +283,9 @@ def _check_given(node: Node, given: list[Condition]) -> None:
                 )
 
 
-def _make(operator: Operator, wanted: PortCondition) -> Condition:
+def _make(operator: Operator, wanted: PortCondition, supplies: Supplies) -> Condition:
     """Create a condition that `setup` declared by its type."""
-    kind = Condition.kinds[wanted.kind]
+    kind = supplies.conditions[wanted.kind]
     arguments: dict[str, Any] = dict(wanted.arguments)
     if kind.port_role == "receivers":
         arguments.setdefault("receivers", list(wanted.ports))
@@ -304,13 +302,13 @@ def _make(operator: Operator, wanted: PortCondition) -> Condition:
         raise
 
 
-def _default(operator: Operator, port: IOSpec, node: Node) -> Condition:
+def _default(operator: Operator, port: IOSpec, node: Node, supplies: Supplies) -> Condition:
     """Create the default condition of a port, to be combined with others."""
     if port.io_type is IOSpec.IOType.OUTPUT:
         kind, least = ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, port.size
     else:
         queues = node.input_queues[port.name]
         kind, least = ConditionType.MESSAGE_AVAILABLE, queues[0].min_size if queues else 1
-    condition = _make(operator, PortCondition(kind, {"min_size": least}, (port.name,)))
+    condition = _make(operator, PortCondition(kind, {"min_size": least}, (port.name,)), supplies)
     condition.is_default = True
     return condition

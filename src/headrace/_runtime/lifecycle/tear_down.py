@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from headrace._runtime.scheduling.notes import name_of
 
 if TYPE_CHECKING:
+    from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
     from headrace.core.condition import Condition
     from headrace.core.operator import Operator
-    from headrace.core.protocols import Observer
     from headrace.core.resource import Resource
 
 __all__ = ["Step", "steps_of"]

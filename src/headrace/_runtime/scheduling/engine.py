@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
     from headrace._runtime.capture.captured_segment import CapturedSegment
     from headrace._runtime.messages.queue import Queue
+    from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.queue_state import QueueState
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace.core.clock import Clock
-    from headrace.core.protocols import Observer
     from headrace.core.scheduler import Scheduler
 
 __all__ = ["Engine"]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.faults import Faults
     from headrace._runtime.scheduling.queue_state import QueueState
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
+    from headrace._runtime.scheduling.resume import Resume
     from headrace._runtime.scheduling.room_sharing import SharedRoom
     from headrace.core.condition import Condition
     from headrace.core.operator import Operator
@@ -116,6 +117,12 @@ class Node(RunningOperator):
                 queue.state.watched = True
                 if self not in queue.state.watchers:
                     queue.state.watchers.append(self)
+
+    def make_resume(self) -> Resume:
+        """Return what keeps the node ready between the values that its function yields."""
+        from headrace._runtime.scheduling.resume import Resume
+
+        return Resume(self)
 
     def receiver(self, port: str) -> Receiver:
         """Return a view of an input port."""

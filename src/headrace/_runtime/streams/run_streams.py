@@ -15,9 +15,9 @@ from headrace._runtime.streams.stream_source import StreamLease, StreamSource
 from headrace._runtime.streams.watch import Watch
 
 if TYPE_CHECKING:
+    from headrace._runtime.observer import Observer
     from headrace.core.fragment import Fragment
     from headrace.core.operator import Operator
-    from headrace.core.protocols import Observer
 
 __all__ = ["RunStreams", "foundations", "slice_of", "source_of", "sources_of"]
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.application.fragment import Fragment
 from headrace.core.config import Config, take_options
-from headrace.core.fragment import Fragment
 
 if TYPE_CHECKING:
     from headrace.core.config import Settings

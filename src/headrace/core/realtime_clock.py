@@ -11,7 +11,7 @@ from headrace.core.booleans import boolean
 from headrace.core.clock import Clock, finite_number
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["RealtimeClock"]
 
@@ -33,7 +33,7 @@ class RealtimeClock(Clock):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         initial_time_offset: float = 0.0,
         initial_time_scale: float = 1.0,
         use_time_since_epoch: bool = False,

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.core.layout import Layout, lay_out, place
+from headrace.drawing.layout import Layout, lay_out, place
 
 
 def layer_of(layout: Layout) -> dict[int, int]:

@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.core.layout import Layout, lay_out, place
-from headrace.core.svg_drawing import slices_of
+from headrace.drawing.layout import Layout, lay_out, place
+from headrace.drawing.svg import slices_of
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph

@@ -1,39 +1,22 @@
-"""The interfaces through which core refers to the layers above it, without importing their classes.
+"""Node: an operator in a run, as its conditions see it, with the queues of its ports.
 
-The runtime's classes implement these interfaces without deriving from them. Several are compiled, and a compiled
-class has no base class outside the runtime. So the interfaces are Protocols for type checkers: no code calls
-isinstance with them, and this module is imported for annotations only.
+Core must not import the runtime, whose classes implement these interfaces without deriving from them: several are
+compiled, and a compiled class has no base class outside the runtime. So the interfaces are Protocols for type
+checkers. No code calls isinstance with them, and this module is imported for annotations only.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from headrace import gpu
-    from headrace.core.claim import Request
     from headrace.core.clock import Clock
     from headrace.core.condition import Condition, SchedulingStatusType
     from headrace.core.contexts import ExecutionContext
     from headrace.core.operator import Operator
-    from headrace.core.outcome import Outcome
 
-__all__ = [
-    "Engine",
-    "GreenContextPool",
-    "Launches",
-    "Node",
-    "Observer",
-    "Parker",
-    "Pausing",
-    "Queue",
-    "Receiver",
-    "Replays",
-    "Resume",
-    "Transmitter",
-]
+__all__ = ["Engine", "Node", "Queue", "Receiver", "Resume", "Transmitter"]
 
 
 class Engine(Protocol):
@@ -42,26 +25,6 @@ class Engine(Protocol):
     @property
     def clock(self) -> Clock:
         """The clock of the run."""
-
-    @property
-    def pausing(self) -> Pausing:
-        """The pauses of the run."""
-
-    def request_stop(self) -> None:
-        """End the run; may be called from any thread."""
-
-
-class Pausing(Protocol):
-    """The pauses of a run; any thread may call these methods."""
-
-    requests: deque[Request]
-    """What was requested and not carried out yet."""
-
-    def wake(self) -> None:
-        """Wake the workers, which carry out the requests; called after one was appended."""
-
-    def wait(self, timeout: float | None) -> bool:
-        """Wait until the run is paused and nothing computes."""
 
 
 class Node(Protocol):
@@ -114,6 +77,9 @@ class Node(Protocol):
 
     def status(self) -> SchedulingStatusType:
         """Return the state of the node as a whole."""
+
+    def make_resume(self) -> Resume:
+        """Return what keeps the node ready between the values that its function yields."""
 
     def receiver(self, port: str) -> Receiver:
         """Return a view of an input."""
@@ -229,100 +195,3 @@ class Resume(Protocol):
 
     def may_receive(self) -> bool:
         """Return whether the next messages are waiting."""
-
-
-class Parker(Protocol):
-    """The place where one worker waits."""
-
-    def park(self, seconds: float | None) -> bool:
-        """Wait until unparked (True), or until `seconds` have passed (False)."""
-
-    def take(self) -> bool:
-        """Take the permit, if there is one, without waiting."""
-
-    def unpark(self) -> None:
-        """End the wait; may be called from any thread."""
-
-
-class GreenContextPool(Protocol):
-    """A device divided into partitions, as :class:`headrace.resources.CudaGreenContextPool` divides it."""
-
-    name: str
-    dev_id: int
-    num_partitions: int
-    min_sm_size: int
-    default_context_index: int | str
-
-    @property
-    def sms_per_partition(self) -> list[int]:
-        """The number of SMs requested for each partition; empty for equal partitions."""
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the requested partitions."""
-
-    @property
-    def plan(self) -> gpu.Plan:
-        """The partitions that the device provides."""
-
-    @property
-    def sm_counts(self) -> list[int]:
-        """The number of SMs that each partition gets, the leftover last."""
-
-    def share(self, index: int | str | None = None) -> gpu.Share:
-        """Return the share of a partition, by position or by name, or of the default one."""
-
-    def partition(self, index: int | str | None = None) -> gpu.Partition:
-        """Return a partition by position or by name, or the default one; a run must be using the pool."""
-
-
-class Launches(Protocol):
-    """What launches a recorded graph."""
-
-    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
-        """Launch the graph for a frame whose arrays are at these addresses."""
-
-    def close(self) -> None:
-        """Release the graph; the device has finished."""
-
-
-class Replays(Protocol):
-    """What watches the replays of operators that are recorded together."""
-
-    @property
-    def wants_gpu_times(self) -> bool:
-        """Whether the operators' work on the device is timed."""
-
-    def around(self, replay: Callable[..., None]) -> Callable[..., None]:
-        """Return what to call in place of `replay`, with the same arguments."""
-
-    def around_launches(self, launches: Any, marks: Any, managed: Any) -> Launches:
-        """Return what launches a recorded graph in place of `launches`, on a managed stream.
-
-        `marks` tells where the work of each operator begins and ends in the graph; None if nobody wanted to know.
-        """
-
-
-class Observer(Protocol):
-    """What watches a run: the only way in which tracking, traces and loggers take part in it."""
-
-    def make_queue(self, consumer: Any, port: str, limit: int, policy: Any) -> Any:
-        """Return a queue in place of the runtime's own, with the same arguments."""
-
-    def attach(self, engine: Any) -> None:
-        """Prepare to watch a run, after its nodes and queues were created and before anything is started."""
-
-    def around(self, node: Any, compute: Callable[..., None]) -> Callable[..., None]:
-        """Return a compute to run in place of `compute`."""
-
-    def uses_stream(self, node: Any, managed: Any) -> None:
-        """Note that a node will submit work to a stream; called once for each, in its compute."""
-
-    def watch_replays(self, part: Any) -> Replays:
-        """Return what watches the replays of operators that are recorded together, which do not compute then."""
-
-    def finish(self) -> None:
-        """Complete what was watched: the device is idle, and the streams still exist."""
-
-    def close(self, outcome: Outcome | None) -> None:
-        """End: the run is over; `outcome` is None if there is none."""

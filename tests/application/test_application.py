@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, CountCondition
-from headrace.core import Fragment, GraphError
+from headrace import Application, CountCondition, Fragment
+from headrace.core import GraphError
 from headrace.schedulers import DefaultScheduler
 from tests.harness import PATIENCE, App, Step, run, sink, source, through
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from headrace.core.layout import lay_out, place
+from headrace._runtime import slice_of
 from headrace.core.queues import queues_of
-from headrace.core.registry import registry
+from headrace.drawing.layout import lay_out, place
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
@@ -227,7 +227,7 @@ def slices_of(graph: Graph) -> dict[str, str]:
     """Return the slice of the device of each operator that has one, as text: ``"vision: 16 SMs"``."""
     found = {}
     for operator in graph:
-        share = registry.slice_of(operator)
+        share = slice_of(operator)
         if share is not None:
             found[operator.name] = str(share)
     return found

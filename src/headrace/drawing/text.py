@@ -84,13 +84,13 @@ def _quoted(text: str) -> str:
 
 
 def _boxes(graph: Graph, segments: Sequence[Segment]) -> str:
-    from headrace.core.box_drawing import draw_boxes
+    from headrace.drawing.boxes import draw_boxes
 
     return draw_boxes(graph, segments)
 
 
 def _svg(graph: Graph, segments: Sequence[Segment]) -> str:
-    from headrace.core.svg_drawing import draw_svg
+    from headrace.drawing.svg import draw_svg
 
     return draw_svg(graph, next((operator.fragment.name for operator in graph), "pipeline"), segments)
 

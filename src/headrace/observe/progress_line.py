@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import waits
 from headrace.core.booleans import flag
-from headrace.core.registry import registry
+from headrace.core.progress import progress_of
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.progress import Progress
 
 __all__ = ["ProgressLine", "is_wanted", "shown_progress"]
@@ -47,7 +47,7 @@ def is_wanted() -> bool:
 
 
 @contextmanager
-def shown_progress(fragment: Fragment) -> Iterator[None]:
+def shown_progress(fragment: Composition) -> Iterator[None]:
     """Show the line of a run for the duration of a ``with`` block; of several runs, the first has the line."""
     if not _LINE.acquire(blocking=False):
         yield
@@ -60,9 +60,9 @@ def shown_progress(fragment: Fragment) -> Iterator[None]:
 
 
 @contextmanager
-def _line_of(fragment: Fragment) -> Iterator[None]:
+def _line_of(fragment: Composition) -> Iterator[None]:
     stderr, stdout = sys.stderr, sys.stdout
-    line = ProgressLine(fragment.progress, lambda: registry.latency(fragment))
+    line = ProgressLine(lambda: progress_of(fragment), lambda: _latency(fragment))
     screen = _Screen(stderr)
     ended = threading.Event()
 
@@ -88,6 +88,17 @@ def _line_of(fragment: Fragment) -> Iterator[None]:
                 setattr(sys, name, original)
         screen.erase()
         _write_summary(fragment, stderr)
+
+
+def _latency(fragment: Composition) -> float | None:
+    """Return the mean latency of the slowest path so far in seconds, if the run is tracked."""
+    from headrace.observe.statistics import StatisticsWatcher
+
+    watchers = getattr(getattr(fragment._engine, "observer", None), "watchers", ())
+    tracked = next((watcher for watcher in watchers if isinstance(watcher, StatisticsWatcher)), None)
+    if tracked is None:
+        return None
+    return max((path.latency.mean / 1e9 for path in tracked.snapshot().paths), default=None)
 
 
 class ProgressLine:
@@ -182,7 +193,7 @@ class _Erasing:
         return getattr(self._stream, name)
 
 
-def _write_summary(fragment: Fragment, stream: Any) -> None:
+def _write_summary(fragment: Composition, stream: Any) -> None:
     """Write how the run ended where the line was, unless the log or an exception says it."""
     import logging
 

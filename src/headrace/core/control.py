@@ -1,18 +1,15 @@
-"""Claim: the exclusive use of a fragment, from the call of `run` to its end."""
+"""RunControl: stops, pauses and steps of a run, from the call of `run` to its end, from any thread."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from headrace import waits
 
-if TYPE_CHECKING:
-    from headrace.core.protocols import Engine
-
-__all__ = ["PAUSE", "RESUME", "STEP", "Claim", "Request"]
+__all__ = ["PAUSE", "RESUME", "STEP", "Request", "RunControl"]
 
 Request: TypeAlias = tuple[str, int, str]
 PAUSE = "pause"
@@ -20,10 +17,21 @@ STEP = "step"
 RESUME = "resume"
 
 
-class Claim:
-    """One use of a fragment: a run, or a composition without one.
+class ControlledEngine(Protocol):
+    """The engine of a run, which core must not import."""
 
-    Any thread may stop, pause or step the run at any time after the claim was made, even before there is an engine.
+    @property
+    def pausing(self) -> Any:
+        """The pauses of the run: `requests`, `wake` and `wait`."""
+
+    def request_stop(self) -> None:
+        """End the run; may be called from any thread."""
+
+
+class RunControl:
+    """The control of one use of a fragment: a run, or composing without one.
+
+    Any thread may stop, pause or step the run at any time, even before there is an engine.
     `stop` first sets `stop_wanted` and then looks for an engine; `begin` first sets the engine and then checks
     `stop_wanted`. So at least one of them sees the other. Pauses, steps and resumes are appended to `requests`,
     from which the engine takes them in their order (`_runtime/scheduling/pausing`).
@@ -41,13 +49,13 @@ class Claim:
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
-        self.engine: Engine | None = None
+        self.engine: ControlledEngine | None = None
         self.stop_wanted = False
         self.pause_wanted = False
         self.requests: deque[Request] = deque()
         self._has_begun = threading.Event()
 
-    def begin(self, engine: Engine) -> None:
+    def begin(self, engine: ControlledEngine) -> None:
         """Set the engine of the run, and stop it if a stop was requested before."""
         engine.pausing.requests = self.requests
         self.engine = engine
@@ -56,6 +64,13 @@ class Claim:
         if self.requests:
             engine.pausing.wake()
         self._has_begun.set()
+
+    @classmethod
+    def of_no_run(cls) -> RunControl:
+        """Return a control that has no effect, because there is no run."""
+        control = cls("")
+        control.end()
+        return control
 
     def end(self) -> None:
         """End the waits for a run, because there will be none."""
@@ -78,7 +93,7 @@ class Claim:
         self.pause_wanted = False
         self._request((RESUME, 0, ""))
 
-    def step(self, count: int, op_name: str) -> None:
+    def step(self, count: int, op_name: str = "") -> None:
         """Let `count` computes begin, of an operator or of any; pause the run first if it is not paused."""
         self.pause_wanted = True
         self._request((STEP, count, op_name))
@@ -96,4 +111,6 @@ class Claim:
         engine = self.engine
         if engine is None:
             return False
-        return engine.pausing.wait(None if timeout is None else max(timeout - (monotonic() - began), 0.0))
+        left = None if timeout is None else max(timeout - (monotonic() - began), 0.0)
+        is_paused: bool = engine.pausing.wait(left)
+        return is_paused

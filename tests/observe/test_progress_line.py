@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime.lifecycle import progress_line
-from headrace._runtime.lifecycle.progress_line import ProgressLine
 from headrace.conditions import CountCondition
 from headrace.core import Progress
+from headrace.observe import progress_line
+from headrace.observe.progress_line import ProgressLine
 from tests.harness import PATIENCE, App, Step, run, sink
 
 
