@@ -13,7 +13,7 @@ from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
     from headrace._runtime.compiled import is_compiled
-    from headrace._runtime.lifecycle.accounts import Tally
+    from headrace._runtime.lifecycle.accounts import MessageCounter
     from headrace._runtime.lifecycle.run import run, run_async
     from headrace._runtime.lifecycle.supplies import Supplies
     from headrace._runtime.messages.fences import Fences, is_complete
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.scheduling.single_threaded import run_single_threaded
-    from headrace._runtime.scheduling.workers import run_workers
+    from headrace._runtime.scheduling.workers import run_single_threaded, run_workers
     from headrace._runtime.streams.default_stream import default_stream_of
     from headrace._runtime.streams.run_streams import slice_of, source_of
     from headrace._runtime.streams.stream_source import StreamSource
@@ -34,12 +33,12 @@ __all__ = [
     "Fences",
     "ManagedStream",
     "Message",
+    "MessageCounter",
     "Node",
     "Observer",
     "Queue",
     "StreamSource",
     "Supplies",
-    "Tally",
     "UnconnectedQueue",
     "create_event",
     "default_stream_of",
@@ -64,7 +63,7 @@ _MODULES = {
     "Queue": "messages.queue",
     "StreamSource": "streams.stream_source",
     "Supplies": "lifecycle.supplies",
-    "Tally": "lifecycle.accounts",
+    "MessageCounter": "lifecycle.accounts",
     "UnconnectedQueue": "messages.queue",
     "create_event": "messages.managed_stream",
     "default_stream_of": "streams.default_stream",
@@ -73,7 +72,7 @@ _MODULES = {
     "run_async": "lifecycle.run",
     "is_complete": "messages.fences",
     "is_default": "messages.managed_stream",
-    "run_single_threaded": "scheduling.single_threaded",
+    "run_single_threaded": "scheduling.workers",
     "run_workers": "scheduling.workers",
     "slice_of": "streams.run_streams",
     "source_of": "streams.run_streams",

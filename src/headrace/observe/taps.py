@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace._runtime import Queue, Tally
+from headrace._runtime import MessageCounter, Queue
 from headrace.observe.recorder import FIRST_DISCARD, KINDS
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ObservedQueue(Queue):
             recorder.log.extend((FIRST_DISCARD - KINDS * self._position, label, recorder.now(), 0))
 
 
-class Tap(Tally):
+class Tap(MessageCounter):
     """Stands between an output and one queue behind it: records and passes on every message.
 
     Parameters
@@ -152,7 +152,7 @@ class Tap(Tally):
         return self._most() or int(self.replayed > 0)
 
 
-class UnconnectedTap(Tally):
+class UnconnectedTap(MessageCounter):
     """Stands before the queue of an unconnected output, which drops everything."""
 
     __slots__ = ("_show",)

@@ -30,7 +30,7 @@ from headrace._runtime.scheduling.polling import Polling
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace._runtime.scheduling.timers import Timers
 from headrace._runtime.scheduling.unreceived import SWEEPS, look_for_unreceived
-from headrace._runtime.scheduling.waiting import Waiting
+from headrace._runtime.scheduling.waiting import WaitingWorkers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,7 +83,7 @@ class Engine:
         # What watches the run, if anything was asked for.
         self.observer: Observer | None = None
         self.lock = threading.Lock()
-        self.waiting = Waiting(self)
+        self.waiting = WaitingWorkers(self)
         self.pausing = Pausing(self)
         self.alone = Alone(self)
         # The time at which the run ends in any case.

@@ -190,6 +190,11 @@ class NodeStreams:
         self.lifetimes.held.clear()
         self.order.pending.clear()
 
+    def close_knobs(self) -> None:
+        """Free the memory of the knobs, because recordings that use it are gone."""
+        if self.knobs is not None:
+            self.knobs.close()
+
     # Which operators are watched.
 
     def _enter(self, state: WatchState) -> None:
