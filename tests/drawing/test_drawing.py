@@ -11,6 +11,7 @@ from headrace.core import IOSpec
 from headrace.gpu import sim
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests.harness import App, Step, sink, source, through
+from tests.harness.devices import use_device
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_a_picture_colours_slices_and_says_which_is_which(machine: sim.Machine) 
 
 
 def test_a_picture_needs_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.gpu.backend", lambda: "none")
+    use_device(monkeypatch, "none")
     _, texts = svg_of(App(sliced))
     assert "vision" in texts
     assert not [text for text in texts if "SMs" in text]

@@ -191,7 +191,7 @@ class Fragment(Composition):
 
         A logger is a :class:`headrace.observe.DataLogger`. One that compose adds is used in that run alone.
         """
-        from headrace.observe.data_loggers import check_data_logger
+        from headrace.observe.loggers.data_loggers import check_data_logger
 
         check_data_logger(self, logger)
         (self._composed_data_loggers if self._is_composing_here else self._data_loggers).append(logger)

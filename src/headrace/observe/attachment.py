@@ -8,10 +8,10 @@ from headrace.observe.environment import asked_for, replay_from_environment, wat
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
-    from headrace.observe.data_flow_tracker import DataFlowTracker
-    from headrace.observe.goals import Goal
-    from headrace.observe.observation import Observation
-    from headrace.observe.watchers import Watcher
+    from headrace.observe.events.observation import Observation
+    from headrace.observe.events.watchers import Watcher
+    from headrace.observe.figures.data_flow_tracker import DataFlowTracker
+    from headrace.observe.figures.goals import Goal
 
 __all__ = ["expect", "observer_of", "tracker_of", "watch"]
 
@@ -31,26 +31,26 @@ def observer_of(fragment: Composition) -> Observation | None:
         return None
     watchers = [*fragment._watchers, *watchers_from_environment()]
     if loggers:
-        from headrace.observe.data_loggers import DataLogging
+        from headrace.observe.loggers.data_loggers import DataLogging
 
         watchers.append(DataLogging(loggers))
     if not watchers:
         return None
-    from headrace.observe.observation import Observation
+    from headrace.observe.events.observation import Observation
 
     return Observation(fragment, watchers, left_out=left_out)
 
 
 def tracker_of(fragment: Composition) -> DataFlowTracker | None:
     """Return the tracker of a fragment, or None."""
-    from headrace.observe.data_flow_tracker import DataFlowTracker
+    from headrace.observe.figures.data_flow_tracker import DataFlowTracker
 
     return next((watcher for watcher in fragment._watchers if isinstance(watcher, DataFlowTracker)), None)
 
 
 def expect(fragment: Composition, path: str, on_miss: Any, bounds: dict[str, Any]) -> Goal:
     """Set a goal for a path of a fragment: its path, what to call at a miss, and its bounds."""
-    from headrace.observe.goals import Goal, GoalsWatcher
+    from headrace.observe.figures.goals import Goal, GoalsWatcher
 
     goal = Goal(path, bounds, on_miss)
     watcher = next((watcher for watcher in fragment._watchers if isinstance(watcher, GoalsWatcher)), None)

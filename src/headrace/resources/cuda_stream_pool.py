@@ -10,6 +10,7 @@ from headrace import gpu
 from headrace._runtime import ManagedStream, StreamSource, create_event
 from headrace.core.errors import GraphError
 from headrace.core.whole_numbers import whole_number
+from headrace.gpu.backend import active
 from headrace.resources.cuda_green_context import CudaGreenContext
 from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
 
@@ -97,7 +98,7 @@ class CudaStreamPool(StreamSource):
 
     def check(self) -> None:
         """Raise if there is no such device."""
-        if self.dev_id and gpu.backend() != "none":  # device 0 exists if any device does
+        if self.dev_id and active().has_devices:  # device 0 exists if any device does
             count = len(gpu.Device.get_all_devices())
             if self.dev_id >= count:
                 raise GraphError(

@@ -6,7 +6,6 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace import gpu
 from headrace._runtime.capture.border import Border
 from headrace._runtime.capture.captured_segment import CapturedSegment
 from headrace._runtime.capture.member_context import MemberContext
@@ -23,6 +22,7 @@ from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import source_of
 from headrace.core.ports import IOSpec
 from headrace.core.segment import CaptureError, CaptureRefused, Segment, capture_mode, why_not_captured
+from headrace.gpu.backend import active
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ def plan_segments(fragment: Fragment) -> list[Segment]:
     planned: list[Segment] = []
     for segment in fragment.segments:
         segment.state, segment.reason = "composed", ""
-        if mode == "off" or gpu.backend() == "none":
+        if mode == "off" or not active().has_devices:
             segment.state = "off"
             continue
         why = _why_not(segment)

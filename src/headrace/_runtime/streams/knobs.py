@@ -371,6 +371,4 @@ def _part(memory: AddressedMemory, start: int, size: int) -> Any:
     """Return a buffer on a part of the memory."""
     if size == memory.size:
         return memory.buffer
-    if gpu.backend() == "sim":
-        return memory.buffer._view(size, memory.buffer, start)
     return gpu.Buffer.from_handle(memory.address + start, size, owner=memory.buffer)

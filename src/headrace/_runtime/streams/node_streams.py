@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from headrace import gpu
 from headrace._runtime.messages.managed_stream import ManagedStream, is_default
 from headrace._runtime.messages.message import Message
 from headrace._runtime.messages.ports import NOTHING, InputPort, messages_in, no_such_port, parts_of
@@ -44,6 +43,7 @@ from headrace._runtime.streams.run_streams import source_of
 from headrace._runtime.streams.variables import attributes_of_class, modules_of_compute, variables_of_compute
 from headrace._runtime.streams.watch_state import WatchState
 from headrace.core.errors import StreamError
+from headrace.gpu.ambient import library_is_in_use
 
 if TYPE_CHECKING:
     from headrace._runtime.streams.knobs import Knobs
@@ -520,4 +520,4 @@ class NodeStreams:
 
 def _may_use_gpu(operator: Operator) -> bool:
     """Return whether a function may use the GPU: a GPU library is loaded, or the operator was given streams."""
-    return source_of(operator) is not None or gpu.library_is_in_use()
+    return source_of(operator) is not None or library_is_in_use()

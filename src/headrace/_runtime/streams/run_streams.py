@@ -13,6 +13,9 @@ from headrace._runtime.messages.managed_stream import ManagedStream, create_even
 from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of
 from headrace._runtime.streams.stream_source import StreamLease, StreamSource, attempt_all
 from headrace._runtime.streams.watch import Watch
+from headrace.gpu.ambient import remember_stream
+from headrace.gpu.backend import active
+from headrace.gpu.current_device import remember_current
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
@@ -51,13 +54,13 @@ class RunStreams:
         # Restores the context that was current on the caller's thread when the run first used a device.
         self._caller = threading.get_ident()
         self._put_back: Callable[[], None] | None = None
-        self._put_stream_back = gpu.remember_stream()
+        self._put_stream_back = remember_stream()
 
     @property
     def has_device(self) -> bool:
         """Whether there is a device, real or simulated."""
         if self._has_device is None:
-            self._has_device = gpu.backend() != "none"
+            self._has_device = active().has_devices
         return self._has_device
 
     def open(self, operators: Iterable[Operator]) -> None:
@@ -162,7 +165,7 @@ class RunStreams:
 
     def _remember_caller(self) -> None:
         if self._put_back is None and threading.get_ident() == self._caller:
-            self._put_back = gpu.remember_current()
+            self._put_back = remember_current()
 
     def restore_current(self) -> None:
         """Restore the current stream of the caller's thread, if an interrupt has left it changed."""
@@ -199,7 +202,7 @@ def source_of(operator: Operator) -> StreamSource | None:
 def slice_of(operator: Operator) -> gpu.Share | None:
     """Return the slice of a device that an operator's streams belong to, or None if they may use every SM."""
     source = source_of(operator) or operator.fragment.get_default_green_context_pool()
-    if source is None or gpu.backend() == "none":
+    if source is None or not active().has_devices:
         return None
     return cast("StreamSource", source).slice
 
