@@ -10,6 +10,7 @@ import pytest
 
 from headrace import gpu
 from headrace.gpu import ambient
+from headrace.gpu.ambient import remember_stream
 
 
 class Foreign:
@@ -84,7 +85,7 @@ def test_a_library_that_fails_leaves_nothing_changed(
 
 def test_blocks_that_were_never_left_are_undone(current: dict[str, Any]) -> None:
     with gpu.use_stream(Foreign()) as outside:
-        restore = gpu.remember_stream()
+        restore = remember_stream()
         again = gpu.use_stream(Foreign())
         again.__enter__()
         again.__enter__()

@@ -42,7 +42,7 @@ class use_stream:
         self._previous.append((getattr(_thread, "innermost", None), self._cupy, self._torch))
         _thread.innermost = self
         self._cupy = self._torch = None
-        if not handle.is_simulated:
+        if handle.backend.runs_cuda:
             try:
                 self._enter_libraries(handle)
             except BaseException:

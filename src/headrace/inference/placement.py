@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace import gpu
 from headrace.extras import installing
+from headrace.gpu.backend import active
 from headrace.inference.errors import InferenceError
 from headrace.tensor import DLDeviceType, Tensor, as_tensor
 from headrace.tensor.copies import copy, simulate, simulated_memory
@@ -34,7 +34,7 @@ def in_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     strides = _row_major(shape, tensor.itemsize)
     description = (tensor.data, shape, strides, tensor.dl_dtype, tensor.device, tensor.is_readonly)
     exporter = None
-    if gpu.backend() == "cuda":
+    if active().runs_cuda:
         exporter = _cuda_view(Tensor._create(description, tensor, None, None))
     return Tensor._create(description, tensor, exporter, tensor._pending_work)
 
@@ -63,7 +63,7 @@ def to_device(tensor: Tensor, stream: StreamHandle, allocator: Any, operator: st
 
 def _contiguous_on_device(tensor: Tensor, stream: StreamHandle, allocator: Any, operator: str) -> Tensor:
     """Return a C-contiguous copy of a strided tensor in device memory, which takes a kernel."""
-    if stream.is_simulated:
+    if not stream.backend.runs_cuda:
         target: Tensor = allocator.allocate_tensor(
             tensor.shape, tensor.dtype, stream=stream, operator=operator
         )

@@ -32,6 +32,7 @@ import numpy as np
 
 from headrace import gpu
 from headrace.core.errors import choices
+from headrace.gpu.backend import active
 from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.tensor.conversion import order_after
 from headrace.tensor.copies import copy, simulated_memory, upload
@@ -167,7 +168,7 @@ class Workplace:
             return
         if stream is None:
             routine.host(*[np.asarray(arg) if type(arg) is Tensor else arg for arg in args])
-        elif stream.is_simulated:
+        elif not stream.backend.runs_cuda:
             launch(stream, routine.kernel.on(stream.device), -(-threads // _BLOCK), _BLOCK, args)
         else:
             # As `launch` does, without a look at the numbers: every frame runs this.
@@ -188,10 +189,10 @@ def launch(
     args: Iterable[Any],
 ) -> None:
     """Launch a compiled kernel on a stream; tensors among its arguments are passed as pointers."""
-    if stream.is_simulated:
-        given = [simulated_memory(arg) if type(arg) is Tensor else arg for arg in args]
-    else:
+    if stream.backend.runs_cuda:
         given = [arg.data if type(arg) is Tensor else arg for arg in args]
+    else:
+        given = [simulated_memory(arg) if type(arg) is Tensor else arg for arg in args]
     gpu.launch(stream.stream, _config(grid, block), kernel, *given)
 
 
@@ -234,8 +235,8 @@ def workplace(
 
 
 def has_gpu() -> bool:
-    """Return whether there is a real GPU, so that work on host memory moves there."""
-    return gpu.backend() == "cuda"
+    """Return whether there is a GPU that runs CUDA code, so that work on host memory moves there."""
+    return active().runs_cuda
 
 
 def find_tensor(message: Any, name: str, operator: Any, port: str) -> Tensor:

@@ -241,7 +241,7 @@ class _DeviceSensor:
         for place in range(4):
             colors |= sensor.color_at(place // 2, place % 2) << (4 * place)
         self._colors = colors
-        if not stream.is_simulated:
+        if stream.backend.runs_cuda:
             self._background = upload(sensor.background, stream)
             self._sigma = upload(sensor.sigma.astype(np.int32), stream)
             self._gauss = upload(sensor.gauss, stream)
@@ -250,7 +250,7 @@ class _DeviceSensor:
         """Draw a frame into a tensor, on a stream."""
         sensor = self._sensor
         size = sensor.scene.width * sensor.scene.height
-        if stream.is_simulated:
+        if not stream.backend.runs_cuda:
             memory = simulated_memory(tensor)
 
             def effect() -> None:

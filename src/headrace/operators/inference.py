@@ -15,6 +15,7 @@ from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError, choices
 from headrace.core.operator import Operator, Part
 from headrace.core.ports import IOSpec
+from headrace.gpu.backend import active
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import ModelOptions
 from headrace.inference.placement import is_on_device, to_device
@@ -231,7 +232,7 @@ class InferenceOp(Operator):
         """Load the models."""
         self._frame = 0
         self._host_memory = HostMemory()
-        self._has_gpu = gpu.backend() == "cuda"
+        self._has_gpu = active().runs_cuda
         source = source_of(self)
         self._device_id = 0 if source is None else source.dev_id
         self._is_parallel = self.parallel_inference and len(self._models) > 1
@@ -370,10 +371,10 @@ class InferenceOp(Operator):
             self._run_all(due, [partial(running.run_on_host, tensors) for running in due])
             return
         own = op_input.receive_cuda_stream(_RECEIVERS)
-        if own.is_simulated:
-            self._simulate(due, tensors, own, context)
-        else:
+        if own.backend.runs_cuda:
             self._run_on_gpu(due, tensors, own, context)
+        else:
+            self._simulate(due, tensors, own, context)
 
     def _may_use_device(self, due: list[RunningModel], tensors: dict[str, Tensor]) -> bool:
         """Return whether a tensor or a model is on a device, or is to be sent there."""

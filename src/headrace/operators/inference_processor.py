@@ -367,7 +367,7 @@ class InferenceProcessorOp(TensorOperator):
             tensor = as_tensor(results[name])
             if not self.transmit_on_cuda and tensor.device.is_cuda:
                 tensor = as_tensor(read_on_host([tensor], stream)[0])
-            elif self.transmit_on_cuda and stream is not None and not stream.is_simulated:
+            elif self.transmit_on_cuda and stream is not None and stream.backend.runs_cuda:
                 tensor = place.bring(tensor)
             emitted[name] = tensor
         return emitted

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace.core.byte_sizes import Size, byte_size
+from headrace.gpu.backend import active
 from headrace.resources.block_store import BlockStore
 from headrace.resources.cuda_allocator import CudaAllocator, check_limits
 from headrace.resources.memory_sources import DeviceMemory, memory_source
@@ -72,7 +73,7 @@ class RMMAllocator(CudaAllocator):
     @property
     def is_on_rmm(self) -> bool:
         """Whether its device memory comes from RMM."""
-        return gpu.backend() == "cuda" and find_spec("rmm") is not None
+        return active().runs_cuda and find_spec("rmm") is not None
 
     def for_torch(self) -> AbstractContextManager[Any]:
         """Return a context in which PyTorch allocates its tensors from this pool; RMM must be installed.
@@ -109,7 +110,7 @@ class RMMAllocator(CudaAllocator):
         return BlockStore(source, self.dev_id, self.announce, limit=limit)
 
     def _prepare(self) -> None:
-        if gpu.backend() != "none":
+        if active().has_devices:
             self._warm(MemoryStorageType.DEVICE, self.device_memory_initial_size)
         self._warm(MemoryStorageType.HOST, self.host_memory_initial_size)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace import gpu
+from headrace.gpu.backend import active
 from headrace.tensor.description import Description, compute_layout
 from headrace.tensor.errors import TensorError
 from headrace.tensor.memory_exporter import MemoryExporter
@@ -57,7 +57,7 @@ def tensor_of_allocation(
             raise TensorError(f"a tensor of {end} bytes does not fit into {allocation.size}")
     description: Description = (allocation.address, shape, strides, element, device, False)
     # No library could read memory of a simulated device.
-    is_exported = gpu.backend() == "cuda" or device.device_type != DLDeviceType.CUDA
+    is_exported = active().runs_cuda or device.device_type != DLDeviceType.CUDA
     label = CPU if device.device_type == DLDeviceType.CUDA_HOST else device
     exporter = MemoryExporter(description, allocation, label=label) if is_exported else None
     return Tensor._create(description, allocation, exporter, None)

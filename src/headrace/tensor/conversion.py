@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace import gpu
+from headrace.gpu.backend import active
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor import capsule as capsules
 from headrace.tensor import interface as interfaces
@@ -302,14 +303,14 @@ def _from_capsule(capsule: Any, pending_work: PendingWork | None) -> Tensor:
     if bare.dl_dtype.typestr is not None:
         if bare.device.is_host:
             exporter = _numpy_view(bare)
-        elif bare.device.is_cuda and gpu.backend() == "cuda":
+        elif bare.device.is_cuda and active().runs_cuda:
             exporter = _cuda_view(bare)
     return Tensor._create(consumed.description, capsule, exporter, pending_work, bare)
 
 
 def _locate(description: Description, obj: Any) -> tuple[Description, Any]:
     """Return the description with the device that the driver reports, and the object that exports the memory."""
-    if gpu.backend() != "cuda":
+    if not active().runs_cuda:
         return description, None
     # Viewed through a tensor, which writes version 3: cuda.core reads no other, and RMM and DALI write older ones.
     try:
