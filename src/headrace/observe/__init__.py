@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.observe.figures.data_flow_tracker import DataFlowMetric, DataFlowTracker, Tracker
     from headrace.observe.figures.distribution import Summary
     from headrace.observe.figures.goals import Goal, Miss
+    from headrace.observe.figures.prometheus import prometheus_collector
     from headrace.observe.figures.statistics import (
         OperatorStatistics,
         PathStatistics,
@@ -129,6 +130,7 @@ __all__ = [
     "Watcher",
     "WorkersInfo",
     "WorkersStatistics",
+    "prometheus_collector",
     "replay",
     "summarize_trace",
     "watch",
@@ -147,6 +149,7 @@ _NAMES = {
     "figures.data_flow_tracker": "DataFlowMetric DataFlowTracker Tracker",
     "figures.distribution": "Summary",
     "figures.goals": "Goal Miss",
+    "figures.prometheus": "prometheus_collector",
     "figures.statistics": (
         "OperatorStatistics PathStatistics QueueStatistics SegmentStatistics SliceStatistics "
         "Statistics WorkersStatistics"

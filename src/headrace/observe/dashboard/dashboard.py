@@ -27,7 +27,9 @@ from headrace.observe.dashboard.device_slices import DeviceSlices
 from headrace.observe.dashboard.log_lines import LogLines
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.goals import GoalsWatcher
+from headrace.observe.figures.prometheus import StatisticsCollector
 from headrace.observe.figures.recent_figures import RecentFigures
+from headrace.observe.figures.statistics import StatisticsWatcher
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -88,6 +90,8 @@ class Dashboard(Watcher):
             raise ValueError(f"Dashboard: interval must be more than 0, not {interval!r}")
         self._announce = announce or _print_address
         self._lock = threading.Lock()
+        # Not attached to a run itself: it is shown what the dashboard is shown.
+        self._statistics = StatisticsWatcher()
         self._server: _DashboardServer | None = None
         self._ticker: threading.Thread | None = None
         self._is_over = threading.Event()
@@ -111,6 +115,7 @@ class Dashboard(Watcher):
         """Serve the page of a run."""
         fragment = self._fragment
         self._run, self._figures = run, RecentFigures(run)
+        self._statistics.begin(run)
         self._slices = DeviceSlices(fragment, run)
         self._parameters = [
             (operator.node.operator, parameter)
@@ -134,11 +139,13 @@ class Dashboard(Watcher):
 
     def computed(self, computes: Computes) -> None:
         """Add computes."""
+        self._statistics.computed(computes)
         with self._lock:
             self._figures.add_computes(computes)
 
     def flowed(self, flows: list[Flows]) -> None:
         """Add messages that reached the end of their paths."""
+        self._statistics.flowed(flows)
         with self._lock:
             self._figures.add_flows(flows)
 
@@ -256,6 +263,10 @@ class Dashboard(Watcher):
                 "parameters": [_shown(_value_of(*each)) for each in self._parameters],
             }
         )
+
+    def metrics(self) -> bytes:
+        """Return the figures of the whole run for Prometheus."""
+        return StatisticsCollector(self._statistics.snapshot).text()
 
     def complete(self, figures: str, client: Client) -> str:
         """Return figures with the intervals and the lines of the log that a client has not seen."""
@@ -376,6 +387,10 @@ class _DashboardServer(LiveServer):
     def on_message(self, client: Client, fields: dict[str, Any]) -> None:
         """Do what a page asks for."""
         self._dashboard.handle(client, fields)
+
+    def metrics(self) -> bytes:
+        """Return the figures of the run for Prometheus."""
+        return self._dashboard.metrics()
 
     def last_item(self, client: Client) -> str:
         """Return the last figures."""

@@ -191,7 +191,7 @@ class Statistics:
 
     def to_prometheus(self) -> str:
         """Return all figures in the text format of Prometheus; durations are in seconds."""
-        from headrace.observe.figures.statistics_text import prometheus_text
+        from headrace.observe.figures.prometheus import prometheus_text
 
         return prometheus_text(self)
 
