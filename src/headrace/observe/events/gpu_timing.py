@@ -260,12 +260,15 @@ class DeviceTime:
         Timed events that are free.
     error
         The largest possible error of the last reference, in nanoseconds.
+    is_sampled
+        Whether only some computes of an operator are timed if there are very many.
+    most_unread
+        The number of pieces of work on a stream whose times the resolver reads; if there are more, computes
+        do.
     """
 
     is_sampled = True
-    """Whether only some computes of an operator are timed if there are very many."""
     most_unread = 8
-    """The number of pieces of work on a stream whose times the resolver reads; if there are more, computes do."""
 
     def __init__(self, device_id: int, now: Callable[[], int]) -> None:
         self.device_id = device_id

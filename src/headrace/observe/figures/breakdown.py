@@ -9,17 +9,25 @@ __all__ = ["Breakdown", "Part"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a message's time."""
+    """A piece of a message's time.
+
+    Attributes
+    ----------
+    kind
+        ``"before"`` (from the acquisition to the first operator), ``"queue"``, ``"host"`` (in `compute`),
+        ``"device"`` (waiting for the device), or ``"gpu"``.
+    where
+        The queue, as in ``"display.in"``, or the operator.
+    slice
+        The slice of the device, for work on one.
+    duration
+        Nanoseconds.
+    """
 
     kind: str
-    """``"before"`` (from the acquisition to the first operator), ``"queue"``, ``"host"`` (in `compute`),
-    ``"device"`` (waiting for the device), or ``"gpu"``."""
     where: str
-    """The queue, as in ``"display.in"``, or the operator."""
     slice: str
-    """The slice of the device, for work on one."""
     duration: int
-    """Nanoseconds."""
 
     def __str__(self) -> str:
         text = {

@@ -34,18 +34,27 @@ _LONGEST_QUEUE = 10_000  # messages in a queue of which it is known since when t
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """A message that took longer than a goal allows."""
+    """A message that took longer than a goal allows.
+
+    Attributes
+    ----------
+    path
+        The names of the operators on its way, joined by ``","``.
+    number
+        Its number among the messages of the goal, from 1.
+    latency
+        How long it took, in nanoseconds.
+    bound
+        How long it may have taken.
+    breakdown
+        Where the time went.
+    """
 
     path: str
-    """The names of the operators on its way, joined by ``","``."""
     number: int
-    """Its number among the messages of the goal, from 1."""
     latency: int
-    """How long it took, in nanoseconds."""
     bound: int
-    """How long it may have taken."""
     breakdown: Breakdown
-    """Where the time went."""
 
     def __str__(self) -> str:
         over = f"{self.latency / 1e6:.3f} ms, {(self.latency - self.bound) / 1e6:.3f} ms more than allowed"

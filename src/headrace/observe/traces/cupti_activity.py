@@ -33,16 +33,22 @@ _log = logging.getLogger("headrace.observe")
 
 @dataclass(eq=False, slots=True)
 class Activity:
-    """A kernel or a copy on the device."""
+    """A kernel or a copy on the device.
+
+    Attributes
+    ----------
+    stream
+        CUPTI's number of the stream.
+    operator
+        The index of the operator that launched it, if one did.
+    """
 
     name: str
     device: int
     stream: int
-    """CUPTI's number of the stream."""
     started: int
     ended: int
     operator: int | None = None
-    """The index of the operator that launched it, if one did."""
     compute: int = -1
     arguments: dict[str, Any] = field(default_factory=dict)
 

@@ -36,18 +36,28 @@ _HOST = 1
 
 @dataclass(slots=True)
 class Part:
-    """One part of the time of a path, in milliseconds."""
+    """One part of the time of a path, in milliseconds.
+
+    Attributes
+    ----------
+    kind
+        ``"queue"``, ``"host"`` (in `compute`), ``"device"`` (a wait for the device), ``"gpu"`` or
+        ``"before"``.
+    where
+        The operator, or the queue as in ``"display.in"``.
+    median
+        The average of the messages around the median.
+    late
+        The average of the messages around the p99.
+    slice
+        The slice of the operator with its SMs, for work on the device.
+    """
 
     kind: str
-    """``"queue"``, ``"host"`` (in `compute`), ``"device"`` (a wait for the device), ``"gpu"`` or ``"before"``."""
     where: str
-    """The operator, or the queue as in ``"display.in"``."""
     median: float
-    """The average of the messages around the median."""
     late: float
-    """The average of the messages around the p99."""
     slice: str = ""
-    """The slice of the operator with its SMs, for work on the device."""
 
     @property
     def more(self) -> float:
@@ -69,7 +79,13 @@ class Part:
 
 @dataclass(slots=True)
 class PathSummary:
-    """One path, in milliseconds."""
+    """One path, in milliseconds.
+
+    Attributes
+    ----------
+    conclusion
+        What makes the p99 higher than the median, in a sentence.
+    """
 
     name: str
     count: int
@@ -77,12 +93,19 @@ class PathSummary:
     p99: float
     parts: list[Part]
     conclusion: str
-    """What makes the p99 higher than the median, in a sentence."""
 
 
 @dataclass(slots=True)
 class TraceSummary:
-    """A trace: its paths, the slowest first."""
+    """A trace: its paths, the slowest first.
+
+    Attributes
+    ----------
+    dropped
+        The number of messages that each queue dropped.
+    busy
+        How busy operators, queues, threads and slices were, and what was saturated.
+    """
 
     application: str
     is_virtual: bool
@@ -90,9 +113,7 @@ class TraceSummary:
     seconds: float
     paths: list[PathSummary]
     dropped: dict[str, int] = field(default_factory=dict)
-    """The number of messages that each queue dropped."""
     busy: Shares = field(default_factory=Shares)
-    """How busy operators, queues, threads and slices were, and what was saturated."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as values that JSON can hold."""
