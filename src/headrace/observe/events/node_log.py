@@ -238,6 +238,7 @@ class _FeedLog:
         self._position = self._queue.feeds.index(feed)
         self._timestamps = _Table(emitter.timestamps, 2)
         self._rejections = _Table(emitter.rejections, 2)
+        self._drops = _Table(emitter.drops, 2)
         self._emissions = _Table(emitter.emissions, 2)
         self._numbers = None if emitter.numbers is None else _Table(emitter.numbers, 1)
         # Of the first message that was not shown as emitted.
@@ -255,6 +256,7 @@ class _FeedLog:
         if self._numbers is not None:
             self._numbers.read()
         self._rejections.read()
+        self._drops.read()
         timestamp = np.full(len(emitted), NO_TIMESTAMP)
         number, value = self._timestamps.take_before(0, self.end + len(emitted)).T
         timestamp[number - self.end] = value
@@ -289,6 +291,7 @@ class _FeedLog:
             number,
             self._emissions.take(count)[:, 0],
             self._rejections.take_before(1, end)[:, 0],
+            self._drops.take_before(1, end)[:, 0],
         )
 
     def forget(self, number: int) -> None:

@@ -308,6 +308,8 @@ class Emissions:
         The number of each among the messages from that output to this queue, from 0.
     rejected
         When the full queue rejected further messages, which have no number.
+    dropped
+        When the full queue dropped its oldest message for one of these.
     """
 
     queue: QueueInfo
@@ -316,6 +318,7 @@ class Emissions:
     number: Times
     emitted: Times
     rejected: Times
+    dropped: Times
 
 
 @dataclass(eq=False, slots=True)
