@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         WorkersInfo,
     )
     from headrace.observe.events.watchers import Watcher
-    from headrace.observe.figures.breakdown import Breakdown, Part
+    from headrace.observe.figures.critical_path import Breakdown, Part
     from headrace.observe.figures.data_flow_tracker import DataFlowMetric, DataFlowTracker, Tracker
     from headrace.observe.figures.distribution import Summary
     from headrace.observe.figures.goals import Goal, Miss
@@ -145,7 +145,7 @@ _NAMES = {
         "RunInfo SegmentInfo StreamInfo WorkersInfo"
     ),
     "events.watchers": "Watcher",
-    "figures.breakdown": "Breakdown Part",
+    "figures.critical_path": "Breakdown Part",
     "figures.data_flow_tracker": "DataFlowMetric DataFlowTracker Tracker",
     "figures.distribution": "Summary",
     "figures.goals": "Goal Miss",
