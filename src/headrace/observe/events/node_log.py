@@ -202,7 +202,7 @@ class NodeLog:
     def forget_received(self) -> bool:
         """Forget messages that will not be received; return whether it is known which these are."""
         are_known = [queue.forget_received() for queue in self._queues]
-        return all(are_known)
+        return all(are_known) and not any(feed.is_behind for feed in self._feeds.values())
 
     def _gpu_before(self, end: int) -> list[GpuWork]:
         if not self._completed:
@@ -245,6 +245,11 @@ class _FeedLog:
         self._shown = 0
 
     @property
+    def is_behind(self) -> bool:
+        """Whether messages that were emitted were not read yet."""
+        return self._emissions.is_behind
+
+    @property
     def end(self) -> int:
         """The number after the last message that is known."""
         return self.first + len(self.producer)
@@ -271,7 +276,7 @@ class _FeedLog:
 
     def known_before(self, end: int) -> int:
         """Return the first compute of whose messages not all are known; `end` if there is none."""
-        if not self._emissions.is_behind:
+        if not self.is_behind:
             return end
         return min(end, int(self._computes[len(self._emissions.rows) - 1]))
 
