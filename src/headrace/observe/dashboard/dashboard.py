@@ -1,10 +1,10 @@
 """Dashboard: a live page of a run in the browser.
 
-The resolver's thread adds what happened to the figures; a thread of the dashboard's own makes a message of them a
+The reader's thread adds what happened to the figures; a thread of the dashboard's own makes a message of them a
 few times a second, if a client can take one. A client that has not shown the last two gets none, and what it was
 not sent is part of the next: intervals of the time line and lines of the log are counted for each client.
 
-The server is the viewer's (`headrace._web`), with its rules. What a page sends is a request like one from the
+The server is the viewer's (`headrace._web`), with its rules. A page sends requests like those from the
 program: `Fragment.pause`, `step`, `stop_execution`, `Operator.set_live`.
 """
 
@@ -160,7 +160,7 @@ class Dashboard(Watcher):
             self._server = None
         logging.getLogger().removeHandler(self._log_lines)
 
-    # What the page is told.
+    # Messages to the page.
 
     @property
     def _fragment(self) -> Fragment:
@@ -319,7 +319,7 @@ class Dashboard(Watcher):
             # A request wakes this thread at once; but not more often than this.
             waits.wait(self._is_over, min(self._seconds, 0.05))
 
-    # What the page asks for; on the server's thread.
+    # Requests of the page, on the server's thread.
 
     def handle(self, client: Client, fields: dict[str, Any]) -> None:
         """Do what a page asks for; raise MalformedMessage for anything that it may not ask."""

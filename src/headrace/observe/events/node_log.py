@@ -66,7 +66,7 @@ class _Table:
 
 
 class NodeLog:
-    """What is known of one operator's computes, and was not shown yet.
+    """The computes of one operator that were read and not shown yet.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ class _FeedLog:
         self._drops = _Table(emitter.drops, 2)
         self._emissions = _Table(emitter.emissions, 2)
         self._numbers = None if emitter.numbers is None else _Table(emitter.numbers, 1)
-        # Of the first message that was not shown as emitted.
+        # The number of the first message that was not shown as emitted.
         self._shown = 0
 
     @property

@@ -1,4 +1,4 @@
-"""What was observed: the graph of a run, and its computes with their times.
+"""The events of a run: its graph, and its computes with their times.
 
 All times are nanoseconds of one time line: the run's clock if time is simulated, else the host's monotonic clock.
 `RunInfo.epoch` added to a time gives the time since the epoch.
@@ -70,7 +70,7 @@ class OperatorInfo:
 
     @property
     def frames_kept(self) -> int:
-        """The number of received frames that are kept for the device now; of a segment, at its first operator."""
+        """The number of received frames that are kept for the device; a segment counts at its first operator."""
         nodes = [self.node]
         segment = self.segment
         if segment is not None and segment.captured is not None and segment.operators[0] is self:

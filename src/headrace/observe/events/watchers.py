@@ -85,7 +85,7 @@ class Watcher:
     def computed(self, computes: Computes) -> None:
         """Note finished computes of one operator, in their order; their work on the device is complete.
 
-        Called on the resolver's thread, as are `flowed` and `resolved`.
+        Called on the reader's thread, as are `flowed` and `resolved`.
         """
 
     def flowed(self, flows: list[Flows]) -> None:

@@ -85,7 +85,7 @@ class Breakdown:
 
 
 class Place(NamedTuple):
-    """What a part of the time was spent on, as in `headrace.observe.Part`."""
+    """The place where a part of the time was spent, as in `headrace.observe.Part`."""
 
     kind: str
     where: str

@@ -32,7 +32,7 @@ _log = logging.getLogger("headrace.observe")
 
 
 class DataFlowMetric(IntEnum):
-    """What `DataFlowTracker.get_metric` returns; latencies are in milliseconds."""
+    """A figure that `DataFlowTracker.get_metric` returns; latencies are in milliseconds."""
 
     MAX_MESSAGE_ID = 0
     """The number of the message with the largest latency, from 1."""
@@ -146,7 +146,7 @@ class DataFlowTracker(StatisticsWatcher):
             operators = (operators[0], operators[-1])
         return ",".join(operator.name for operator in operators)
 
-    # What it found.
+    # Figures.
 
     @property
     def statistics(self) -> Statistics:
@@ -293,7 +293,7 @@ class _PathCounts:
         # The latencies that would be discarded if no more came.
         self._last: deque[float] = deque()
         self.count = 0
-        # Those whose end was timed.
+        # The number of messages whose end was timed.
         self.timed = 0
         self.total = 0.0
         self.min = self.max = 0.0

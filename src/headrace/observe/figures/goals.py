@@ -115,7 +115,7 @@ class Goal:
         self.count = 0
         self.misses = 0
         self.outstanding = 0
-        # Of the outstanding messages, those that have waited longer than allowed.
+        # The number of outstanding messages that have waited longer than allowed.
         self._overdue = 0
         self._queues: list[QueueInfo] = []
         # Why it cannot be judged in this run.
@@ -178,7 +178,7 @@ class Goal:
         for name, bound in self.bounds.items():
             if name in ("mean", "max"):
                 return False
-            # Of all messages, `percent` must be in time; so a larger part of those that have arrived.
+            # `percent` of all messages must be in time, so a larger part of those that have arrived.
             percent, arrived = int(name.removeprefix("p")), self.count
             if percent * (arrived + missing) > 100 * arrived:
                 return False

@@ -74,7 +74,7 @@ class RecentFigures:
         self.newest = run.started
         """The end of the newest compute, and of its work on the device."""
 
-    # What happened.
+    # Adding events.
 
     def add_computes(self, computes: Computes) -> None:
         """Add computes of one operator."""

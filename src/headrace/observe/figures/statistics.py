@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OperatorStatistics:
-    """What one operator did.
+    """The statistics of one operator.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class OperatorStatistics:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """What waited in one queue.
+    """The statistics of one queue.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class PathStatistics:
 
 @dataclass(frozen=True, slots=True)
 class SegmentStatistics:
-    """What became of one captured segment.
+    """The statistics of one captured segment.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ class SegmentStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What happened in a run, so far or in all.
+    """The statistics of a run, so far or in all.
 
     Attributes
     ----------
@@ -205,7 +205,10 @@ class Statistics:
 
     @property
     def saturated(self) -> tuple[str, ...]:
-        """What was busy at least 90 % of the time, in words: it determines the rate, and messages wait for it."""
+        """The operators, threads, slices and queues that were busy at least 90 % of the time, in words.
+
+        They determine the rate, and messages wait for them.
+        """
         often = [each for each in self.operators if each.count >= FEW]
         found = saturated(
             [(each.name, each.busy) for each in often],
@@ -261,7 +264,7 @@ def _by_name(found: tuple[_Named, ...], name: str, kind: str) -> _Named:
 class StatisticsWatcher(Watcher):
     """Collects the statistics of a run.
 
-    The resolver's thread adds to them under a lock; `snapshot` may be called from any thread.
+    The reader's thread adds to them under a lock; `snapshot` may be called from any thread.
     """
 
     period = 1.0  # `snapshot` catches up with the run

@@ -43,7 +43,7 @@ class Level:
         times, amounts = self._times[order], self._amounts[order]
         count = max(int(times.searchsorted(horizon, "right")), len(times) - _MOST)
         values = self._value + np.cumsum(amounts[:count])
-        # Of several changes at a time, the last one counts.
+        # The last one of several changes at a time counts.
         is_last = np.diff(times[:count], append=END) > 0
         self._times, self._amounts = times[count:], amounts[count:]
         if count:

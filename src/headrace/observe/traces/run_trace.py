@@ -159,7 +159,7 @@ class RunTrace:
 
     def _add_computed(self) -> None:
         """Write the computes of a round in the order in which they began."""
-        # Of those that began at the same time, the shorter one came first: another one follows it.
+        # If two began at the same time, the shorter one came first, and the other one follows it.
         self._computed.sort(key=itemgetter(0, 1))
         self._file.extend([text for _, _, text in self._computed])
         self._file.extend(self._worked)

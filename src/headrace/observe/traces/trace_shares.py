@@ -91,7 +91,7 @@ class TraceShares:
         self._queues: dict[str, _Filling] = {}
 
     def add(self, event: dict[str, Any]) -> None:
-        """Add an event; those of no interest are passed over."""
+        """Add an event; others than computes, work and queues are passed over."""
         kind, name, group, track = event["ph"], event["name"], event["pid"], event["tid"]
         if kind == "X" and event.get("cat") in ("compute", "gpu"):
             began, length = event["ts"], event["dur"]

@@ -61,7 +61,7 @@ class Part:
 
     @property
     def more(self) -> float:
-        """What it adds to a late message."""
+        """The time that it adds to a late message."""
         return self.late - self.median
 
     @property
@@ -319,7 +319,7 @@ class _Sample:
 
 
 class _Question:
-    """What went on during the part of a path that grows most: its times in the late messages."""
+    """The times at which late messages were in the part of their path that grows most."""
 
     def __init__(self, sample: _Sample, parts: list[Part]) -> None:
         self.path = sample.name
@@ -389,7 +389,7 @@ def _conclude(
     total = sum(part.more for part in parts)
     p50 = sample.percentile(50)
     if grown is None or total < 0.05 * p50 or grown.more <= 0:
-        # What is saturated is no less of a problem if all messages wait for it equally.
+        # Saturation is no less of a problem if all messages wait equally.
         saturated = [
             text
             for text, operators in busy.saturated.items()
