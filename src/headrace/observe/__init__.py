@@ -61,9 +61,17 @@ if TYPE_CHECKING:
     )
     from headrace.observe.loggers.rerun_logger import RerunLogger
     from headrace.observe.loggers.text_serializer import SimpleTextSerializer
-    from headrace.observe.recordings.payloads import PayloadError
+    from headrace.observe.recordings.carriers import (
+        Carrier,
+        MessageSource,
+        RecordedMessage,
+        RecordedPort,
+        RecordedRun,
+        RecordingError,
+    )
+    from headrace.observe.recordings.payloads import PayloadError, decode, encode
     from headrace.observe.recordings.port_recorder import PortRecorder
-    from headrace.observe.recordings.recording import RecordedMessage, RecordedPort, Recording, RecordingError
+    from headrace.observe.recordings.recording import Recording
     from headrace.observe.recordings.replaying import replay
     from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
     from headrace.observe.traces.nvtx_ranges import NvtxRanges
@@ -81,6 +89,7 @@ __all__ = [
     "AsyncQueuePolicy",
     "BasicConsoleLogger",
     "Breakdown",
+    "Carrier",
     "Computes",
     "Dashboard",
     "DataFlowMetric",
@@ -94,6 +103,7 @@ __all__ = [
     "GXFConsoleLogger",
     "Goal",
     "GpuWork",
+    "MessageSource",
     "Miss",
     "NvtxRanges",
     "OperatorInfo",
@@ -111,6 +121,7 @@ __all__ = [
     "QueueStatistics",
     "RecordedMessage",
     "RecordedPort",
+    "RecordedRun",
     "Recording",
     "RecordingError",
     "RerunLogger",
@@ -132,6 +143,8 @@ __all__ = [
     "Watcher",
     "WorkersInfo",
     "WorkersStatistics",
+    "decode",
+    "encode",
     "replay",
     "summarize_trace",
     "watch",
@@ -145,6 +158,7 @@ _MODULES = {
     "AsyncQueuePolicy": "loggers.data_loggers",
     "BasicConsoleLogger": "loggers.console_loggers",
     "Breakdown": "figures.breakdown",
+    "Carrier": "recordings.carriers",
     "Computes": "events.records",
     "Dashboard": "dashboard.dashboard",
     "DataFlowMetric": "figures.data_flow_tracker",
@@ -158,6 +172,7 @@ _MODULES = {
     "GXFConsoleLogger": "loggers.console_loggers",
     "Goal": "figures.goals",
     "GpuWork": "events.records",
+    "MessageSource": "recordings.carriers",
     "Miss": "figures.goals",
     "NvtxRanges": "traces.nvtx_ranges",
     "OperatorInfo": "events.records",
@@ -173,10 +188,11 @@ _MODULES = {
     "QueueFullError": "loggers.data_loggers",
     "QueueInfo": "events.records",
     "QueueStatistics": "figures.statistics",
-    "RecordedMessage": "recordings.recording",
-    "RecordedPort": "recordings.recording",
+    "RecordedMessage": "recordings.carriers",
+    "RecordedPort": "recordings.carriers",
+    "RecordedRun": "recordings.carriers",
     "Recording": "recordings.recording",
-    "RecordingError": "recordings.recording",
+    "RecordingError": "recordings.carriers",
     "RerunLogger": "loggers.rerun_logger",
     "RunInfo": "events.records",
     "SegmentInfo": "events.records",
@@ -196,6 +212,8 @@ _MODULES = {
     "Watcher": "events.watchers",
     "WorkersInfo": "events.records",
     "WorkersStatistics": "figures.statistics",
+    "decode": "recordings.payloads",
+    "encode": "recordings.payloads",
     "replay": "recordings.replaying",
     "summarize_trace": "traces.trace_summary",
 }

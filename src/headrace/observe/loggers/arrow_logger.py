@@ -13,7 +13,7 @@ import numpy as np
 from headrace.core.ports import IOSpec
 from headrace.lazy import import_or_explain
 from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType, LoggerOptions
-from headrace.observe.recordings.payloads import PayloadError, encode, prepare
+from headrace.observe.recordings.payloads import PayloadError, encode
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class ArrowLogger(AsyncDataLoggerResource):
         columns = {"dtype": name, "text": None if data is None else repr(data)}
         if not isinstance(data, TensorMapCopy) and kind in (tuple, list, dict):
             with suppress(PayloadError):
-                columns["data"] = b"".join(encode(prepare(data, allow_pickle=False)))
+                columns["data"] = encode(data)
         return columns
 
     def _flush(self) -> None:

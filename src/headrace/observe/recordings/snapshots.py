@@ -21,7 +21,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Snapshot", "Snapshots", "TensorCopy", "TensorMapCopy"]
 
 _DEEPEST = 32  # levels of containers; what is deeper is not copied
+Check: TypeAlias = Callable[[Any], Any]
 _BYTE = DLDataType(1, 8)
 _NO_BYTES = np.empty(0, np.uint8)
 
@@ -234,10 +235,16 @@ class Snapshot:
 class Snapshots:
     """Takes snapshots of the messages of one run.
 
-    Messages of one operator are taken by one thread at a time; those of several operators at once.
+    Messages of one operator are taken by one thread at a time, messages of several operators at once.
+
+    Parameters
+    ----------
+    check
+        Called with each object of a message that is no container, or its copy; returns what takes its place.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, check: Check | None = None) -> None:
+        self._check = check
         self._lock = threading.Lock()
         self._memory = HostMemory()
         self._readers: dict[tuple[OperatorInfo, int], _Reader] = {}
@@ -246,7 +253,7 @@ class Snapshots:
         """Return a snapshot of a message that an operator emits or receives now, on the thread that computes."""
         if type(item) is not Message and type(item) in _IMMUTABLE:
             snapshot = Snapshot()
-            snapshot.data = item
+            snapshot.data = item if self._check is None else self._check(item)
             return snapshot
         return _Copying(self, operator, item, is_emitted).run()
 
@@ -302,11 +309,11 @@ class _Copying:
     def run(self) -> Snapshot:
         snapshot, message = self._snapshot, self._message
         try:
-            snapshot.data = self._copy(self._item if message is None else message.data, 0)
+            snapshot.data = self._copy(self._item if message is None else message.data)
             if message is not None and message.details is not None:
                 snapshot.acq_timestamp = message.acq_timestamp
                 metadata = message.metadata
-                snapshot.metadata = None if metadata is None else self._copy(dict(metadata), 0)
+                snapshot.metadata = None if metadata is None else self._copy(dict(metadata))
             if self._readers:
                 self._finish()
         finally:
@@ -314,10 +321,18 @@ class _Copying:
                 buffer.close(reader.stream)
         return snapshot
 
-    def _copy(self, data: Any, level: int) -> Any:
+    def _copy(self, data: Any, level: int = 0) -> Any:
         kind = type(data)
-        if kind in _IMMUTABLE:
-            return data
+        if kind in _CONTAINERS and level < _DEEPEST:
+            if kind is dict:
+                return {key: self._copy(value, level + 1) for key, value in data.items()}
+            return kind([self._copy(value, level + 1) for value in data])
+        copied = data if kind in _IMMUTABLE else self._copy_leaf(data)
+        check = self._snapshots._check
+        return copied if check is None else check(copied)
+
+    def _copy_leaf(self, data: Any) -> Any:
+        kind = type(data)
         if kind is Tensor:
             return self._copy_tensor(data, "headrace")
         if kind is TensorMap:
@@ -326,10 +341,6 @@ class _Copying:
             )
         if isinstance(data, np.ndarray):
             return self._copy_host(data)
-        if kind in _CONTAINERS and level < _DEEPEST:
-            if kind is dict:
-                return {key: self._copy(value, level + 1) for key, value in data.items()}
-            return kind([self._copy(value, level + 1) for value in data])
         if isinstance(data, gpu.Buffer):
             return self._copy_tensor(_as_bytes(data), "buffer")
         if is_array(data):
