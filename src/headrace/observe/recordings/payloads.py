@@ -6,9 +6,8 @@ with $:
 
 | key | value | what follows |
 | --- | --- | --- |
-| ``$int`` | an int of more than 64 bits | its text in hexadecimal |
-| ``$float`` ``$complex`` | a float that is not finite, a complex | its 8 or 16 bytes, in hexadecimal |
-| ``$str`` | a str that UTF-8 cannot write | its bytes with surrogates, in hexadecimal |
+| ``$float`` | a float that is not finite | its 8 bytes, little-endian, in hexadecimal |
+| ``$complex`` | complex | its real and imaginary part |
 | ``$tuple`` | tuple | a list |
 | ``$dict`` | a dict with other keys than text, or with a key that begins with $ | a list of pairs |
 | ``$bytes`` | bytes | ``[at, size]`` |
@@ -19,7 +18,8 @@ with $:
 | ``$pickle`` | any other object | ``[at, size, name of the type]`` |
 
 ``at`` is the offset in the data. The elements of an array are in row-major order, and in column-major order with
-``F``. Blocks lie in the data in the order of the tree, without gaps. The same value always has the same bytes.
+``F``. A dtype is a text of NumPy, or DLPack's numbers of a type that NumPy does not define itself. Blocks lie in
+the data in the order of the tree, without gaps. The same value always has the same bytes.
 
 The two parts are laid out as in the Common Data Representation (CDR), little-endian, of the ROS 2 message
 ``string tree, uint8[] data``. A message with one array that is an image is laid out as ``sensor_msgs/msg/Image``,
@@ -36,31 +36,33 @@ import ast
 import json
 import math
 import pickle
-import re
 import struct
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
-from headrace.tensor import DLDataType, DLDevice
+from headrace.tensor import DLDataType, DLDevice, TensorError
+from headrace.tensor.types import element_from_dtype, is_of_ml_dtypes
 
 __all__ = ["Payload", "PayloadError", "Pickled", "check_leaf", "decode", "encode", "pack", "unpack"]
 
 DEEPEST = 33
 """The number of levels of containers, with the one that holds the parts of a message."""
 _LONGEST_DTYPE = 1 << 16
-_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, TensorCopy, TensorMapCopy))
+_JSON = frozenset((type(None), bool, int, str))
+_PLAIN = _JSON | {float, complex, bytes, TensorCopy, TensorMapCopy}
 _CONTAINERS = frozenset((tuple, list, dict, TensorMapCopy))
 _HEAD = b"\0\1\0\0"  # CDR, little-endian
 _ENCODINGS = {  # of images, by the type of their elements and the number of their channels
+    ("|u1",): "mono8",
     ("|u1", 1): "mono8",
     ("|u1", 3): "rgb8",
     ("|u1", 4): "rgba8",
-    ("<u2", 1): "mono16",
-    ("<f4", 1): "32FC1",
+    ("<u2",): "mono16",
+    ("<f4",): "32FC1",
 }
 
 Payload = list[bytes | bytearray | memoryview]
@@ -71,14 +73,11 @@ class PayloadError(ValueError):
     """Data that cannot be recorded, or bytes that are no payload."""
 
 
-class Pickled:
+class Pickled(NamedTuple):
     """An object that was pickled when it was recorded."""
 
-    __slots__ = ("content", "name")
-
-    def __init__(self, name: str, content: bytes) -> None:
-        self.name = name
-        self.content = content
+    name: str
+    content: bytes
 
 
 def check_leaf(data: Any, allow_pickle: bool) -> Any:
@@ -100,7 +99,7 @@ def check_leaf(data: Any, allow_pickle: bool) -> Any:
     if kind in _PLAIN:
         return data
     is_array = kind is np.ndarray
-    if (is_array or isinstance(data, np.generic)) and _dtype_text(data.dtype) is not None:
+    if (is_array or isinstance(data, np.generic)) and _describe_dtype(data.dtype) is not None:
         return data
     if kind in _CONTAINERS:
         raise _too_deep()
@@ -133,23 +132,26 @@ def encode(data: Any, allow_pickle: bool = False) -> bytes:
 def pack(data: Any, allow_pickle: bool = False, time: int | None = None) -> tuple[bool, Payload]:
     """Return whether data is laid out as an image of a time, which only happens if there is one, and its bytes."""
     blocks = _Blocks(allow_pickle)
-    tree = json.dumps(blocks.tree(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        tree = json.dumps(blocks.tree(data), ensure_ascii=False, separators=(",", ":"))
+    except ValueError as error:  # an int of thousands of digits
+        raise error if isinstance(error, PayloadError) else PayloadError(str(error)) from None
     if blocks.size >= 1 << 32:
         raise PayloadError(f"its arrays have {blocks.size} bytes, and a message has at most {(1 << 32) - 1}")
     head = bytearray(_HEAD)
-    image = blocks.image() if time is not None else None
-    if time is None or image is None:
+    encoding = None if time is None else blocks.encoding()
+    if time is None or encoding is None:
         _put_text(head, tree)
-        _put_numbers(head, blocks.size)
-        return False, [head, *blocks.parts]
-    height, width, encoding = image
-    _put_numbers(head, time // 10**9 & 0x7FFFFFFF, time % 10**9)
-    _put_text(head, tree)
-    _put_numbers(head, height, width)
-    _put_text(head, encoding)
-    head.append(0)  # little-endian
-    _put_numbers(head, blocks.size // height, blocks.size)
-    return True, [head, *blocks.parts]
+    else:
+        height, width, *_ = blocks.shapes[0]
+        _put_numbers(head, time // 10**9 & 0x7FFFFFFF, time % 10**9)
+        _put_text(head, tree)
+        _put_numbers(head, height, width)
+        _put_text(head, encoding)
+        head.append(0)  # little-endian
+        _put_numbers(head, blocks.size // height)
+    _put_numbers(head, blocks.size)
+    return encoding is not None, [head, *blocks.parts]
 
 
 def _put_numbers(head: bytearray, *values: int) -> None:
@@ -157,7 +159,7 @@ def _put_numbers(head: bytearray, *values: int) -> None:
 
 
 def _put_text(head: bytearray, text: str) -> None:
-    content = text.encode()
+    content = text.encode("utf-8", "surrogatepass")
     _put_numbers(head, len(content) + 1)
     head += content + b"\0"
 
@@ -168,39 +170,33 @@ class _Blocks:
     def __init__(self, allow_pickle: bool) -> None:
         self.parts: Payload = []
         self.size = 0
+        self.shapes: list[tuple[int, ...]] = []
+        self._typestr: Any = None
+        """The element type of the last array, if its elements are in row-major order."""
         self._allow_pickle = allow_pickle
-        self._layout: tuple[tuple[int, ...], str | None] | None = (
-            None  # that of the last array, if an image can be
-        )
 
-    def image(self) -> tuple[int, int, str] | None:
-        """Return height, width and encoding if the data is one image."""
-        if self._layout is None or len(self.parts) != 1:
+    def encoding(self) -> str | None:
+        """Return the name of the pixels if all data is one image."""
+        shape = self.shapes[0] if len(self.shapes) == len(self.parts) == 1 else ()
+        if len(shape) not in (2, 3) or type(self._typestr) is not str:
             return None
-        shape, typestr = self._layout
-        encoding = _ENCODINGS.get((typestr or "", shape[2] if len(shape) == 3 else 1))
-        return (shape[0], shape[1], encoding) if encoding and len(shape) in (2, 3) else None
+        return _ENCODINGS.get((self._typestr, *shape[2:]))
 
     def tree(self, data: Any, level: int = 0) -> Any:
         """Return the tree of data, and add its bytes."""
         kind = type(data)
-        if data is None or kind is bool or (kind is float and math.isfinite(data)):
+        if kind in _JSON:
             return data
-        if kind is int:
-            return data if -(1 << 63) <= data < 1 << 64 else {"$int": hex(data)}
-        if kind is str:
-            return data if _is_text(data) else {"$str": data.encode("utf-8", "surrogatepass").hex()}
         if kind is float:
-            return {"$float": struct.pack("<d", data).hex()}
+            return data if math.isfinite(data) else {"$float": struct.pack("<d", data).hex()}
         if kind is complex:
-            return {"$complex": struct.pack("<dd", data.real, data.imag).hex()}
+            return {"$complex": [self.tree(data.real), self.tree(data.imag)]}
         if kind is bytes:
             return {"$bytes": [self._add(data), len(data)]}
         if kind is np.ndarray or isinstance(data, np.generic):
             return self._array(data)
         if kind is TensorCopy:
-            at = self._add_elements(data.elements())
-            self._layout = (data.shape, data.dl_dtype.typestr)
+            at = self._add_elements(data.elements(), data.dl_dtype.typestr)
             return {"$tensor": [at, [*data.dl_dtype], data.shape, int(data.device.device_type), data.library]}
         if kind is Pickled:
             return {"$pickle": [self._add(data.content), len(data.content), data.name]}
@@ -211,22 +207,21 @@ class _Blocks:
         if kind is list or kind is tuple:
             values = [self.tree(value, level + 1) for value in data]
             return values if kind is list else {"$tuple": values}
-        if all(type(key) is str and key[:1] != "$" and _is_text(key) for key in data):
+        if all(type(key) is str and key[:1] != "$" for key in data):
             named = {key: self.tree(value, level + 1) for key, value in data.items()}
         else:
             named = {"$dict": [[self.tree(value, level + 1) for value in pair] for pair in data.items()]}
         return named if kind is dict else {"$tensors": named}
 
     def _array(self, data: Any) -> Any:
-        text = _dtype_text(data.dtype)
+        text = _describe_dtype(data.dtype)
         if text is None:
             return self.tree(check_leaf(data, self._allow_pickle))
         if not isinstance(data, np.ndarray):
             return {"$scalar": [self._add_elements(np.asarray(data)), text]}
-        is_column_major = data.flags.f_contiguous and not data.flags.c_contiguous
-        at = self._add_elements(data.T if is_column_major else data)
-        self._layout = None if is_column_major else (data.shape, text)
-        return {"$array": [at, text, data.shape, "F" if is_column_major else "C"]}
+        if data.flags.f_contiguous and not data.flags.c_contiguous:
+            return {"$array": [self._add_elements(data.T), text, data.shape, "F"]}
+        return {"$array": [self._add_elements(data, text), text, data.shape, "C"]}
 
     def _add(self, content: bytes | memoryview) -> int:
         at = self.size
@@ -235,28 +230,28 @@ class _Blocks:
             self.size += len(content)
         return at
 
-    def _add_elements(self, array: np.ndarray) -> int:
+    def _add_elements(self, array: np.ndarray, typestr: Any = None) -> int:
         """Add the bytes of all elements, in row-major order."""
         if not array.nbytes:
             return self.size
+        self.shapes.append(array.shape)
+        self._typestr = typestr
         return self._add(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-
-def _is_text(text: str) -> bool:
-    """Return whether UTF-8 can write a text: whether it has no surrogates."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _too_deep() -> PayloadError:
     return PayloadError(f"its containers are nested more than {DEEPEST - 1} levels deep")
 
 
-def _dtype_text(dtype: np.dtype[Any]) -> str | None:
-    """Return the text of a dtype, or None if its elements are not bytes of their own."""
+def _describe_dtype(dtype: np.dtype[Any]) -> Any:
+    """Return the description of a dtype, or None if its elements are not bytes of their own."""
     if dtype.hasobject or dtype.kind == "T":
         return None
-    if dtype.type.__module__.partition(".")[0] == "ml_dtypes":
-        return f"ml_dtypes.{dtype.name}"
+    if is_of_ml_dtypes(dtype):
+        try:
+            return [*element_from_dtype(dtype)]
+        except TensorError:
+            return None
     if dtype.names is None:
         return dtype.str
     text = repr(np.lib.format.dtype_to_descr(dtype))
@@ -302,7 +297,7 @@ class _Reader:
         """The number of bytes of the data that were read."""
         at = 12 if is_image else 4
         text, at = _text_at(content, at)
-        self.tree = json.loads(text, parse_constant=_refuse)
+        self.tree = json.loads(text)
         if is_image:
             _, at = _text_at(content, -(-at // 4) * 4 + 8)
             at += 5 + -(at + 1) % 4  # the byte order, and the length of a row
@@ -365,9 +360,7 @@ class _Reader:
 
     def _tensor(self, described: Any, level: int) -> TensorCopy:
         at, element, shape, device_type, library = described
-        if not all(type(number) is int and 0 <= number <= 0xFFFF for number in (*element, device_type)):
-            raise PayloadError("the payload is damaged: a tensor has an impossible element type")
-        dtype = DLDataType(*element)
+        dtype = _element(element)
         array = self._fill(at, self._new(shape, np.dtype(f"V{dtype.itemsize}")))
         return TensorCopy(array, 0, array.shape, array.strides, dtype, DLDevice(device_type, 0), str(library))
 
@@ -389,10 +382,8 @@ class _Reader:
 
 
 _READERS: dict[str, Callable[[_Reader, Any, int], Any]] = {
-    "$int": lambda _, text, level: int(text, 16),
     "$float": lambda _, text, level: struct.unpack("<d", bytes.fromhex(text))[0],
-    "$complex": lambda _, text, level: complex(*struct.unpack("<dd", bytes.fromhex(text))),
-    "$str": lambda _, text, level: bytes.fromhex(text).decode("utf-8", "surrogatepass"),
+    "$complex": lambda reader, parts, level: complex(*[reader.value(part, level) for part in parts]),
     "$bytes": lambda reader, place, level: bytes(reader._take(*place)),
     "$tuple": lambda reader, values, level: tuple([reader.value(one, level) for one in values]),
     "$dict": _Reader._dict,
@@ -410,38 +401,28 @@ def _text_at(content: memoryview, at: int) -> tuple[str, int]:
     end = at + 4 + size
     if not size or end > len(content):
         raise PayloadError(f"the payload is damaged: a text of {size} bytes is not in it")
-    return str(content[at + 4 : end - 1], "utf-8"), end
+    return str(content[at + 4 : end - 1], "utf-8", "surrogatepass"), end
 
 
-def _refuse(constant: str) -> Any:
-    raise PayloadError(f"the payload is damaged: {constant} is no JSON")
-
-
-_SIMPLE_DTYPE = re.compile(r"[<>|=]?[?bBhHiIlLqQefdgFDGSUVmMucO][0-9]*(\[[0-9A-Za-z]{1,20}\])?")
-
-
-def _parse_dtype(text: str) -> np.dtype[Any]:
-    """Return the dtype of a text from a file."""
-    if len(text) > _LONGEST_DTYPE:
-        raise PayloadError("the payload is damaged: the text of a dtype is too long")
-    if text.startswith("ml_dtypes."):
-        name = text.removeprefix("ml_dtypes.")
+def _parse_dtype(described: Any) -> np.dtype[Any]:
+    """Return the dtype of a description from a file."""
+    if type(described) is list:
         try:
-            import ml_dtypes
-        except ImportError as error:
-            raise PayloadError(
-                f"an array has the dtype {name}, which the package ml_dtypes defines"
-            ) from error
-        found = getattr(ml_dtypes, name, None) if name.isidentifier() and name[0] != "_" else None
-        if not isinstance(found, type):
-            raise PayloadError(f"the payload is damaged: ml_dtypes has no dtype {name!r:.100}")
-        return np.dtype(found)
-    if text.startswith("["):
-        dtype = np.lib.format.descr_to_dtype(ast.literal_eval(text))
-    elif _SIMPLE_DTYPE.fullmatch(text):
-        dtype = np.dtype(text)
+            return _element(described).numpy()
+        except TensorError as error:  # which names the package that defines the type
+            raise PayloadError(str(error)) from error
+    if len(described) > _LONGEST_DTYPE:
+        raise PayloadError("the payload is damaged: the text of a dtype is too long")
+    if described.startswith("["):
+        dtype = np.lib.format.descr_to_dtype(ast.literal_eval(described))
     else:
-        raise PayloadError(f"the payload is damaged: there is no dtype {text!r:.100}")
+        dtype = np.dtype(described)
     if dtype.hasobject or dtype.kind == "T":
         raise PayloadError(f"the payload is damaged: elements of the dtype {dtype} are not in a file")
     return dtype
+
+
+def _element(described: Any) -> DLDataType:
+    if not all(type(number) is int and 0 <= number <= 0xFFFF for number in described):
+        raise PayloadError("the payload is damaged: a tensor has an impossible element type")
+    return DLDataType(*described)

@@ -1,8 +1,9 @@
 """Recording: a file of the messages of ports, read.
 
-The file is an MCAP file (`recording_writer`, docs/record-and-replay.md). One that is complete has an index at its
-end, and opening it reads the index alone. One without an end is read from its beginning, chunk by chunk, up to the
-last complete one. A chunk is read as a whole and compared with its checksum when one of its messages is asked for.
+The file is an MCAP file (`recording_format`, docs/record-and-replay.md). Opening it reads the heads of its chunks
+and messages, and skips the rest, so that a file without an end is read like any other. The index at the end is for
+other tools: it does not tell the sequences of messages, which show whether one is missing. A chunk is read as a
+whole and compared with its checksum when one of its messages is asked for.
 """
 
 from __future__ import annotations
@@ -31,31 +32,28 @@ from headrace.observe.recordings.recording_format import (
     PROFILE,
     RECORD_HEAD,
     VERSION,
-    EndOfFile,
     McapError,
     Opcode,
     ReadDataStream,
-    StreamReader,
-    get_chunk_data_stream,
     records,
 )
 
 __all__ = ["Recording"]
 
 _log = logging.getLogger("headrace.observe")
-_FOOTER = RECORD_HEAD.size + 20 + len(MAGIC)  # bytes
-_MOST_DECOMPRESSED = 1 << 30  # bytes of a compressed chunk
 _KEPT_CHUNKS = 4
 
 
 class _Entry(NamedTuple):
-    """A message in the index."""
+    """A message in the file."""
 
     chunk: int
-    """Where its chunk begins in the file."""
-    number: int
-    """Its number among the messages of the chunk."""
+    """Where its chunk begins."""
+    place: int
+    """Where its payload begins in the contents of the chunk."""
+    size: int
     channel: int
+    sequence: int
     time: int
 
 
@@ -78,8 +76,6 @@ class Recording:
 
     Attributes
     ----------
-    run
-        The run that was recorded.
     is_complete
         Whether that run came to its end.
     problem
@@ -90,8 +86,6 @@ class Recording:
     RecordingError
         If the file is not a recording, or is damaged.
     """
-
-    run: RecordedRun
 
     def __init__(
         self,
@@ -110,12 +104,14 @@ class Recording:
             what = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
             raise RecordingError(f"{str(self.path)!r} is {what}, and a recording is one file")
         self._size = status.st_size
+        self._run: RecordedRun | None = None
+        self._at = len(MAGIC)  # how far it was read
         self._schemas: dict[int, str] = {}
         self._channels: dict[int, tuple[RecordedPort, bool]] = {}  # the port, and whether messages are images
         self._entries: list[_Entry] = []
-        self._chunks: OrderedDict[int, list[tuple[int, int, int, memoryview]]] = OrderedDict()
+        self._counts: Counter[RecordedPort] = Counter()
+        self._chunks: OrderedDict[int, bytearray] = OrderedDict()
         self._lock = threading.Lock()
-        self._check_profile()
         self.problem = self._find_messages(strict)
         self.is_complete = self.problem is None
         self._began = min((entry.time for entry in self._entries), default=0)
@@ -148,6 +144,13 @@ class Recording:
         return f"<Recording {str(self.path)!r}: {len(self)} messages of {len(self.ports)} ports>"
 
     @property
+    def run(self) -> RecordedRun:
+        """The run that was recorded."""
+        if self._run is None:
+            raise ValueError("the description of the run should be here")
+        return self._run
+
+    @property
     def ports(self) -> list[RecordedPort]:
         """The ports that were recorded."""
         return self.run.ports
@@ -176,256 +179,171 @@ class Recording:
         """Return a message by its number among all; may be called from any thread."""
         entry = self._entries[number]
         port, is_image = self._channels[entry.channel]
-        messages = self._messages_of(entry.chunk)
-        found = messages[entry.number] if entry.number < len(messages) else None
-        if found is None or (found[0], found[2]) != (entry.channel, entry.time):
-            raise self._damaged(entry.chunk, f"a message of {port.name!r} is not where the index has it")
-        _, sequence, time, content = found
+        content = memoryview(self._contents_of(entry.chunk))[entry.place : entry.place + entry.size]
         try:
             value = unpack(content, is_image, self._allow_pickle)
             step, acq_timestamp, metadata, data = _parts_of(value)
         except PayloadError as error:
-            raise RecordingError(f"{self.name}, message {sequence} of {port.name!r}: {error}") from error
-        return RecordedMessage(port, sequence, step, time - self._began, acq_timestamp, metadata, data)
+            raise RecordingError(
+                f"{self.name}, message {entry.sequence} of {port.name!r}: {error}"
+            ) from error
+        time = entry.time - self._began
+        return RecordedMessage(port, entry.sequence, step, time, acq_timestamp, metadata, data)
+
+    def _contents_of(self, chunk: int) -> bytearray:
+        """Return the contents of a chunk, which are compared with its checksum."""
+        with self._lock:
+            contents = self._chunks.get(chunk)
+            if contents is None:
+                *_, size, checksum, _, _ = CHUNK_HEAD.unpack(self._read(chunk, CHUNK_HEAD.size))
+                contents = self._read(chunk + CHUNK_HEAD.size, size)
+                if zlib.crc32(contents) != checksum:
+                    text = f"{self.name} is damaged at byte {chunk}: the checksum of a chunk is wrong"
+                    raise RecordingError(text)
+                self._chunks[chunk] = contents
+                if len(self._chunks) > _KEPT_CHUNKS:
+                    self._chunks.popitem(last=False)
+            return contents
 
     # Opening.
 
-    def _check_profile(self) -> None:
-        found = self._read(0, min(len(MAGIC), self._size))
-        if not found:
-            raise RecordingError(f"{self.name} is empty: the file has 0 bytes")
-        if found != MAGIC:
-            raise RecordingError(f"{str(self.path)!r} is not a recording of headrace: it is no MCAP file")
-        header = self._record_at(len(MAGIC))
-        if header is not None and getattr(header, "profile", None) != PROFILE:
-            raise RecordingError(f"{str(self.path)!r} is not a recording of headrace, but another MCAP file")
-
     def _find_messages(self, strict: bool) -> str | None:
         """Find the messages, and return what is wrong with the file, if anything."""
-        why: RecordingError | None = None
-        if self._size > _FOOTER and self._read(self._size - len(MAGIC), len(MAGIC)) == MAGIC:
-            try:
-                self._read_index()
-                return None
-            except RecordingError as error:
-                why = error
-        self._entries, self._channels = [], {}
-        offset, damage = self._scan()
-        why = why or damage
-        if not hasattr(self, "run"):
-            killed = f"{self.name} has no messages: its process was killed before the run began"
-            raise why or RecordingError(killed)
-        amount = f"the {len(self)} messages in its first {offset} of {self._size} bytes"
-        if why is None:
-            return f"{self.name} is incomplete: its process was killed, or the file was cut off; {amount} are read"
-        if strict:
-            raise RecordingError(f"{why}; {amount} can be read (strict=False, --no-strict)") from why
+        beginning = self._read(0, min(len(MAGIC), self._size))
+        if beginning != MAGIC:
+            what = (
+                "is not a recording of headrace: it is no MCAP file"
+                if beginning
+                else "is empty: it has 0 bytes"
+            )
+            raise RecordingError(f"{str(self.path)!r} {what}")
+        damage: Exception | str | None = None
+        try:
+            while self._at + RECORD_HEAD.size <= self._size:
+                opcode, length = RECORD_HEAD.unpack(self._read(self._at, RECORD_HEAD.size))
+                end = self._at + RECORD_HEAD.size + length
+                if opcode == Opcode.DATA_END and length == 4:
+                    return None
+                # A message outside of a chunk was written just before the process was killed.
+                if end > self._size or opcode == Opcode.MESSAGE:
+                    break
+                self._read_record(opcode, length)
+                self._at = end
+            if self._read(self._size - len(MAGIC), len(MAGIC)) == MAGIC and self._size > len(MAGIC):
+                damage = "its messages should go on up to its end"
+        except RecordingError:
+            raise
+        except (
+            McapError,
+            LookupError,
+            TypeError,
+            ValueError,
+            OverflowError,
+            RecursionError,
+            struct.error,
+        ) as error:
+            damage = error
+        why = f"{self.name} is incomplete: its process was killed, or the file was cut off"
+        if damage is not None:
+            why = f"{self.name} is damaged at byte {self._at}: {damage!s:.300}"
+        elif self._run is None:
+            raise RecordingError(f"{self.name} has no messages: its process was killed before the run began")
+        amount = f"the {len(self)} messages in its first {self._at} of {self._size} bytes"
+        if damage is not None and (strict or self._run is None):
+            raise RecordingError(f"{why}; {amount} can be read (strict=False, --no-strict)")
         return f"{why}; {amount} are read"
 
-    def _read_index(self) -> None:
-        """Find the messages by the index at the end of the file."""
-        at = self._size - _FOOTER
-        footer = self._record_at(at)
-        if not isinstance(footer, records.Footer) or not len(MAGIC) <= footer.summary_start <= at:
-            raise self._damaged(at, "there should be the place of the index")
-        start = footer.summary_start
-        content = self._read(start, self._size - start)
-        if zlib.crc32(content[: -len(MAGIC) - 4]) != footer.summary_crc:
-            raise self._damaged(start, "the checksum of the index is wrong")
-        summary = self._parse(start, content)
-        for record in summary:
-            if isinstance(record, records.MetadataIndex) and record.name == PROFILE:
-                self._read_run(record.offset)
-        if not hasattr(self, "run"):
-            raise self._damaged(start, "the index has no description of the run")
-        self._describe(start, summary)
-        expected: dict[int, int] = {}
-        for record in summary:
-            if isinstance(record, records.Statistics):
-                expected = record.channel_message_counts
-            elif isinstance(record, records.ChunkIndex):
-                self._read_chunk_index(record)
-        if Counter(entry.channel for entry in self._entries) != expected:
-            counts = f"{sum(expected.values())} messages were recorded, and the index has {len(self)}"
-            raise self._damaged(start, counts)
+    def _read_record(self, opcode: int, length: int) -> None:
+        """Read a record of the file, which is there in full."""
+        if opcode == Opcode.CHUNK:
+            self._read_chunk(length)
+        elif opcode == Opcode.HEADER:
+            profile = records.Header.read(self._stream(self._at + RECORD_HEAD.size, length)).profile
+            if profile != PROFILE:
+                what = "is not a recording of headrace, but another MCAP file"
+                raise RecordingError(f"{str(self.path)!r} {what}")
+        elif opcode == Opcode.METADATA:
+            self._read_run(records.Metadata.read(self._stream(self._at + RECORD_HEAD.size, length)).metadata)
+        elif opcode != Opcode.MESSAGE_INDEX:
+            raise ValueError(f"a record of the kind {opcode} is here")
 
-    def _read_chunk_index(self, chunk: records.ChunkIndex) -> None:
-        at = chunk.chunk_start_offset + chunk.chunk_length
-        places = [
-            (place, index.channel_id, time)
-            for index in self._parse(at, self._read(at, chunk.message_index_length))
-            if isinstance(index, records.MessageIndex)
-            for time, place in index.records
-        ]
-        self._add_entries(chunk.chunk_start_offset, [(channel, time) for _, channel, time in sorted(places)])
+    def _read_chunk(self, length: int) -> None:
+        """Find the messages of a chunk."""
+        start = self._at + CHUNK_HEAD.size
+        *_, size, _, name_length, stored = CHUNK_HEAD.unpack(self._read(self._at, CHUNK_HEAD.size))
+        if name_length:
+            raise ValueError(
+                "a chunk is compressed, which is not read here; run 'mcap decompress' on the file"
+            )
+        if not size == stored == self._at + RECORD_HEAD.size + length - start:
+            raise ValueError(f"the messages of a chunk of {length} bytes have {size} and {stored} bytes")
+        at = 0
+        while at < size:
+            head = self._read(start + at, min(RECORD_HEAD.size + MESSAGE_HEAD.size, size - at))
+            opcode, length = RECORD_HEAD.unpack_from(head)
+            place = at + RECORD_HEAD.size
+            at = place + length
+            if at > size:
+                raise ValueError(f"a record of {length} bytes is longer than its chunk")
+            if opcode == Opcode.MESSAGE:
+                channel, sequence, time, _ = MESSAGE_HEAD.unpack_from(head, RECORD_HEAD.size)
+                place += MESSAGE_HEAD.size
+                self._add_entry(_Entry(self._at, place, at - place, channel, sequence, time))
+            elif opcode == Opcode.SCHEMA:
+                schema = records.Schema.read(self._stream(start + place, length))
+                self._schemas[schema.id] = schema.name
+            elif opcode == Opcode.CHANNEL:
+                described = records.Channel.read(self._stream(start + place, length))
+                port = self.ports[int(described.metadata["port"])]
+                self._channels[described.id] = port, self._schemas[described.schema_id] == IMAGE
+            else:
+                raise ValueError(f"a record of the kind {opcode} is in a chunk")
 
-    def _add_entries(self, chunk: int, messages: list[tuple[int, int]]) -> None:
-        for number, (channel, time) in enumerate(messages):
-            if channel not in self._channels:
-                raise self._damaged(chunk, f"a message is of channel {channel}, which is not described")
-            self._entries.append(_Entry(chunk, number, channel, time))
+    def _add_entry(self, entry: _Entry) -> None:
+        if entry.channel not in self._channels:
+            raise ValueError(f"a message is of channel {entry.channel}, which was not described")
+        port, _ = self._channels[entry.channel]
+        expected = self._counts[port] & 0xFFFFFFFF
+        if entry.sequence != expected:
+            raise ValueError(
+                f"message {expected} of {port.name!r} should be here, and message {entry.sequence} is"
+            )
+        self._counts[port] += 1
+        self._entries.append(entry)
 
-    def _scan(self) -> tuple[int, RecordingError | None]:
-        """Find the messages from the beginning of the file.
-
-        Returns where they end, and what is wrong there; None if the file ends there.
-        """
-        offset = len(MAGIC)
-        try:
-            while offset + RECORD_HEAD.size <= self._size:
-                opcode, length = RECORD_HEAD.unpack(self._read(offset, RECORD_HEAD.size))
-                end = offset + RECORD_HEAD.size + length
-                # A message outside of a chunk was written just before the process was killed.
-                if end > self._size or opcode in (Opcode.MESSAGE, Opcode.DATA_END):
-                    break
-                if opcode == Opcode.METADATA:
-                    self._read_run(offset)
-                elif opcode == Opcode.CHUNK and hasattr(self, "run"):
-                    messages = self._read_chunk(offset)
-                    self._add_entries(offset, [(channel, time) for channel, _, time, _ in messages])
-                elif opcode not in (Opcode.HEADER, Opcode.MESSAGE_INDEX):
-                    raise self._damaged(offset, f"there is no record of the kind {opcode} here")
-                offset = end
-        except RecordingError as error:
-            return offset, error
-        return offset, None
-
-    def _describe(self, offset: int, described: list[records.McapRecord]) -> None:
-        """Note the ports of channels."""
-        for record in described:
-            if isinstance(record, records.Schema):
-                self._schemas[record.id] = record.name
-            elif isinstance(record, records.Channel):
-                try:
-                    port = self.ports[int(record.metadata["port"])]
-                except (LookupError, ValueError) as error:
-                    raise self._damaged(offset, f"channel {record.id} is of no port of the run") from error
-                self._channels[record.id] = port, self._schemas.get(record.schema_id) == IMAGE
-
-    def _read_run(self, offset: int) -> None:
+    def _read_run(self, described: dict[str, str]) -> None:
         """Read the description of the run."""
-        try:
-            described = self._record_at(offset).metadata  # type: ignore[union-attr]
-            version, text = int(described["version"]), described["run"]
-            if zlib.crc32(text.encode()) != int(described["crc32"], 16):
-                raise ValueError("its checksum is wrong")
-            if version <= VERSION:
-                self.run = _parse_run(json.loads(text))
-        except (AttributeError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            if isinstance(error, RecordingError):
-                raise
-            raise self._damaged(
-                offset, f"the description of the run is not valid ({error!r:.200})"
-            ) from error
+        version, text = int(described["version"]), described["run"]
         if version > VERSION:
             raise RecordingError(
                 f"{self.name} has version {version} of the format: a newer headrace wrote it, and this one reads "
                 f"version {VERSION}"
             )
-
-    # Reading.
-
-    def _damaged(self, offset: int, why: str) -> RecordingError:
-        return RecordingError(f"{self.name} is damaged at byte {offset}: {why}")
+        if zlib.crc32(text.encode()) != int(described["crc32"], 16):
+            raise ValueError("the checksum of the description of the run is wrong")
+        found = json.loads(text)
+        ports = [
+            RecordedPort(str(one["operator"]), str(one["port"]), bool(one["is_output"]), _index(one["index"]))
+            for one in found["ports"]
+        ]
+        flows = [(str(a), str(b), str(c), str(d), _index(index)) for a, b, c, d, index in found["flows"]]
+        started, epoch = int(found["started"]), int(found["epoch"])
+        self._run = RecordedRun(str(found["application"]), ports, flows, started, epoch)
 
     def _read(self, offset: int, size: int) -> bytearray:
-        if not 0 <= size <= self._size - offset:
-            raise self._damaged(offset, f"{size} bytes should be here")
         content = bytearray(size)  # no longer than the file
         view, at = memoryview(content), 0
         while at < size:
             count = os.preadv(self._file, [view[at:]], offset + at)
             if not count:
-                raise self._damaged(offset, "the file has become shorter")
+                raise RecordingError(f"{self.name} is damaged at byte {offset}: the file has become shorter")
             at += count
         return content
 
-    def _parse(self, offset: int, content: bytes | bytearray) -> list[records.McapRecord]:
-        """Return the records of bytes that begin at a place of the file."""
-        found: list[records.McapRecord] = []
-        try:
-            found.extend(StreamReader(BytesIO(content), skip_magic=True, emit_chunks=True).records)
-        except EndOfFile:
-            pass
-        except (McapError, ValueError, struct.error) as error:
-            raise self._damaged(offset, f"a record is not valid ({error!r:.200})") from error
-        return found
-
-    def _record_at(self, offset: int) -> records.McapRecord | None:
-        """Return a record that is no chunk; None if the file ends within it."""
-        if offset + RECORD_HEAD.size > self._size:
-            return None
-        _, length = RECORD_HEAD.unpack(self._read(offset, RECORD_HEAD.size))
-        if offset + RECORD_HEAD.size + length > self._size:
-            return None
-        if length > 2 * LONGEST_RUN:
-            raise self._damaged(offset, f"a record of {length} bytes is here")
-        return next(iter(self._parse(offset, self._read(offset, RECORD_HEAD.size + length))), None)
-
-    def _messages_of(self, chunk: int) -> list[tuple[int, int, int, memoryview]]:
-        """Return channel, sequence, time and payload of each message of a chunk."""
-        with self._lock:
-            messages = self._chunks.get(chunk)
-            if messages is None:
-                messages = self._chunks[chunk] = self._read_chunk(chunk)
-                if len(self._chunks) > _KEPT_CHUNKS:
-                    self._chunks.popitem(last=False)
-            return messages
-
-    def _read_chunk(self, offset: int) -> list[tuple[int, int, int, memoryview]]:
-        try:
-            content = memoryview(self._chunk_at(offset))
-            messages, at = [], 0
-            while at < len(content):
-                opcode, length = RECORD_HEAD.unpack_from(content, at)
-                end = at + RECORD_HEAD.size + length
-                if opcode == Opcode.MESSAGE:
-                    body = content[at + RECORD_HEAD.size : end]
-                    channel, sequence, time, _ = MESSAGE_HEAD.unpack_from(body)
-                    messages.append((channel, sequence, time, body[MESSAGE_HEAD.size :]))
-                elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
-                    self._describe(offset, self._parse(offset, bytes(content[at:end])))
-                at = end
-        except struct.error as error:
-            raise self._damaged(offset, f"a chunk is not valid ({error})") from error
-        return messages
-
-    def _chunk_at(self, offset: int) -> bytes | bytearray:
-        """Return the contents of a chunk, decompressed and checked."""
-        head = self._read(offset, CHUNK_HEAD.size)
-        opcode, length, *_, size, checksum, name_length, stored = CHUNK_HEAD.unpack(head)
-        if opcode != Opcode.CHUNK:
-            raise self._damaged(offset, "a chunk should be here")
-        if name_length:
-            content: bytes | bytearray = self._decompress(
-                offset, self._read(offset + RECORD_HEAD.size, length)
-            )
-        elif size == stored == length + RECORD_HEAD.size - CHUNK_HEAD.size:
-            content = self._read(offset + CHUNK_HEAD.size, size)
-        else:
-            raise self._damaged(
-                offset, f"the length of a chunk is {length}, and its messages have {size} bytes"
-            )
-        if zlib.crc32(content) != checksum:
-            raise self._damaged(offset, "the checksum of a chunk is wrong")
-        return content
-
-    def _decompress(self, offset: int, content: bytearray) -> bytes:
-        try:
-            chunk = records.Chunk.read(ReadDataStream(BytesIO(content)))
-            size = chunk.uncompressed_size
-            if chunk.compression == "zstd":
-                import zstandard
-
-                size = max(size, zstandard.frame_content_size(chunk.data))  # which it would allocate
-            if size <= _MOST_DECOMPRESSED:
-                stream, size = get_chunk_data_stream(chunk)
-                return bytes(stream.read(size))
-        except Exception as error:  # what the libraries raise for bytes that cannot be
-            raise self._damaged(offset, f"a chunk cannot be decompressed ({error!r:.200})") from error
-        raise self._damaged(
-            offset, f"a chunk of {size} bytes is compressed; at most {_MOST_DECOMPRESSED} may be"
-        )
+    def _stream(self, offset: int, size: int) -> ReadDataStream:
+        if size > 2 * LONGEST_RUN:
+            raise ValueError(f"a record of {size} bytes is here")
+        return ReadDataStream(BytesIO(self._read(offset, size)))
 
 
 def _parts_of(value: Any) -> tuple[int, int | None, dict[str, Any] | None, Any]:
@@ -438,23 +356,6 @@ def _parts_of(value: Any) -> tuple[int, int | None, dict[str, Any] | None, Any]:
         if type(step) is int and type(acq_timestamp) in (int, type(None)) and is_named:
             return step, acq_timestamp, metadata, data
     raise PayloadError("the payload is damaged: it is no message")
-
-
-def _parse_run(found: Any) -> RecordedRun:
-    """Return the run of a description from a file."""
-    return RecordedRun(
-        application=str(found["application"]),
-        ports=[
-            RecordedPort(str(one["operator"]), str(one["port"]), bool(one["is_output"]), _index(one["index"]))
-            for one in found["ports"]
-        ],
-        flows=[
-            (str(source), str(output), str(target), str(input_), _index(index))
-            for source, output, target, input_, index in found["flows"]
-        ],
-        started=int(found["started"]),
-        epoch=int(found["epoch"]),
-    )
 
 
 def _index(found: Any) -> int | None:

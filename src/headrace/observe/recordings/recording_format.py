@@ -15,9 +15,8 @@ from headrace.extras import installing
 try:
     from mcap import records
     from mcap.data_stream import ReadDataStream, RecordBuilder
-    from mcap.exceptions import EndOfFile, McapError
+    from mcap.exceptions import McapError
     from mcap.opcode import Opcode
-    from mcap.stream_reader import StreamReader, get_chunk_data_stream
 except ImportError as error:
     raise ImportError(
         f"mcap is needed for recordings: {installing('record')} ({error})", name="mcap"
@@ -34,13 +33,10 @@ __all__ = [
     "SCHEMAS",
     "TREE",
     "VERSION",
-    "EndOfFile",
     "McapError",
     "Opcode",
     "ReadDataStream",
     "RecordBuilder",
-    "StreamReader",
-    "get_chunk_data_stream",
     "records",
 ]
 
