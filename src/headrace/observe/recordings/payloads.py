@@ -55,6 +55,7 @@ _LONGEST_DTYPE = 1 << 16
 _JSON = frozenset((type(None), bool, int, str))
 _PLAIN = _JSON | {float, complex, bytes, TensorCopy, TensorMapCopy}
 _CONTAINERS = frozenset((tuple, list, dict, TensorMapCopy))
+_dump = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 _HEAD = b"\0\1\0\0"  # CDR, little-endian
 _ENCODINGS = {  # of images, by the type of their elements and the number of their channels
     ("|u1",): "mono8",
@@ -133,7 +134,7 @@ def pack(data: Any, allow_pickle: bool = False, time: int | None = None) -> tupl
     """Return whether data is laid out as an image of a time, which only happens if there is one, and its bytes."""
     blocks = _Blocks(allow_pickle)
     try:
-        tree = json.dumps(blocks.tree(data), ensure_ascii=False, separators=(",", ":"))
+        tree = _dump(blocks.tree(data))
     except ValueError as error:  # an int of thousands of digits
         raise error if isinstance(error, PayloadError) else PayloadError(str(error)) from None
     if blocks.size >= 1 << 32:

@@ -222,12 +222,11 @@ class Recording:
             while self._at + RECORD_HEAD.size <= self._size:
                 opcode, length = RECORD_HEAD.unpack(self._read(self._at, RECORD_HEAD.size))
                 end = self._at + RECORD_HEAD.size + length
-                if opcode == Opcode.DATA_END and length == 4:
-                    return None
                 # A message outside of a chunk was written just before the process was killed.
                 if end > self._size or opcode == Opcode.MESSAGE:
                     break
-                self._read_record(opcode, length)
+                if self._read_record(opcode, length):
+                    return None
                 self._at = end
             if self._read(self._size - len(MAGIC), len(MAGIC)) == MAGIC and self._size > len(MAGIC):
                 damage = "its messages should go on up to its end"
@@ -253,8 +252,8 @@ class Recording:
             raise RecordingError(f"{why}; {amount} can be read (strict=False, --no-strict)")
         return f"{why}; {amount} are read"
 
-    def _read_record(self, opcode: int, length: int) -> None:
-        """Read a record of the file, which is there in full."""
+    def _read_record(self, opcode: int, length: int) -> bool:
+        """Read a record, which is there in full; return whether it shows that all messages were found."""
         if opcode == Opcode.CHUNK:
             self._read_chunk(length)
         elif opcode == Opcode.HEADER:
@@ -264,8 +263,14 @@ class Recording:
                 raise RecordingError(f"{str(self.path)!r} {what}")
         elif opcode == Opcode.METADATA:
             self._read_run(records.Metadata.read(self._stream(self._at + RECORD_HEAD.size, length)).metadata)
-        elif opcode != Opcode.MESSAGE_INDEX:
+        elif opcode == Opcode.STATISTICS:
+            count = int.from_bytes(self._read(self._at + RECORD_HEAD.size, 8), "little")
+            if count != len(self):
+                raise ValueError(f"{count} messages were recorded, and {len(self)} are here")
+            return True
+        elif opcode not in (Opcode.MESSAGE_INDEX, Opcode.DATA_END, Opcode.SCHEMA, Opcode.CHANNEL):
             raise ValueError(f"a record of the kind {opcode} is here")
+        return False
 
     def _read_chunk(self, length: int) -> None:
         """Find the messages of a chunk."""
