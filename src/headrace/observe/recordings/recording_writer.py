@@ -46,7 +46,6 @@ from headrace.observe.recordings.recording_format import (
     RecordBuilder,
     records,
 )
-from headrace.version import __version__
 
 __all__ = ["RecordingWriter"]
 
@@ -95,7 +94,7 @@ class RecordingWriter(Carrier):
                 f"{LONGEST_RUN} bytes are allowed; record fewer ports"
             )
         self._file = open(self.path, "wb")  # noqa: SIM115 (it stays open for the run)
-        header = _bytes(records.Header(PROFILE, f"headrace {__version__}"))
+        header = _bytes(records.Header(PROFILE, "headrace"))
         checksum = f"{zlib.crc32(description.encode()):08x}"
         metadata = {"version": str(VERSION), "run": description, "crc32": checksum}
         content = _bytes(records.Metadata(PROFILE, metadata))
