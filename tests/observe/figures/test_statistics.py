@@ -519,10 +519,10 @@ def test_what_is_remembered_does_not_grow_with_the_run() -> None:
     collects = Collects()
     watch(app, collects)
     app.run()
-    resolver = collects.observation._resolver
+    reader = collects.observation._reader
     assert sum(len(each.started) for each in collects.computes) == 4000
-    assert [log.length for log in resolver._logs] == [0, 0]
-    assert sum(len(way.computes) for ways in resolver._tables._ways.values() for way in ways.values()) <= 2
+    assert [log.length for log in reader._logs] == [0, 0]
+    assert sum(len(way.computes) for ways in reader._tables._ways.values() for way in ways.values()) <= 2
 
 
 # Distributions.

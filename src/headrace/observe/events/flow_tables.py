@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["FlowTables"]
 
 _MOST_PATHS = 1000  # to one operator; a graph with many branches and joins has more than anyone reads
-_MOST_ROWS = 1_000  # of a way that lead nowhere
 _log = logging.getLogger("headrace.observe")
 
 
@@ -42,7 +41,7 @@ class _Way:
     times: NDArray[np.int64]
     origin: Times
 
-    def rows(self, chosen: Times | slice) -> _Way:
+    def rows(self, chosen: Times | NDArray[np.bool_]) -> _Way:
         """Return the way with some of the rows."""
         return _Way(self.path, self.queues, self.computes[chosen], self.times[chosen], self.origin[chosen])
 
@@ -171,25 +170,18 @@ class FlowTables:
         self._closing = left
         return found
 
-    def forget(self, operator: OperatorInfo, needed: int, waiting: Times) -> None:
-        """Forget the computes of an operator before `needed`, and if many are left, all but those of `waiting`.
-
-        Of a producer whose messages are dropped, one message may wait for the rest of the run.
-        """
+    def forget(self, operator: OperatorInfo, oldest: int, waiting: Times) -> None:
+        """Forget the computes of an operator before `oldest`, except for those of `waiting`."""
         closing = [
             arrivals.producer[arrivals.output == position]
             for arrivals in self._closing
             for position, output in enumerate(arrivals.queue.outputs)
             if output.operator is operator
         ]
-        needed = min([needed, *(int(producer[0]) for producer in closing if len(producer))])
+        needed = np.concatenate((waiting, *closing))
         for key, way in self._ways[operator].items():
-            count = int(way.computes[:, -1].searchsorted(needed))
-            if count:
-                way = self._ways[operator][key] = way.rows(slice(count, None))
-            if len(way.computes) > 2 * len(waiting) + _MOST_ROWS:
-                used = np.isin(way.computes[:, -1], np.concatenate((waiting, *closing)))
-                self._ways[operator][key] = way.rows(np.flatnonzero(used))
+            compute = way.computes[:, -1]
+            self._ways[operator][key] = way.rows((compute >= oldest) | np.isin(compute, needed))
 
 
 def _without_closing(arrivals: Arrivals) -> tuple[Arrivals, Arrivals | None]:

@@ -1,48 +1,72 @@
-"""NodeLog: the log of one operator, read and put in order."""
+"""NodeLog: the rows of one operator, from which its computes are put together.
+
+Rows are read in the order that makes them complete: a compute writes its messages before its own row, and a message
+is emitted before it is received. So computes are read before what they received and emitted, and consumers before
+producers. In a long run rows are read in portions, and a compute waits until all of its rows are read.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from headrace.core.ports import IOSpec
-from headrace.observe.events.recorder import (
-    COLUMNS,
-    CONTINUE,
-    DROP,
-    FIRST_DISCARD,
-    FIRST_PUT,
-    FIRST_TAKE,
-    GPU,
-    KINDS,
-    REPLAY,
-    TAPS,
-    THREAD,
-    ZERO,
-)
+from headrace.observe.events.recorder import FEEDS
 from headrace.observe.events.records import NO_TIMESTAMP, Arrivals, Computes, Discards, Emissions, GpuWork
-from headrace.observe.events.taps import Tap
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from headrace.observe.events.queues import Feed
     from headrace.observe.events.recorder import NodeRecorder
     from headrace.observe.events.records import OperatorInfo, QueueInfo, Times
 
 __all__ = ["NodeLog"]
 
-_log = logging.getLogger("headrace.observe")
-_NONE = np.zeros(0, np.int64)
-_NO_ROWS = np.zeros((0, COLUMNS), np.int64)
-_MOST_DROPPED = 1_000  # messages that a queue may have dropped before somebody looks for them
+Rows: TypeAlias = "NDArray[np.int64]"
+
 _POP = IOSpec.QueuePolicy.POP
 
 
+class _Table:
+    """Rows that a recorder writes, and that were read and not shown yet."""
+
+    __slots__ = ("_written", "is_behind", "rows")
+
+    def __init__(self, written: list[int], columns: int) -> None:
+        self.rows: Rows = np.zeros((0, columns), np.int64)
+        self.is_behind = False
+        self._written = written
+
+    @property
+    def unread(self) -> int:
+        """The number of rows that were not read yet."""
+        return len(self._written) // int(self.rows.shape[1])
+
+    def read(self, most: int | None = None) -> Rows:
+        """Read rows, but at most this many, and return them."""
+        columns, written = self.rows.shape[1], self._written
+        count = len(written) // columns if most is None else min(len(written) // columns, most)
+        self.is_behind = count == most
+        ints = written[: count * columns]
+        del written[: count * columns]
+        rows = np.fromiter(ints, np.int64, len(ints)).reshape(-1, columns)
+        self.rows = _joined(self.rows, rows)
+        return rows
+
+    def take(self, count: int) -> Rows:
+        """Take the first rows."""
+        taken, self.rows = self.rows[:count], self.rows[count:]
+        return taken
+
+    def take_before(self, column: int, end: int) -> Rows:
+        """Take the rows in which a column, in whose order they are, is less than `end`."""
+        return self.take(int(self.rows[:, column].searchsorted(end)))
+
+
 class NodeLog:
-    """What is known of one operator's computes, and what of it was not shown yet.
+    """What is known of one operator's computes, and was not shown yet.
 
     Parameters
     ----------
@@ -63,150 +87,65 @@ class NodeLog:
         self.info = recorder.info
         self.shown = 0
         self._recorder = recorder
-        self._emissions = {tap: _Emissions() for tap in recorder.taps if isinstance(tap, Tap)}
-        self._takes = [
-            _Takes(queue) if queue.queue.labels is None else _LabelledTakes(queue)
-            for queue in self.info.inputs
-        ]
-        # By the position of the tap.
-        self._emitted: dict[int, _Emitted] = {}
-        if shows_emissions:
-            for position, tap in enumerate(recorder.taps):
-                if isinstance(tap, Tap):
-                    self._emitted[position] = _Emitted(tap)
-        # What was taken from the log and not read yet, and how much of the first part was.
-        self._unread: deque[list[int]] = deque()
-        self._read = 0
-        self._tail = _NO_ROWS
-        self._thread = 0
-        # The last compute that did not continue an earlier one.
-        self._base = 0
-        # Of the computes that were not shown yet.
-        self._started = self._ended = self._threads = _NONE
-        self._is_timed = self._is_replayed = np.zeros(0, np.bool_)
-        # Whether the operator uses a stream.
-        self._has_stream = False
-        # Work on the device that is not complete, as (compute, position of the timer, number of segments), and work
+        self._shows_emissions = shows_emissions
+        self._computes = _Table(recorder.computes, 2)
+        self._threads = _Table(recorder.threads, 1)
+        self._timed = _Table(recorder.timed, 3)
+        self._replayed = _Table(recorder.replayed, 1)
+        self._feeds = {
+            feed: _FeedLog(feed) for output in self.info.outputs for feed in output.feeds if output.queues
+        }
+        self._queues: list[_QueueLog] = []
+        # The first compute that used a stream.
+        self._first_timed: int | None = None
+        # Work on the device that is not complete, as (compute, position of the timer, number of pieces), and work
         # that is, as (compute, position of the timer, start, end).
-        self._submitted: list[tuple[int, int, int]] = []
+        self._submitted: list[list[int]] = []
         self._completed: list[tuple[int, int, int, int]] = []
 
     def connect(self, logs: dict[OperatorInfo, NodeLog]) -> None:
         """Find the logs of the operators that this one receives from."""
-        for takes in self._takes:
-            takes.sources = [
-                _Source(logs[tap.output.operator], logs[tap.output.operator]._emissions[tap])
-                for tap in takes.queue.taps
-            ]
+        self._queues = [
+            _QueueLog(queue, [(logs[feed.output.operator], feed) for feed in queue.feeds])
+            for queue in self.info.inputs
+        ]
 
     @property
     def length(self) -> int:
-        """The number of rows that were not read yet."""
-        return (len(self._recorder.log) + sum(map(len, self._unread)) - self._read) // COLUMNS
+        """The number of computes that were not read yet."""
+        return self._computes.unread
+
+    @property
+    def oldest_producer(self) -> int:
+        """The first compute from which messages may yet follow."""
+        return self._recorder.oldest_producer
+
+    @property
+    def producers(self) -> Times:
+        """The computes whose messages wait, as far as is known."""
+        return np.concatenate([np.zeros(0, np.int64), *(feed.producer for feed in self._feeds.values())])
 
     def read(self, most: int) -> None:
-        """Read the log as far as it has been written, but at most this many rows of it."""
-        chunk = self._take_written(most * COLUMNS)
-        if not chunk:
-            return
-        rows = np.fromiter(chunk, np.int64, len(chunk)).reshape(-1, COLUMNS)
-        if len(self._tail):
-            rows = np.concatenate((self._tail, rows))
-        is_end = rows[:, 0] >= 0
-        ends = is_end.nonzero()[0]
-        count = len(ends)
-        last = int(ends[-1]) + 1 if count else 0
-        self._tail = rows[last:]
-        if not count:
-            return
-        first = self.shown + len(self._started)
-        compute = np.arange(first, first + count)
-        if count == last:  # nothing but the ends of computes
-            computes, others = _Rows(rows[:last], compute), _Rows(_NO_ROWS, _NONE)
-        else:
-            is_other = ~is_end[:last]
-            computes = _Rows(rows[ends], compute)
-            others = _Rows(rows[:last][is_other], first + np.cumsum(is_end[:last])[is_other])
-        self._started = np.concatenate((self._started, computes.rows[:, 0]))
-        self._ended = np.concatenate((self._ended, computes.rows[:, 1]))
-        self._threads = np.concatenate((self._threads, self._read_threads(others, first, count)))
-        is_replayed = np.zeros(count, np.bool_)
-        is_replayed[others.compute[others.rows[:, 0] == REPLAY] - first] = True
-        self._is_replayed = np.concatenate((self._is_replayed, is_replayed))
-        for position, takes in enumerate(self._takes):
-            takes.add(_messages(computes, 2 if not position else None, others, *_kinds_of_queue(position)))
-        bases = self._read_bases(others, compute)
-        for position, tap in enumerate(self._recorder.taps):
-            if isinstance(tap, Tap):
-                kind = FIRST_PUT - KINDS * position
-                emitted = _messages(computes, 3 if not position else None, others, kind)
-                self._emissions[tap].add(bases[emitted.compute - first], emitted)
-                if position in self._emitted:
-                    rejected = others.of((others.rows[:, 0] == DROP) & (others.rows[:, 1] == position))
-                    self._emitted[position].add(emitted, rejected)
-        self._read_gpu(others.of(others.rows[:, 0] == GPU), first, count)
+        """Read rows, but at most this many of each list."""
+        self._computes.read(most)
+        for queue in self._queues:
+            queue.receipts.read(most)
+        for feed in self._feeds.values():
+            feed.read(most)
+        self._threads.read()
+        self._replayed.read()
+        timed = self._timed.read()
+        if len(timed):
+            self._submitted += timed.tolist()
+            if self._first_timed is None:
+                self._first_timed = int(timed[0, 0])
 
-    def _take_written(self, most: int) -> list[int]:
-        """Return what was written to the log and not read yet, but at most this many ints of it."""
-        log = self._recorder.log
-        written = log[:]
-        del log[: len(written)]  # at once: removing little from the front of a long list would move all of it
-        if not self._unread and len(written) <= most:
-            return written
-        if written:
-            self._unread.append(written)
-        chunk: list[int] = []
-        while self._unread and len(chunk) < most:
-            part = self._unread[0]
-            taken = part[self._read : self._read + most - len(chunk)]
-            chunk += taken
-            self._read += len(taken)
-            if self._read == len(part):
-                self._unread.popleft()
-                self._read = 0
-        return chunk
-
-    def _read_gpu(self, timed: _Rows, first: int, count: int) -> None:
-        """Note which computes were timed, and what they submitted."""
-        is_timed = np.full(count, not self._has_stream)
-        if len(timed.compute):
-            self._has_stream = True
-            is_timed[int(timed.compute[0]) - first :] = False
-            is_timed[timed.compute - first] = True
-            self._submitted += zip(
-                timed.compute.tolist(), timed.rows[:, 1].tolist(), timed.rows[:, 2].tolist(), strict=True
-            )
-        self._is_timed = np.concatenate((self._is_timed, is_timed))
-
-    def _read_threads(self, others: _Rows, first: int, count: int) -> Times:
-        """Return the thread of each compute."""
-        threads = np.full(count, self._thread)
-        for row in (others.rows[:, 0] == THREAD).nonzero()[0]:
-            self._thread = int(others.rows[row, 1])
-            threads[others.compute[row] - first :] = self._thread
-        return threads
-
-    def _read_bases(self, others: _Rows, compute: Times) -> Times:
-        """Return for each compute the one that received what it works on: itself, or one that it continues."""
-        bases, first = compute, int(compute[0])
-        continued = others.compute[others.rows[:, 0] == CONTINUE]
-        if len(continued):
-            # A function that was about to continue may have ended, and begun anew with what it received.
-            continued = continued[
-                [not any(takes.has(compute) for takes in self._takes) for compute in continued]
-            ]
-            bases = bases.copy()
-            bases[continued - first] = self._base
-            bases = np.maximum.accumulate(bases)
-        self._base = int(bases[-1])
-        return bases
-
-    def resolve_gpu(self, is_last: bool) -> None:
+    def read_gpu_times(self, is_last: bool) -> None:
         """Read the times of work that the device has completed; `is_last` if the device is idle or has failed."""
         streams = self._recorder.timer.streams
         for stream in streams:
             stream.read(is_last)
-        resolved = 0
+        complete = 0
         for compute, position, count in self._submitted:
             times = streams[position].times
             if len(times) < count:
@@ -215,40 +154,55 @@ class NodeLog:
                 found = times.popleft()
                 if found is not None:
                     self._completed.append((compute, position, *found))
-            resolved += 1
-        del self._submitted[:resolved]
+            complete += 1
+        del self._submitted[:complete]
 
     def take_ready(self) -> Computes | None:
-        """Return the computes that can be shown, or None if there are none."""
-        if not len(self._started):
-            return None
-        end = self.shown + len(self._started)
+        """Return the computes that can be shown, or None if there are none.
+
+        A compute can be shown when the device has completed its work, and when the computes were shown whose
+        messages it received.
+        """
+        end = self.shown + len(self._computes.rows)
         if self._submitted:
             end = min(end, self._submitted[0][0])
-        for takes in self._takes:
-            end = min(end, takes.first_unknown(end))
-        count = end - self.shown
+        for feed in self._feeds.values():
+            end = feed.known_before(end)
+        for queue in self._queues:
+            end = queue.known_before(end)
+        first, count = self.shown, end - self.shown
         if count <= 0:
             return None
-        taken = [takes.before(end) for takes in self._takes]
-        batch = Computes(
-            self.info,
-            self.shown,
-            self._started[:count],
-            self._ended[:count],
-            self._threads[:count],
-            self._is_timed[:count],
-            [arrivals for arrivals, _ in taken],
-            self._gpu_before(end),
-            [emitted.before(end) for emitted in self._emitted.values()],
-            [discards for _, discards in taken if discards is not None],
-            self._is_replayed[:count],
-        )
-        self._started, self._ended = self._started[count:], self._ended[count:]
-        self._threads, self._is_timed = self._threads[count:], self._is_timed[count:]
-        self._is_replayed = self._is_replayed[count:]
+        started, ended = self._computes.take(count).T
+        threads = self._threads.take(count)[:, 0]
+        timed = self._timed.take_before(0, end)[:, 0] - first
+        is_timed = np.ones(count, np.bool_)
+        if self._first_timed is not None:
+            is_timed[max(self._first_timed - first, 0) :] = False
+            is_timed[timed] = True
+        is_replayed = np.zeros(count, np.bool_)
+        is_replayed[self._replayed.take_before(0, end)[:, 0] - first] = True
+        messages = [queue.before(end) for queue in self._queues]
+        emissions = [feed.emitted_before(end) for feed in self._feeds.values()]
         self.shown = end
-        return batch
+        return Computes(
+            self.info,
+            first,
+            started,
+            ended,
+            threads if len(threads) else np.zeros(count, np.int64),
+            is_timed,
+            [arrivals for arrivals, _ in messages],
+            self._gpu_before(end),
+            emissions if self._shows_emissions else [],
+            [discards for _, discards in messages if discards is not None],
+            is_replayed,
+        )
+
+    def forget_received(self) -> bool:
+        """Forget messages that will not be received; return whether it is known which these are."""
+        are_known = [queue.forget_received() for queue in self._queues]
+        return all(are_known)
 
     def _gpu_before(self, end: int) -> list[GpuWork]:
         if not self._completed:
@@ -265,312 +219,168 @@ class NodeLog:
             found.append(GpuWork(stream, compute, started, ended))
         return found
 
-    def forget(self) -> tuple[int, Times]:
-        """Forget messages that were shown as received, or dropped.
 
-        Returns the first compute that is still needed, and the computes from which messages wait or may yet come.
-        """
-        for position, takes in enumerate(self._takes):
-            for source, number in zip(takes.sources, takes.next_numbers, strict=True):
-                source.emissions.forget(number)
-            self._forget_dropped(_kinds_of_queue(position), takes)
-        waiting = [each.producer for each in self._emissions.values() if len(each.producer)]
-        needed = min(self.shown, self._base, *(int(producer[0]) for producer in waiting))
-        return needed, np.concatenate([*waiting, [self._base]])
+class _FeedLog:
+    """The messages of one output into one queue, from the number `first` on.
 
-    def _forget_dropped(self, kinds: tuple[int, ...], takes: _Takes) -> None:
-        """Forget messages that a queue has dropped for later ones, although nothing was received since."""
-        queue = takes.queue.queue
-        if queue.policy is not _POP or self._unread:
-            return
-        if all(len(source.emissions.producer) <= queue.limit + _MOST_DROPPED for source in takes.sources):
-            return
-        # A message is taken and noted in the log under this lock, so it is in one of these.
-        with queue.lock:
-            waiting = list(queue.labels)
-            log = self._recorder.log[:]
-        written = np.concatenate((self._tail, np.array(log, np.int64).reshape(-1, COLUMNS)))
-        labels = np.concatenate(
-            (takes.labels, written[np.isin(written[:, 0], kinds), 1], np.array(waiting, np.int64))
-        )
-        for position, source in enumerate(takes.sources):
-            emissions = source.emissions
-            numbers = labels[labels % TAPS == position] // TAPS
-            emissions.forget(int(numbers.min(initial=emissions.first + len(emissions.producer))))
-
-
-class _Rows(NamedTuple):
-    """Rows of a log, and the compute of each."""
-
-    rows: NDArray[np.int64]
-    compute: Times
-
-    def of(self, chosen: NDArray[np.bool_]) -> _Rows:
-        """Return some of them."""
-        return _Rows(self.rows[chosen], self.compute[chosen])
-
-
-def _kinds_of_queue(position: int) -> tuple[int, int]:
-    return FIRST_TAKE - KINDS * position, FIRST_DISCARD - KINDS * position
-
-
-class _Messages(NamedTuple):
-    """Messages that computes took or emitted at one place, in order: the compute and the time of each.
-
-    `value` is the label, or the acquisition timestamp; None if there are no labels, or no timestamps.
-    """
-
-    compute: Times
-    time: Times
-    value: Times | None = None
-    is_discarded: NDArray[np.bool_] | None = None
-    """Whether each was discarded; None if none was."""
-
-
-def _messages(computes: _Rows, column: int | None, others: _Rows, *kinds: int) -> _Messages:
-    """Return the messages at one place.
-
-    Parameters
+    Attributes
     ----------
-    computes
-        The last rows of computes; `column` has the time of a message, or None if there is no such column.
-    others
-        The other rows, in which messages have one of the kinds. In each compute, they follow the one in the column.
-    kinds
-        The kinds of messages, and of those that were discarded.
+    producer, emitted, timestamp
+        Of each message.
     """
-    compute, times = _NONE, _NONE
-    if column is not None:
-        times = computes.rows[:, column]
-        direct = ((times > 0) | (times == ZERO)).nonzero()[0]
-        compute, times = computes.compute[direct], np.maximum(times[direct], 0)
-    chosen = others.rows[:, 0] == kinds[0]
-    for kind in kinds[1:]:
-        chosen |= others.rows[:, 0] == kind
-    if not chosen.any():
-        return _Messages(compute, times)
-    rows = others.of(chosen)
-    values = np.concatenate((np.full(len(compute), NO_TIMESTAMP), rows.rows[:, 1]))
-    is_discarded = np.concatenate((np.zeros(len(compute), np.bool_), rows.rows[:, 0] != kinds[0]))
-    compute = np.concatenate((compute, rows.compute))
-    order = np.argsort(compute, kind="stable")
-    times = np.concatenate((times, rows.rows[:, 2]))
-    return _Messages(compute[order], times[order], values[order], is_discarded[order])
 
-
-class _Emissions:
-    """The messages that passed one tap, from the number `first` on."""
-
-    __slots__ = ("acq_timestamp", "emitted", "first", "producer")
-
-    def __init__(self) -> None:
+    def __init__(self, feed: Feed) -> None:
+        emitter = feed.emitter
         self.first = 0
-        self.producer = self.emitted = self.acq_timestamp = _NONE
+        self.emitted: Times = np.zeros(0, np.int64)
+        self.producer = self.timestamp = self.emitted
+        self._queue = feed.behind.info
+        self._position = self._queue.feeds.index(feed)
+        self._timestamps = _Table(emitter.timestamps, 2)
+        self._rejections = _Table(emitter.rejections, 2)
+        self._emissions = _Table(emitter.emissions, 2)
+        self._numbers = None if emitter.numbers is None else _Table(emitter.numbers, 1)
+        # Of the first message that was not shown as emitted.
+        self._shown = 0
 
-    def add(self, producer: Times, messages: _Messages) -> None:
-        """Add messages that follow from some computes."""
-        timestamps = messages.value
-        if timestamps is None:
-            timestamps = np.full(len(producer), NO_TIMESTAMP)
-        self.producer = np.concatenate((self.producer, producer))
-        self.emitted = np.concatenate((self.emitted, messages.time))
-        self.acq_timestamp = np.concatenate((self.acq_timestamp, timestamps))
+    @property
+    def end(self) -> int:
+        """The number after the last message that is known."""
+        return self.first + len(self.producer)
+
+    def read(self, most: int) -> None:
+        """Read rows, but at most this many."""
+        emitted, producer = self._emissions.read(most).T
+        self._timestamps.read()
+        if self._numbers is not None:
+            self._numbers.read()
+        self._rejections.read()
+        timestamp = np.full(len(emitted), NO_TIMESTAMP)
+        number, value = self._timestamps.take_before(0, self.end + len(emitted)).T
+        timestamp[number - self.end] = value
+        self.emitted = _joined(self.emitted, emitted)
+        self.producer = _joined(self.producer, producer)
+        self.timestamp = _joined(self.timestamp, timestamp)
+
+    @property
+    def _computes(self) -> Times:
+        """The compute that emitted each message that was not shown as emitted."""
+        return self._emissions.rows[:, 1] if self._numbers is None else self._numbers.rows[:, 0]
+
+    def known_before(self, end: int) -> int:
+        """Return the first compute of whose messages not all are known; `end` if there is none."""
+        if not self._emissions.is_behind:
+            return end
+        return min(end, int(self._computes[len(self._emissions.rows) - 1]))
+
+    def emitted_before(self, end: int) -> Emissions:
+        """Return what computes before `end` emitted."""
+        compute = self._computes
+        compute = compute[: compute.searchsorted(end)]
+        count = len(compute)
+        if self._numbers is not None:
+            self._numbers.take(count)
+        number = np.arange(self._shown, self._shown + count)
+        self._shown += count
+        return Emissions(
+            self._queue,
+            self._position,
+            compute,
+            number,
+            self._emissions.take(count)[:, 0],
+            self._rejections.take_before(1, end)[:, 0],
+        )
 
     def forget(self, number: int) -> None:
         """Forget the messages before a number."""
         count = number - self.first
         if count > 0:
             self.first = number
-            self.producer = self.producer[count:]
-            self.emitted = self.emitted[count:]
-            self.acq_timestamp = self.acq_timestamp[count:]
+            self.producer, self.emitted = self.producer[count:], self.emitted[count:]
+            self.timestamp = self.timestamp[count:]
 
 
-class _Emitted:
-    """The messages that passed one tap in computes that were not shown yet."""
-
-    __slots__ = ("_compute", "_count", "_emitted", "_rejected", "_rejected_in", "tap")
-
-    def __init__(self, tap: Tap) -> None:
-        self.tap = tap
-        self._count = 0
-        self._compute = self._emitted = self._rejected_in = self._rejected = _NONE
-
-    def add(self, messages: _Messages, rejected: _Rows) -> None:
-        """Add messages, and those that the full queue rejected."""
-        self._compute = np.concatenate((self._compute, messages.compute))
-        self._emitted = np.concatenate((self._emitted, messages.time))
-        self._rejected_in = np.concatenate((self._rejected_in, rejected.compute))
-        self._rejected = np.concatenate((self._rejected, rejected.rows[:, 2]))
-
-    def before(self, end: int) -> Emissions:
-        """Return what computes before `end` emitted."""
-        count = int(np.searchsorted(self._compute, end))
-        rejections = int(np.searchsorted(self._rejected_in, end))
-        queue = self.tap.behind.info
-        emissions = Emissions(
-            queue,
-            queue.taps.index(self.tap),
-            self._compute[:count],
-            np.arange(self._count, self._count + count),
-            self._emitted[:count],
-            self._rejected[:rejections],
-        )
-        self._count += count
-        self._compute, self._emitted = self._compute[count:], self._emitted[count:]
-        self._rejected_in, self._rejected = self._rejected_in[rejections:], self._rejected[rejections:]
-        return emissions
-
-
-class _Source:
-    """One of the taps before a queue: the log of its operator, and the messages that passed it."""
-
-    __slots__ = ("emissions", "log")
-
-    def __init__(self, log: NodeLog, emissions: _Emissions) -> None:
-        self.log = log
-        self.emissions = emissions
-
-
-class _Takes:
+class _QueueLog:
     """The messages that were taken from one queue and not shown yet.
 
-    Those of a failed compute, which are discarded, were not received. This class is for queues without labels,
-    which one tap leads to: messages leave them in the order in which they entered.
+    Messages of a failed compute, which are discarded, were not received.
 
     Attributes
     ----------
-    sources
-        What the messages come from, one for each tap before the queue.
-    next_numbers
-        For each source, the number of the first message that was not shown as received.
+    receipts
+        The id of each, when it was taken, and the compute.
     """
 
-    __slots__ = ("_compute", "_is_discarded", "_received", "next_numbers", "queue", "sources")
+    def __init__(self, queue: QueueInfo, feeds: list[tuple[NodeLog, Feed]]) -> None:
+        self.receipts = _Table(queue.queue.receiver.receipts, 3)
+        self._queue = queue
+        # The log of the operator before each feed, or None if it closes a cycle.
+        self._producers = [None if log.info in queue.closing else log for log, _ in feeds]
+        self._feeds = [log._feeds[feed] for log, feed in feeds]
+        self._emitters = [feed.emitter for _, feed in feeds]
+        # For each feed, the number after the last message that was shown.
+        self._next = [0] * len(feeds)
 
-    def __init__(self, queue: QueueInfo) -> None:
-        self.queue = queue
-        self.sources: list[_Source] = []
-        self.next_numbers = [0] * len(queue.taps)
-        self._compute = self._received = _NONE
-        self._is_discarded = np.zeros(0, np.bool_)
-
-    @property
-    def labels(self) -> Times:
-        """The labels of the messages, if they have any."""
-        return _NONE
-
-    def has(self, compute: int) -> bool:
-        """Return whether a compute took a message."""
-        first, end = np.searchsorted(self._compute, (compute, compute + 1))
-        return bool(end > first)
-
-    def add(self, messages: _Messages) -> None:
-        """Add messages."""
-        is_discarded = messages.is_discarded
-        if is_discarded is None:
-            is_discarded = np.zeros(len(messages.compute), np.bool_)
-        self._compute = np.concatenate((self._compute, messages.compute))
-        self._received = np.concatenate((self._received, messages.time))
-        self._is_discarded = np.concatenate((self._is_discarded, is_discarded))
-
-    def first_unknown(self, end: int) -> int:
+    def known_before(self, end: int) -> int:
         """Return the first compute that received a message of which not enough is known; `end` if there is none."""
-        if not len(self._compute):
-            return end
-        (source,), (number,) = self.sources, self.next_numbers
-        emissions = source.emissions
-        skipped = number - emissions.first
-        known = len(emissions.producer) - skipped
-        if source.log.info not in self.queue.closing:
-            known = int(emissions.producer.searchsorted(source.log.shown)) - skipped
-        return end if known >= len(self._compute) else min(end, int(self._compute[known]))
-
-    def before(self, end: int) -> tuple[Arrivals, Discards | None]:
-        """Return the messages that computes before `end` received, and those that were discarded with them."""
-        if not self.sources:  # nothing is connected to the input
-            return Arrivals(self.queue, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE), None
-        count = int(self._compute.searchsorted(end))
-        (source,), (number,) = self.sources, self.next_numbers
-        emissions = source.emissions
-        places = slice(number - emissions.first, number - emissions.first + count)
-        self.next_numbers = [number + count]
-        return self._taken(
-            count,
-            np.zeros(count, np.int64),
-            np.arange(number, number + count),
-            emissions.producer[places],
-            emissions.emitted[places],
-            emissions.acq_timestamp[places],
-        )
-
-    def _taken(
-        self, count: int, output: Times, number: Times, producer: Times, emitted: Times, acq_timestamp: Times
-    ) -> tuple[Arrivals, Discards | None]:
-        """Remove the first messages, and return those that were received, and those that were discarded."""
-        compute, received = self._compute[:count], self._received[:count]
-        is_discarded = self._is_discarded[:count]
-        self._compute, self._received = self._compute[count:], self._received[count:]
-        self._is_discarded = self._is_discarded[count:]
-        arrivals = Arrivals(self.queue, compute, output, number, producer, emitted, received, acq_timestamp)
-        if not is_discarded.any():
-            return arrivals, None
-        discards = Discards(self.queue, *(each[is_discarded] for each in (compute, output, number, received)))
-        return arrivals.of(~is_discarded), discards
-
-
-class _LabelledTakes(_Takes):
-    """The messages of a queue with labels: several taps lead to it, or it drops messages."""
-
-    __slots__ = ("_label",)
-
-    def __init__(self, queue: QueueInfo) -> None:
-        super().__init__(queue)
-        self._label = _NONE
-
-    @property
-    def labels(self) -> Times:
-        """The labels of the messages."""
-        return self._label
-
-    def add(self, messages: _Messages) -> None:
-        """Add messages."""
-        super().add(messages)
-        if messages.value is not None:
-            self._label = np.concatenate((self._label, messages.value))
-
-    def first_unknown(self, end: int) -> int:
-        """Return the first compute that received a message of which not enough is known; `end` if there is none."""
-        for position, source in enumerate(self.sources):
-            emissions = source.emissions
-            rows = self._label % TAPS == position
-            place = self._label[rows] // TAPS - emissions.first
-            is_known = place < len(emissions.producer)
-            if source.log.info not in self.queue.closing:
-                producer = (
-                    emissions.producer[np.minimum(place, len(emissions.producer) - 1)]
-                    if is_known.any()
-                    else place
-                )
-                is_known &= producer < source.log.shown
-            unknown = (~is_known).nonzero()[0]
-            if len(unknown):
-                end = min(end, int(self._compute[rows][unknown[0]]))
+        rows = self.receipts.rows
+        if self.receipts.is_behind:
+            end = min(end, int(rows[-1, 2]))
+        output, number = _split(rows)
+        for position, (feed, producer) in enumerate(zip(self._feeds, self._producers, strict=True)):
+            chosen = (output == position).nonzero()[0]
+            place = number[chosen] - feed.first
+            is_unknown = place >= len(feed.producer)
+            if producer is not None and len(feed.producer):
+                known = np.minimum(place, len(feed.producer) - 1)
+                is_unknown |= feed.producer[known] >= producer.shown
+            if is_unknown.any():
+                end = min(end, int(rows[chosen[is_unknown.argmax()], 2]))
         return end
 
     def before(self, end: int) -> tuple[Arrivals, Discards | None]:
         """Return the messages that computes before `end` received, and those that were discarded with them."""
-        count = int(self._compute.searchsorted(end))
-        output, number = self._label[:count] % TAPS, self._label[:count] // TAPS
-        producer, emitted, acq_timestamp = (np.zeros(count, np.int64) for _ in range(3))
-        for position, source in enumerate(self.sources):
-            emissions = source.emissions
-            rows = (output == position).nonzero()[0]
-            if len(rows):
-                places = number[rows] - emissions.first
-                producer[rows] = emissions.producer[places]
-                emitted[rows] = emissions.emitted[places]
-                acq_timestamp[rows] = emissions.acq_timestamp[places]
-                self.next_numbers[position] = int(number[rows[-1]]) + 1
-        self._label = self._label[count:]
-        return self._taken(count, output, number, producer, emitted, acq_timestamp)
+        rows = self.receipts.take_before(2, end)
+        output, number = _split(rows)
+        origins = np.zeros((3, len(rows)), np.int64)
+        for position, feed in enumerate(self._feeds):
+            chosen = (output == position).nonzero()[0]
+            if len(chosen):
+                place = number[chosen] - feed.first
+                origins[:, chosen] = feed.producer[place], feed.emitted[place], feed.timestamp[place]
+                self._next[position] = int(number[chosen[-1]]) + 1
+        ids, received, compute = rows.T
+        producer, emitted, timestamp = origins
+        arrivals = Arrivals(self._queue, compute, output, number, producer, emitted, received, timestamp)
+        is_discarded = ids < 0
+        if not is_discarded.any():
+            return arrivals, None
+        discards = Discards(
+            self._queue, *(each[is_discarded] for each in (compute, output, number, received))
+        )
+        return arrivals.of(~is_discarded), discards
+
+    def forget_received(self) -> bool:
+        """Forget messages that will not be received; return whether it is known which these are."""
+        numbers = self._next
+        queue: Any = self._queue.queue
+        if queue.policy is _POP:
+            # Messages are also dropped. They are added, taken and recorded with the lock held.
+            with queue.lock:
+                ids = np.array((*queue.ids, *queue.receiver.receipts[::3]), np.int64)
+                numbers = [emitter.number for emitter in self._emitters]
+            output, number = _split(np.concatenate((ids, self.receipts.rows[:, 0]))[:, None])
+            numbers = [int(number[output == i].min(initial=n)) for i, n in enumerate(numbers)]
+        for feed, first in zip(self._feeds, numbers, strict=True):
+            feed.forget(min(first, feed.end))
+        return not self.receipts.is_behind
+
+
+def _joined(first: Rows, second: Rows) -> Rows:
+    return second if not len(first) else first if not len(second) else np.concatenate((first, second))
+
+
+def _split(rows: Rows) -> tuple[Times, Times]:
+    """Return the outputs and the numbers of messages, from rows that begin with their ids."""
+    ids = np.abs(rows[:, 0])
+    return ids & (FEEDS - 1), (ids >> FEEDS.bit_length() - 1) - 1  # not %: it takes ten times as long

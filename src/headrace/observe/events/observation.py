@@ -19,7 +19,9 @@ from headrace.observe.events.gpu_timing import (
     SimulatedTime,
     StreamTimer,
 )
-from headrace.observe.events.recorder import NodeRecorder
+from headrace.observe.events.queues import Feed, ObservedQueue, UnconnectedFeed
+from headrace.observe.events.reader import Reader
+from headrace.observe.events.recorder import GeneratorRecorder, NodeRecorder
 from headrace.observe.events.records import (
     OperatorInfo,
     OutputInfo,
@@ -30,8 +32,6 @@ from headrace.observe.events.records import (
     WorkersInfo,
 )
 from headrace.observe.events.replays import ReplayWatch
-from headrace.observe.events.resolver import Resolver
-from headrace.observe.events.taps import ObservedQueue, Tap, UnconnectedTap
 
 if TYPE_CHECKING:
     from headrace._runtime import Engine, ManagedStream, Node
@@ -76,7 +76,7 @@ class Observation:
         self._times: dict[int, DeviceTime] = {}
         # How each stream waits, apart from any timer.
         self._waits: dict[ManagedStream, Callable[[Any], None]] = {}
-        self._resolver: Resolver | None = None
+        self._reader: Reader | None = None
         self._lock = threading.Lock()
         self._now: Callable[[], int] = time.perf_counter_ns
         self._machine: Any = None
@@ -101,14 +101,10 @@ class Observation:
             show=self._showing("received", info),
         )
         operator.inputs.append(info)
-        flows = [flow for flow in consumer.operator._incoming if flow.input == port]
-        if len(flows) > 1 and not consumer.operator.spec.inputs[port].is_receivers:
-            # Also if they come from one operator, whose outputs share no queue for the runtime.
-            queue.share()
         return queue
 
     def attach(self, engine: Engine) -> None:
-        """Put taps and recorders in place, and show the graph to the watchers."""
+        """Put feeds and recorders in place, and show the graph to the watchers."""
         operators = [self._recorder_of(node).info for node in engine.operator_nodes]
         started = self._now()
         epoch = time.time_ns() - time.perf_counter_ns() if self._now is time.perf_counter_ns else 0
@@ -127,7 +123,7 @@ class Observation:
             self._describe(node, info)
         _find_cycles(engine, infos)
         for node in engine.operator_nodes:
-            self._put_taps(node, infos[node])
+            self._put_feeds(node, infos[node])
         for watcher in self.watchers:
             watcher.observation = self
             try:
@@ -138,8 +134,8 @@ class Observation:
                 raise
             self._begun.append(watcher)
         recorders = [self._recorders[node] for node in engine.operator_nodes]
-        self._resolver = Resolver(self.watchers, self.run, recorders, self._times)
-        self._resolver.start()
+        self._reader = Reader(self.watchers, self.run, recorders, self._times)
+        self._reader.start()
 
     def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that takes the times of `compute`; called when the operators have started."""
@@ -151,9 +147,6 @@ class Observation:
             except Exception:
                 _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
         threads = any(watcher.wants_threads for watcher in self.watchers)
-        operator = node.operator
-        if isinstance(operator, FunctionOperator) and operator.yields and node.inputs:
-            return recorder.around(compute, threads, lambda: operator.has_more)
         return recorder.around(compute, threads)
 
     def uses_stream(self, node: Node, managed: ManagedStream) -> None:
@@ -191,8 +184,8 @@ class Observation:
     def finish(self) -> None:
         """Resolve every compute; the device is idle."""
         try:
-            if self._resolver is not None:
-                self._resolver.finish()
+            if self._reader is not None:
+                self._reader.finish()
         finally:
             for managed, wait in self._waits.items():
                 managed.wait = wait
@@ -202,7 +195,7 @@ class Observation:
 
     def close(self, outcome: Outcome | None) -> None:
         """Tell the watchers that the run is over."""
-        failed = () if self._resolver is None else self._resolver.failed
+        failed = () if self._reader is None else self._reader.failed
         for watcher in failed:  # they release what they hold; the run does not fail with them
             try:
                 watcher.end(outcome)
@@ -220,8 +213,8 @@ class Observation:
 
     def catch_up(self) -> None:
         """Resolve what can be resolved now, so that the watchers' figures are recent; from any thread."""
-        if self._resolver is not None:
-            self._resolver.catch_up()
+        if self._reader is not None:
+            self._reader.catch_up()
 
     # Inside.
 
@@ -295,7 +288,12 @@ class Observation:
         recorder = self._recorders.get(node)
         if recorder is None:
             info = OperatorInfo(node.name, node.engine.operator_nodes.index(node), node=node)
-            recorder = self._recorders[node] = NodeRecorder(info, self._now, ComputeTimer())
+            operator, timer = node.operator, ComputeTimer()
+            if isinstance(operator, FunctionOperator) and operator.yields and operator.spec.inputs:
+                recorder = GeneratorRecorder(info, self._now, timer, lambda: operator.has_more)
+            else:
+                recorder = NodeRecorder(info, self._now, timer)
+            self._recorders[node] = recorder
         return recorder
 
     def _describe(self, node: Node, info: OperatorInfo) -> None:
@@ -314,12 +312,11 @@ class Observation:
         if share is not None:
             info.slice, info.sm_count = share.name, share.sm_count
 
-    def _put_taps(self, node: Node, info: OperatorInfo) -> None:
+    def _put_feeds(self, node: Node, info: OperatorInfo) -> None:
         recorder = self._recorders[node]
         for name in node.output_queues:
             output = OutputInfo(info, name)
             info.outputs.append(output)
-            taps: list[Any] = []
             show = self._showing("emitted", output)
             queues = node.output.ports[name].queues
             # A message is shown once, however many queues there are; not by one that replays pass by.
@@ -327,14 +324,12 @@ class Observation:
             for queue in queues:
                 show_here = show if queue is shown else None
                 if isinstance(queue, UnconnectedQueue):
-                    taps.append(UnconnectedTap(queue, show_here))
-                    recorder.taps.append(taps[-1])
+                    output.feeds.append(UnconnectedFeed(queue, show_here))
                 else:
                     assert isinstance(queue, ObservedQueue)
                     output.queues.append(queue.info)
-                    taps.append(Tap(queue, output, recorder, show_here))
-            output.taps = taps
-            node.output.ports[name].queues = tuple(taps)
+                    output.feeds.append(Feed(queue, output, recorder, show_here))
+            node.output.ports[name].queues = tuple(output.feeds)
 
     def _showing(self, what: str, where: Any) -> Callable[[Any], None] | None:
         """Return a function that shows a message to those who watch data; None if nobody does.

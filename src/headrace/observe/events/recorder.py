@@ -1,26 +1,26 @@
-"""The part of an observation that runs in computes: it takes times, and appends them to a list of ints.
+"""The part of an observation that runs in computes: it takes times, and writes rows of ints.
 
-Each operator has a log, a flat list of rows of four ints. Every compute ends with a row: when it started and ended,
-when it received a message from the first queue, and when it emitted one into the first queue behind it. Everything
-else has a row of its own, before that of its compute: further messages, other queues, timestamps, work on the
-device. One compute of an operator runs at a time, so all rows since the last end belong to the same compute.
+A message that is observed has an id: its number among the messages of one output into one queue, and the position
+of that output among those before the queue. The ids of the messages in a queue wait in a second deque beside it. (An
+object around every message, with its id, would cost three times as much: `emit` would make it, `receive` open it.)
 
-Most computes receive one message and emit one. Their two times wait in variables until the row is written at once:
-this is the cheapest way found to write them down. The functions that share these variables are made in one
-function, `_functions`; a variable of a function around is found faster than an attribute or the item of a list.
-Ints in a list are no work for the garbage collector.
+There are three kinds of rows, in lists of their own, from whose fronts the observer's thread takes them. An
+operator writes a row for each of its computes. A feed, through which messages come into a queue, writes when each was
+emitted, and in which compute. The queue writes the id of each message that is received, when, and in which compute.
+Everything else follows from ids and the numbers of computes. Ints in lists are no work for the garbage collector.
 
-The resolver, on its own thread, makes sense of the rows: the n-th message that leaves a queue is the n-th one that
-entered it. Where that does not hold (several producers share a queue, or a full queue drops its oldest message), a
-label in the queue tells which message it is.
+The functions that run in each compute are closures, because Python calls a variable of a function around 25 ns
+faster than an attribute, and a compute has ten such calls. They append ints one by one, which takes half as long as
+to make a tuple and to extend the list by it. The reader leaves a row that is not complete yet.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import nullcontext
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headrace._runtime import Message
 from headrace.core.ports import IOSpec
@@ -29,149 +29,98 @@ from headrace.observe.events.records import NO_TIMESTAMP
 if TYPE_CHECKING:
     from headrace.observe.events.gpu_timing import ComputeTimer, StreamTimer
     from headrace.observe.events.records import OperatorInfo
-    from headrace.observe.events.taps import ObservedQueue, Tap, UnconnectedTap
 
-__all__ = [
-    "COLUMNS",
-    "CONTINUE",
-    "DROP",
-    "FIRST_DISCARD",
-    "FIRST_PUT",
-    "FIRST_TAKE",
-    "GPU",
-    "KINDS",
-    "REPLAY",
-    "TAPS",
-    "THREAD",
-    "ZERO",
-    "NodeRecorder",
-]
+__all__ = ["FEEDS", "Emitter", "GeneratorRecorder", "NodeRecorder", "Receiver"]
 
-COLUMNS: Final = 4
-"""The ints of a row. The last row of a compute: its start, its end, the time of the message received from the first
-queue, the time of the message emitted into the first tap. These two are 0 or less if there is none, or `ZERO`. Any
-other row begins with one of the following kinds, which are below 0, and ends with 0."""
-ZERO: Final = -1
-"""In place of the time 0 of a message, which only a simulated clock shows."""
-THREAD: Final = -1
-"""The compute runs on another thread than the one before: the thread, 0."""
-GPU: Final = -2
-"""The compute's work on a stream was timed: the position of the timer, the number of segments."""
-DROP: Final = -3
-"""A full queue rejected a message: the position of the tap, the time."""
-CONTINUE: Final = -4
-"""The compute continues with what an earlier one received: 0, 0."""
-REPLAY: Final = -5
-"""The compute did not take place: a recording of it was replayed: 0, 0."""
-FIRST_TAKE: Final = -6
-"""A message was received: its label (0 without labels), the time. Each queue of the operator has its own kind: this
-one minus a multiple of `KINDS`."""
-FIRST_PUT: Final = -7
-"""A message was emitted: its acquisition timestamp, the time. Each tap has its own kind, as each queue has."""
-FIRST_DISCARD: Final = -8
-"""A message was taken because the compute had failed: its label, the time. Each queue has its own kind."""
-KINDS: Final = 3
-"""The distance between the kinds of two queues, and of two taps."""
-TAPS: Final = 1 << 12
-"""A label is the number of a message times this, plus the position of its tap among those of the queue."""
+FEEDS: Final = 1 << 16
+"""An id is the number of the message, from 1 on, times this, plus the position of the feed before the queue."""
 
 Compute: TypeAlias = Callable[..., None]
 
-_ROWS: Final = -2  # in place of a time, if all messages of a compute have rows of their own
 _POP = IOSpec.QueuePolicy.POP
 _popleft: Any = deque.popleft
 
 
 class NodeRecorder:
-    """Takes the times of one operator's computes.
+    """Records the computes of one operator.
 
     Attributes
     ----------
     info
         The operator.
-    log
-        What happened in its computes, in rows of `COLUMNS` ints.
+    now
+        The clock.
     timer
-        What times its work on the device.
-    taps
-        The taps behind all its outputs, in order.
-    taking, offering
-        Return a function that takes a message from a queue of the operator and records it, and one that records a
-        message and offers it to the queue behind a tap.
-    begin_timing, begin_with
-        Begin to time the current compute on a stream, which it is the first to use. Begin with a message that was
-        received at a port, if the current compute is timed.
+        Takes the times of its work on the device.
+    computes
+        A row for each compute: its start, its end.
+    threads
+        The thread of each compute, if threads are recorded.
+    timed
+        A row for each stream of a compute that is timed: the compute, the position of the timer, the pieces.
+    replayed
+        The computes that did not take place, because they were replayed.
+    number
+        The number of the current compute, or of the next one.
+    is_timing
+        Whether the current compute is timed on the device.
     """
 
     __slots__ = (
-        "_around",
-        "_end_replay",
-        "_last_thread",
-        "begin_timing",
-        "begin_with",
+        "_has_streams",
+        "computes",
         "info",
-        "log",
+        "is_timing",
         "now",
-        "offering",
-        "taking",
-        "taps",
+        "number",
+        "replayed",
+        "threads",
+        "timed",
         "timer",
     )
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
         self.info = info
         self.now = now
-        self.log: list[int] = []
         self.timer = timer
-        self.taps: list[Tap | UnconnectedTap] = []
-        # The thread that was recorded last.
-        self._last_thread = 0
-        functions = _functions(self)
-        self._around, self._end_replay = functions.around, functions.end_replay
-        self.taking, self.offering = functions.taking, functions.offering
-        self.begin_timing, self.begin_with = functions.begin_timing, functions.begin_with
+        self.computes: list[int] = []
+        self.threads: list[int] = []
+        self.timed: list[int] = []
+        self.replayed: list[int] = []
+        self.number = 0
+        self.is_timing = False
+        self._has_streams = False
 
-    def around(
-        self, compute: Compute, notes_threads: bool = False, goes_on: Callable[[], bool] | None = None
-    ) -> Compute:
-        """Return a compute that takes the times of `compute`.
+    @property
+    def oldest_producer(self) -> int:
+        """The first compute from which messages may yet follow; may be read on any thread."""
+        return self.number
 
-        Parameters
-        ----------
-        compute
-            The compute.
-        notes_threads
-            Whether the thread of each compute is recorded.
-        goes_on
-            Returns whether the next compute continues with what an earlier one received.
-        """
-        observed = self._around(compute)
-        if not notes_threads and goes_on is None:
-            return observed
-        extend = self.log.extend
+    def around(self, compute: Compute, notes_threads: bool = False) -> Compute:
+        """Return a compute that records `compute`, with its thread if `notes_threads`."""
+        now, computes, threads, timer = self.now, self.computes, self.threads, self.timer
 
-        def noting(op_input: Any, op_output: Any, context: Any) -> None:
-            if goes_on is not None and goes_on():
-                extend((CONTINUE, 0, 0, 0))
-            if notes_threads and self._last_thread != get_ident():
-                self._last_thread = get_ident()
-                extend((THREAD, self._last_thread, 0, 0))
-            observed(op_input, op_output, context)
+        def run(op_input: Any, op_output: Any, context: Any) -> None:
+            started = now()
+            if self._has_streams and started >= timer.next:
+                self.is_timing = timer.begin(started)
+            try:
+                compute(op_input, op_output, context)
+            finally:
+                if self.is_timing:
+                    self._end_timing()
+                computes.append(started)
+                computes.append(now())
+                self.number += 1
 
-        return noting
+        def run_on_thread(op_input: Any, op_output: Any, context: Any) -> None:
+            threads.append(get_ident())
+            run(op_input, op_output, context)
 
-    def note_replay(
-        self,
-        started: int,
-        ended: int,
-        thread: int,
-        takes: Sequence[int],
-        puts: Sequence[int],
-        timer: int,
-    ) -> None:
-        """Record a compute that was replayed.
+        return run_on_thread if notes_threads else run
 
-        Messages that came through queues and taps were recorded before.
+    def note_replay(self, started: int, ended: int, thread: int, timer: int) -> None:
+        """Record a compute that was replayed, after its messages.
 
         Parameters
         ----------
@@ -179,197 +128,265 @@ class NodeRecorder:
             The times of the compute.
         thread
             The thread; 0 if threads are not recorded.
-        takes, puts
-            The positions of the queues and taps whose messages did not come through them: one of each.
         timer
             The position of the timer that takes the times on the device; -1 without one.
         """
-        rows = [REPLAY, 0, 0, 0]
-        if thread and thread != self._last_thread:
-            self._last_thread = thread
-            rows += (THREAD, thread, 0, 0)
-        for position in takes:
-            rows += (FIRST_TAKE - KINDS * position, 0, started, 0)
-        for position in puts:
-            rows += (FIRST_PUT - KINDS * position, NO_TIMESTAMP, ended, 0)
+        if thread:
+            self.threads.append(thread)
         if timer >= 0:
-            rows += (GPU, timer, 1, 0)
-        self._end_replay(started, ended, rows)
+            self.timed += (self.number, timer, 1)
+        self.replayed.append(self.number)
+        self.computes += (started, ended)
+        self.number += 1
 
+    # Times on the device.
 
-class _Functions(NamedTuple):
-    around: Callable[[Compute], Compute]
-    taking: Callable[[ObservedQueue, int], Callable[[], Any]]
-    offering: Callable[[Tap, int], _Offering]
-    begin_timing: Callable[[StreamTimer], None]
-    begin_with: Callable[[Any, Any], None]
-    end_replay: Callable[[int, int, list[int]], None]
-
-
-class _Offering(NamedTuple):
-    """Offers a message; returns the number of messages so far, and the largest number that waited."""
-
-    offer: Callable[[Any], None]
-    passed_on: Callable[[], int]
-    most: Callable[[], int]
-
-
-def _functions(recorder: NodeRecorder) -> _Functions:
-    """Return the functions that run in the computes of an operator.
-
-    Each variable that a function uses from around it costs a little in every call, so what is rare is in functions
-    of its own.
-    """
-    now, extend, timer = recorder.now, recorder.log.extend, recorder.timer
-    # When the current compute received and emitted the first message.
-    received = emitted = 0
-    # Whether the operator uses streams, and whether the current compute is timed on them.
-    has_streams = is_timing = False
-
-    def around(compute: Compute) -> Compute:
-        def observed(op_input: Any, op_output: Any, context: Any) -> None:
-            nonlocal received, emitted, is_timing
-            started = now()
-            if has_streams and started >= timer.next:
-                is_timing = timer.begin(started)
-            try:
-                compute(op_input, op_output, context)
-            finally:
-                if is_timing:
-                    end_timing()
-                extend((started, now(), received, emitted))
-                received = emitted = 0
-
-        return observed
-
-    def begin_timing(stream: StreamTimer) -> None:
-        nonlocal has_streams, is_timing
+    def begin_timing(self, stream: StreamTimer) -> None:
+        """Begin to time the current compute on a stream, which it is the first to use."""
         # Not if its work on an earlier stream is not timed: half of the time would be missing.
-        if is_timing or not has_streams:
-            has_streams = is_timing = True
+        if self.is_timing or not self._has_streams:
+            self._has_streams = self.is_timing = True
             stream.begin()
 
-    def end_timing() -> None:
-        nonlocal is_timing
-        is_timing = False
-        for position, segments in enumerate(timer.end()):
-            extend((GPU, position, segments, 0))
-
-    def begin_with(item: Any, port: Any) -> None:
-        if is_timing:
-            for stream in timer.streams:
+    def begin_with(self, item: Any, port: Any) -> None:
+        """Begin with a message that was received at a port, if the current compute is timed."""
+        if self.is_timing:
+            for stream in self.timer.streams:
                 stream.receive(item, port)
 
-    def end_replay(started: int, ended: int, rows: list[int]) -> None:
-        nonlocal received, emitted
-        rows += (started, ended, received, emitted)
-        extend(rows)
-        received = emitted = 0
+    def _end_timing(self) -> None:
+        self.is_timing = False
+        for position, pieces in enumerate(self.timer.end()):
+            self.timed += (self.number, position, pieces)
 
-    def taking(queue: ObservedQueue, position: int) -> Callable[[], Any]:
-        take, labels = _popleft.__get__(queue), queue.labels
-        kind = FIRST_TAKE - KINDS * position
-        is_first = not position and labels is None
 
-        def popleft_first() -> Any:
-            nonlocal received
-            item = take()
-            if received or is_timing:
-                note(item)
-            else:
-                received = now() or ZERO
+class GeneratorRecorder(NodeRecorder):
+    """Records a function that yields: its computes go on with the message that an earlier one received.
+
+    Parameters
+    ----------
+    has_more
+        Returns whether the next compute goes on.
+
+    Attributes
+    ----------
+    base
+        The compute from which messages that are emitted now follow.
+    """
+
+    __slots__ = ("_has_more", "base")
+
+    def __init__(
+        self,
+        info: OperatorInfo,
+        now: Callable[[], int],
+        timer: ComputeTimer,
+        has_more: Callable[[], bool],
+    ) -> None:
+        super().__init__(info, now, timer)
+        self.base = 0
+        self._has_more = has_more
+
+    @property
+    def oldest_producer(self) -> int:
+        """The first compute from which messages may yet follow; may be read on any thread."""
+        return self.base
+
+    def around(self, compute: Compute, notes_threads: bool = False) -> Compute:
+        """Return a compute that records `compute`, with its thread if `notes_threads`."""
+        run = super().around(compute, notes_threads)
+
+        def go_on(op_input: Any, op_output: Any, context: Any) -> None:
+            if not self._has_more():
+                self.base = self.number
+            run(op_input, op_output, context)
+
+        return go_on
+
+
+class Receiver:
+    """Takes messages from a queue of an operator, and records them.
+
+    Parameters
+    ----------
+    recorder
+        The recorder of the operator.
+    queue
+        The queue.
+    ids
+        The ids of its messages. An id is added before its message and removed after it, so a thread that finds a
+        message finds its id.
+    position
+        The position among the queues of the operator.
+
+    Attributes
+    ----------
+    receipts
+        A row for each message: its id, when it was received, the compute. The id of a message that was discarded,
+        because the compute had failed, is negative.
+    """
+
+    __slots__ = ("_ids", "_position", "_queue", "_recorder", "receipts")
+
+    def __init__(self, recorder: NodeRecorder, queue: Any, ids: deque[int], position: int) -> None:
+        self.receipts: list[int] = []
+        self._recorder = recorder
+        self._queue = queue
+        self._ids = ids
+        self._position = position
+
+    def taking(self) -> Callable[[], Any]:
+        """Return a function that takes a message."""
+        recorder, receipts, now = self._recorder, self.receipts, self._recorder.now
+        take_item, take_id = _popleft.__get__(self._queue), self._ids.popleft
+
+        def take() -> Any:
+            item = take_item()
+            receipts.append(take_id())
+            receipts.append(now())
+            receipts.append(recorder.number)
+            if recorder.is_timing:
+                recorder.timer.receive(item, self._position)
             return item
 
-        def popleft() -> Any:
+        def take_of_generator() -> Any:
             item = take()
-            note(item)
+            assert isinstance(recorder, GeneratorRecorder)
+            # Also if the compute began with an earlier message.
+            recorder.base = recorder.number
             return item
 
-        def note(item: Any) -> None:
-            nonlocal received
-            if received or not is_first:
-                extend((kind, 0 if labels is None else labels.popleft(), now(), 0))
-            else:
-                received = now() or ZERO
-            if is_timing:
-                timer.receive(item, position)
+        return take_of_generator if isinstance(recorder, GeneratorRecorder) else take
 
-        return popleft_first if is_first else popleft
+    def note(self, received: int) -> None:
+        """Record a message that was received elsewhere."""
+        self.receipts += (self._ids.popleft(), received, self._recorder.number)
 
-    def offering(tap: Tap, position: int) -> _Offering:
-        behind, is_first = tap.behind, not position
-        kind = FIRST_PUT - KINDS * position
+    def discard(self) -> None:
+        """Take a message that is not received."""
+        _popleft(self._queue)
+        self.receipts += (-self._ids.popleft(), self._recorder.now(), self._recorder.number)
+
+
+class Emitter:
+    """Offers the messages of an output to one queue behind it, and gives them their ids.
+
+    Parameters
+    ----------
+    recorder
+        The recorder of the operator that emits.
+    queue
+        The queue.
+    ids
+        The ids of its messages.
+    position
+        The position among the feeds of the queue.
+
+    Attributes
+    ----------
+    emissions
+        A row for each message: when it was emitted, the compute that it follows from.
+    numbers
+        The compute that emitted each message, if it may be another one (`GeneratorRecorder`).
+    timestamps
+        A row for each message that has an acquisition timestamp: its number, the timestamp.
+    rejections
+        A row for each message that the full queue rejected: when, the compute.
+    rejected
+        The number of these messages.
+    most
+        The largest number of messages that waited at once.
+    """
+
+    __slots__ = (
+        "_add",
+        "_id",
+        "_ids",
+        "_lock",
+        "_queue",
+        "_recorder",
+        "_room",
+        "emissions",
+        "most",
+        "numbers",
+        "rejected",
+        "rejections",
+        "timestamps",
+    )
+
+    def __init__(self, recorder: NodeRecorder, queue: Any, ids: deque[int], position: int) -> None:
+        self.emissions: list[int] = []
+        self.numbers: list[int] | None = [] if isinstance(recorder, GeneratorRecorder) else None
+        self.timestamps: list[int] = []
+        self.rejections: list[int] = []
+        self.rejected = self.most = 0
+        self._recorder = recorder
+        self._queue = queue
+        self._ids = ids
+        self._id = position
         # `Queue.add` records when messages arrive, for those who ask.
-        append, limit = (behind.append if behind.arrivals is None else behind.add), behind.limit
-        count = most = 0
+        self._add: Callable[[Any], None] = queue.append if queue.arrivals is None else queue.add
+        self._lock: Any = queue.lock or nullcontext()
+        # Up to this length of the queue, there is nothing to note but the id.
+        self._room = 0
 
-        def offer_first(item: Any) -> None:
-            nonlocal count, emitted
-            if emitted or len(behind) >= most or (type(item) is Message and item.details is not None):
-                offer(item)
-            else:
-                count += 1
-                # Before the message is added: otherwise it could be received before it was emitted.
-                emitted = now() or ZERO
-                append(item)
+    @property
+    def number(self) -> int:
+        """The number of messages that came into the queue."""
+        return self._id // FEEDS
+
+    def offering(self) -> Callable[[Any], None]:
+        """Return a function that offers a message."""
+        recorder, queue, now = self._recorder, self._queue, self._recorder.now
+        add, add_id, emissions = self._add, self._ids.append, self.emissions
 
         def offer(item: Any) -> None:
-            nonlocal count, most
-            count += 1
-            waiting = len(behind)
-            if waiting < limit:
-                most = max(most, waiting + 1)
-                note(item)
-                append(item)
+            if len(queue) >= self._room or (type(item) is Message and item.details is not None):
+                self._offer_and_note(item)
+                return
+            # Before the message is added: otherwise it could be received before it was emitted.
+            emissions.append(now())
+            emissions.append(recorder.number)
+            self._id = id_ = self._id + FEEDS
+            add_id(id_)
+            add(item)
+
+        return offer
+
+    def _offer_and_note(self, item: Any) -> None:
+        """Offer a message that has details, or to a queue that is shared, full, or longer than before."""
+        queue, oldest = self._queue, None
+        with self._lock:
+            if len(queue) < queue.limit or queue.policy is _POP:
+                details = item.details if type(item) is Message else None
+                if details is not None and details.acq_timestamp is not None:
+                    self._note_timestamp(details.acq_timestamp)
+                self.note(self._recorder.now())
+                self._add(item)
+                if len(queue) > queue.limit:
+                    queue.dropped += 1
+                    self._ids.popleft()
+                    oldest = _popleft(queue)
+                self.most = max(self.most, len(queue))
+                if queue.lock is None and self.numbers is None:
+                    self._room = self.most
             else:
                 # Not `Queue.offer`: it would add the message if there were room again, and nobody would know.
-                extend((DROP, position, now(), 0))
-                behind.refuse()
+                self.rejected += 1
+                self.rejections += (self._recorder.now(), self._recorder.number)
+                queue.refuse()
+        del oldest  # only here, without the lock: its finalizer may run any code
 
-        def note(item: Any) -> None:
-            nonlocal emitted
-            if is_first and not emitted:
-                # All messages of this compute have rows, so that they stay in order.
-                emitted = _ROWS
-            extend((kind, _timestamp_of(item), now(), 0))
+    def _note_timestamp(self, timestamp: int) -> None:
+        # An array of NumPy cannot hold every int. A timestamp that it cannot hold is of no clock.
+        if NO_TIMESTAMP < timestamp < -NO_TIMESTAMP:
+            self.timestamps += (self.number, timestamp)
 
-        if behind.lock is None:
-            return _Offering(offer_first if is_first else offer, lambda: count, lambda: most)
-
-        lock, labels, pops = behind.lock, behind.labels, behind.policy is _POP
-        assert labels is not None
-        label = behind.info.taps.index(tap)
-
-        def offer_labelled(item: Any) -> None:
-            nonlocal count, label, most
-            count += 1
-            oldest = None
-            with lock:
-                if pops or len(behind) < limit:
-                    note(item)
-                    labels.append(label)
-                    label += TAPS
-                    append(item)
-                    if len(behind) > limit:
-                        behind.dropped += 1
-                        labels.popleft()
-                        oldest = _popleft(behind)
-                    most = max(most, len(behind))
-                else:
-                    extend((DROP, position, now(), 0))
-                    behind.refuse()
-            del oldest  # only here, without the lock: its finalizer may run any code
-
-        return _Offering(offer_labelled, lambda: count, lambda: most)
-
-    return _Functions(around, taking, offering, begin_timing, begin_with, end_replay)
-
-
-def _timestamp_of(item: Any) -> int:
-    """Return the acquisition timestamp of a message, or `NO_TIMESTAMP`."""
-    details = item.details if type(item) is Message else None
-    if details is None or details.acq_timestamp is None:
-        return NO_TIMESTAMP
-    timestamp: int = details.acq_timestamp
-    # One that an array of NumPy cannot hold is of no clock.
-    return timestamp if NO_TIMESTAMP < timestamp < -NO_TIMESTAMP else NO_TIMESTAMP
+    def note(self, emitted: int) -> None:
+        """Give an id to a message; by itself, to one that does not come through the queue."""
+        if self.numbers is not None:
+            self.numbers.append(self._recorder.number)
+        self.emissions += (emitted, self._recorder.oldest_producer)
+        self.most = self.most or 1
+        self._id += FEEDS
+        self._ids.append(self._id)

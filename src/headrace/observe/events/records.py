@@ -98,8 +98,8 @@ class OutputInfo:
     operator: OperatorInfo
     port: str
     queues: list[QueueInfo] = field(default_factory=list)
-    taps: list[Any] = field(default_factory=list, repr=False)
-    """What counts its messages, one for each queue."""
+    feeds: list[Any] = field(default_factory=list, repr=False)
+    """What its messages pass through, one for each queue."""
 
     @property
     def is_inner(self) -> bool:
@@ -109,7 +109,7 @@ class OutputInfo:
     @property
     def count(self) -> int:
         """The number of messages emitted so far."""
-        return self.taps[0].passed_on if self.taps else 0
+        return self.feeds[0].passed_on if self.feeds else 0
 
     @property
     def name(self) -> str:
@@ -128,7 +128,7 @@ class QueueInfo:
     """The position among all queues of the run."""
     outputs: list[OutputInfo] = field(default_factory=list)
     """The outputs that emit into it."""
-    taps: list[Any] = field(default_factory=list, repr=False)
+    feeds: list[Any] = field(default_factory=list, repr=False)
     """What the messages of each of these outputs pass through."""
     closing: set[OperatorInfo] = field(default_factory=set, repr=False)
     """The operators from which messages here have passed the operator before: they close a cycle."""
@@ -161,7 +161,7 @@ class QueueInfo:
     @property
     def most(self) -> int:
         """The largest number of messages that waited at once so far."""
-        return max((tap.most for tap in self.taps), default=0)
+        return max((feed.emitter.most for feed in self.feeds), default=0)
 
     @property
     def dropped(self) -> int:

@@ -1,8 +1,8 @@
 """Replays: what is recorded of frames that a captured segment replays.
 
-In a replay no operator computes. The queues and taps at the border of the segment record messages as always. What
-the operators would have recorded besides is added here: the messages between them, and the ends of their computes.
-So paths, counts and latencies are those of a run without capture.
+In a replay no operator computes. The queues and feeds at the boundary of the segment record messages as always. The
+rows that the operators would have written besides are written here: the messages between them, and their computes.
+So paths, counts and latencies are the same as in a run without capture.
 
 The time on the host is that of one launch for all operators. Up to the launch it is divided evenly among them, in
 their order; the rest, in which results are emitted, belongs to the last one.
@@ -25,9 +25,9 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
+from headrace.observe.events.queues import Feed
 from headrace.observe.events.records import StreamInfo
 from headrace.observe.events.sampling import Sampling
-from headrace.observe.events.taps import Tap
 
 if TYPE_CHECKING:
     from headrace.observe.events.gpu_timing import DeviceTime
@@ -163,17 +163,17 @@ class _Member:
     def __init__(self, recorder: NodeRecorder, inside: set[Any], of_segment: set[Any]) -> None:
         self._recorder = recorder
         self.info = recorder.info
-        self._takes = [
-            position
-            for position, queue in enumerate(self.info.inputs)
+        self._receivers = [
+            queue.queue.receiver
+            for queue in self.info.inputs
             if any(output.operator in of_segment for output in queue.outputs)
         ]
-        puts = {
-            position: tap
-            for position, tap in enumerate(recorder.taps)
-            if isinstance(tap, Tap) and tap.behind.info.operator in inside
-        }
-        self._puts, self._taps = list(puts), list(puts.values())
+        self._emitters = [
+            feed.emitter
+            for output in self.info.outputs
+            for feed in output.feeds
+            if isinstance(feed, Feed) and feed.behind.info.operator in inside
+        ]
         self.segment = ""
         """The name of the segment, if work that is not divided counts for this operator."""
         self._place = -1
@@ -193,9 +193,11 @@ class _Member:
             if place != _WHOLE or self.segment:
                 timed, timer = self._timers.get(place) or self._add_timer(place, sample.time)
                 timer.segments.append(sample)
-        for tap in self._taps:
-            tap.replayed += 1
-        self._recorder.note_replay(started, ended, thread, self._takes, self._puts, timed)
+        for receiver in self._receivers:
+            receiver.note(started)
+        for emitter in self._emitters:
+            emitter.note(ended)
+        self._recorder.note_replay(started, ended, thread, timed)
 
     def _add_timer(self, place: int, time: DeviceTime) -> tuple[int, ReplayTimer]:
         info, timers, managed = self.info, self._recorder.timer.streams, self._managed

@@ -1,11 +1,11 @@
-"""The resolver: how often it shows what has happened."""
+"""The reader: how often it shows what has happened."""
 
 from __future__ import annotations
 
 import pytest
 
 from headrace.observe import OperatorInfo, RunInfo, Watcher
-from headrace.observe.events.resolver import Resolver
+from headrace.observe.events.reader import Reader
 
 
 @pytest.mark.parametrize(
@@ -13,12 +13,12 @@ from headrace.observe.events.resolver import Resolver
     [(0.001, 0.25), (0.004, 0.4), (0.02, 2.0), (1.0, 2.0)],
 )
 def test_rounds_take_a_small_part_of_the_time_and_are_not_too_rare(took: float, pause: float) -> None:
-    assert resolver(Watcher())._pause_after(took) == pytest.approx(pause)
+    assert reader(Watcher())._pause_after(took) == pytest.approx(pause)
 
 
 def test_a_watcher_may_ask_for_more_rounds_during_a_run() -> None:
     calm, curious = Watcher(), Watcher()
-    found = resolver(calm, curious)
+    found = reader(calm, curious)
     curious.longest_period = 0.5
     assert found._pause_after(1.0) == 0.5
     assert found._pause_after(0.001) == 0.25
@@ -26,6 +26,6 @@ def test_a_watcher_may_ask_for_more_rounds_during_a_run() -> None:
     assert found._pause_after(1.0) == 2.0
 
 
-def resolver(*watchers: Watcher) -> Resolver:
+def reader(*watchers: Watcher) -> Reader:
     operator = OperatorInfo("it", 0)
-    return Resolver(watchers, RunInfo("test", [operator], started=0, epoch=0, is_virtual=True), [], {})
+    return Reader(watchers, RunInfo("test", [operator], started=0, epoch=0, is_virtual=True), [], {})

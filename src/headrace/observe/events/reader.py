@@ -1,14 +1,13 @@
-"""Resolver: makes sense of the recorders' logs, on its own thread.
+"""Reader: reads what computes recorded, on its own thread, and shows it to the watchers.
 
-In each round it takes what the logs hold by now, and finds for every received message when it was emitted. A
-compute is shown to the watchers when the device has completed its work, which is asked for and never waited for,
-and when the computes whose messages it received were shown.
+In each round it reads the rows that are there. A compute is shown when the device has completed its work, which is
+asked for and never waited for, and when the computes whose messages it received were shown.
 
 A round costs half a millisecond, and half a microsecond for each compute. What it costs the run can be more: NumPy
 gives up the interpreter for every array of more than 500 elements, and a thread that launches kernels gives it up
 at every launch, so both may wait for each other many times in a round. So there are as few rounds as the watchers
 allow (`Watcher.period`), and they take a small part of the time: in a run that computes without a pause, most is
-resolved at the end, unless too much would wait.
+read at the end, unless too much would wait.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import RunInfo
     from headrace.observe.events.watchers import Watcher
 
-__all__ = ["Resolver"]
+__all__ = ["Reader"]
 
 _PART = 0.01  # of the time that rounds take at most, where their pauses are shorter than
 _LONGEST = 2.0  # seconds, where no watcher says how long
@@ -40,8 +39,8 @@ _MOST = 250_000  # computes in a log from which on all are read: some 40 MB
 _log = logging.getLogger("headrace.observe")
 
 
-class Resolver:
-    """Resolves computes and shows them to watchers.
+class Reader:
+    """Reads computes and shows them to watchers.
 
     Parameters
     ----------
@@ -69,8 +68,9 @@ class Resolver:
         self._times = times
         emissions = any(watcher.wants_emissions for watcher in watchers)
         self._logs = _in_order_of_flow([NodeLog(recorder, emissions) for recorder in recorders])
+        logs = {log.info: log for log in self._logs}
         for log in self._logs:
-            log.connect({other.info: other for other in self._logs})
+            log.connect(logs)
         self._tables = FlowTables(run)
         self._is_over = threading.Event()
         # Held in a round: by the thread, or by whoever wants recent figures, which may be a signal handler.
@@ -79,11 +79,11 @@ class Resolver:
         self._thread = threading.Thread(target=self._work, name="headrace observe", daemon=True)
 
     def start(self) -> None:
-        """Begin to resolve."""
+        """Begin to read."""
         self._thread.start()
 
     def finish(self) -> None:
-        """Resolve everything that remains; the device is idle."""
+        """Read everything that remains; the device is idle."""
         self._is_over.set()
         if self._thread.ident is not None:
             waits.join(self._thread)
@@ -92,7 +92,7 @@ class Resolver:
                 pass
 
     def catch_up(self) -> None:
-        """Resolve what can be resolved now; may be called from any thread."""
+        """Read what can be read now; may be called from any thread."""
         # A watcher that asks for figures is called in a round, on whichever thread that is.
         if not self._is_over.is_set() and self._round_on != threading.get_ident():
             with self._lock:
@@ -109,7 +109,7 @@ class Resolver:
                     for device_time in tuple(self._times.values()):
                         device_time.refresh()
             except Exception:  # the device has failed, which the run itself raises
-                _log.debug("resolving was interrupted", exc_info=True)
+                _log.debug("reading was interrupted", exc_info=True)
             took = time.perf_counter() - began
             pause = self._pause_after(took)
 
@@ -119,23 +119,25 @@ class Resolver:
         return max(self._period, min(took / _PART, longest))
 
     def _round(self, most: int, is_last: bool = False) -> bool:
-        """Resolve what can be resolved, and return whether there was anything."""
+        """Read what can be read, and return whether there was anything."""
         self._round_on = threading.get_ident()
         try:
             with ExitStack() as devices:
                 for device_id in tuple(self._times):
                     devices.enter_context(gpu.on_device(device_id))
-                return self._resolve(most, is_last)
+                return self._read(most, is_last)
         finally:
             self._round_on = None
 
-    def _resolve(self, most: int, is_last: bool) -> bool:
-        # Consumers first: whatever they have received is then found in the logs of the producers.
+    def _read(self, most: int, is_last: bool) -> bool:
+        # Before their messages are read: no others follow from earlier computes.
+        oldest = [log.oldest_producer for log in self._logs]
+        # Consumers first: the producers of what they have received have then recorded that, too.
         for log in reversed(self._logs):
             log.read(most)
         found = False
         for log in self._logs:
-            log.resolve_gpu(is_last)
+            log.read_gpu_times(is_last)
             batch = log.take_ready()
             if batch is None:
                 continue
@@ -149,8 +151,10 @@ class Resolver:
             found = True
             self._tell("flowed", flows)
         if found:
-            for log in reversed(self._logs):  # what consumers were shown, their producers forget
-                self._tables.forget(log.info, *log.forget())
+            are_known = [log.forget_received() for log in self._logs]
+            if all(are_known):
+                for log, producer in zip(self._logs, oldest, strict=True):
+                    self._tables.forget(log.info, producer, log.producers)
             self._tell("resolved")
         return found
 
