@@ -23,9 +23,8 @@ from typing import Any
 from benchmarks.chain import chain
 from benchmarks.common import machine
 from benchmarks.report import circumstances, publish, table
-from headrace import gpu
-from headrace.core import Fragment
-from headrace.core.registry import registry
+from headrace import Fragment, gpu
+from headrace.observe import attachment
 from headrace.observe.events import observation
 from headrace.observe.events.reader import Reader
 from headrace.observe.figures.data_flow_tracker import DataFlowTracker
@@ -65,15 +64,15 @@ class Watching:
 
     def __init__(self) -> None:
         self.way = "off"
-        self._observe, self._reader = registry.observe, observation.Reader
+        self._observe, self._reader = attachment.observer_of, observation.Reader
 
     def __enter__(self) -> Watching:
-        registry.observe = self.observe  # type: ignore[method-assign]
+        attachment.observer_of = self.observe
         observation.Reader = MeasuredReader  # type: ignore[misc]
         return self
 
     def __exit__(self, *error: object) -> None:
-        registry.observe = self._observe  # type: ignore[method-assign]
+        attachment.observer_of = self._observe
         observation.Reader = self._reader  # type: ignore[misc]
 
     def observe(self, fragment: Fragment) -> Any:

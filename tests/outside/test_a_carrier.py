@@ -1,4 +1,4 @@
-"""A carrier, written outside of headrace: messages leave a run through a socket, and are played into another run."""
+"""A carrier, written outside of headrace: messages leave a run through a socket and are played into another."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from mcap.reader import NonSeekingReader, make_reader
 
-from headrace import Application, op
+from headrace import Application, PeriodicCondition, op
 from headrace.observe import PortRecorder, watch
 
 FRAME = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
@@ -35,7 +35,7 @@ def show(result: Any) -> None:
 class Live(Application):
     def compose(self) -> None:
         enhanced = enhance(self)
-        self.add_flow(camera(self), enhanced)
+        self.add_flow(camera(self, PeriodicCondition(self, "1ms")), enhanced)
         self.add_flow(enhanced, show(self))
 
 

@@ -5,15 +5,12 @@ A run that nobody watches pays nothing for any of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headrace.core.registry import registry
 from headrace.lazy import lazy_names
-from headrace.observe.environment import asked_for, replay_from_environment, watchers_from_environment
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Observer
+    from headrace.observe.attachment import watch
     from headrace.observe.dashboard.dashboard import Dashboard
     from headrace.observe.events.records import (
         Arrivals,
@@ -216,83 +213,8 @@ _MODULES = {
     "encode": "recordings.payloads",
     "replay": "recordings.replaying",
     "summarize_trace": "traces.trace_summary",
+    "watch": "attachment",
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
     __getattr__, __dir__ = lazy_names(globals(), _MODULES)
-
-
-def watch(fragment: Fragment, watcher: Watcher) -> None:
-    """Show every later run of a fragment to a watcher."""
-    if watcher not in fragment._watchers:
-        fragment._watchers.append(watcher)
-
-
-def _observe(fragment: Fragment) -> Observer | None:
-    replay = fragment._replay or replay_from_environment()
-    left_out = replay.prepare(fragment) if replay is not None else set()
-    loggers = fragment.data_loggers
-    if not fragment._watchers and not loggers and not asked_for():
-        return None
-    watchers = [*fragment._watchers, *watchers_from_environment()]
-    if loggers:
-        from headrace.observe.loggers.data_loggers import DataLogging
-
-        watchers.append(DataLogging(loggers))
-    if not watchers:
-        return None
-    from headrace.observe.events.observation import Observation
-
-    return Observation(fragment, watchers, left_out=left_out)
-
-
-def _track(fragment: Fragment, **options: Any) -> DataFlowTracker:
-    from headrace.observe.figures.data_flow_tracker import DataFlowTracker
-
-    tracker = DataFlowTracker(**options)
-    tracker.attach(fragment)
-    return tracker
-
-
-def _tracker_of(fragment: Fragment) -> DataFlowTracker | None:
-    from headrace.observe.figures.data_flow_tracker import DataFlowTracker
-
-    return next((watcher for watcher in fragment._watchers if isinstance(watcher, DataFlowTracker)), None)
-
-
-def _expect(fragment: Fragment, path: str, on_miss: Any, bounds: dict[str, Any]) -> Goal:
-    from headrace.observe.figures.goals import Goal, GoalsWatcher
-
-    goal = Goal(path, bounds, on_miss)
-    watcher = next((watcher for watcher in fragment._watchers if isinstance(watcher, GoalsWatcher)), None)
-    if watcher is None:
-        watcher = GoalsWatcher()
-        fragment._watchers.insert(0, watcher)  # it judges the goals at the end, before others show them
-    watcher.goals = [other for other in watcher.goals if other.path != path]
-    watcher.goals.append(goal)
-    return goal
-
-
-def _check_data_logger(fragment: Fragment, logger: Any) -> None:
-    from headrace.observe.loggers.data_loggers import check_data_logger
-
-    check_data_logger(fragment, logger)
-
-
-def _latency(fragment: Fragment) -> float | None:
-    """Return the mean latency of the slowest path so far, if the run is tracked."""
-    from headrace.observe.figures.statistics import StatisticsWatcher
-
-    watchers = getattr(getattr(fragment._engine, "observer", None), "watchers", ())
-    tracked = next((watcher for watcher in watchers if isinstance(watcher, StatisticsWatcher)), None)
-    if tracked is None:
-        return None
-    return max((path.latency.mean / 1e9 for path in tracked.snapshot().paths), default=None)
-
-
-registry.observe = _observe
-registry.latency = _latency
-registry.check_data_logger = _check_data_logger
-registry.track = _track
-registry.tracker_of = _tracker_of
-registry.expect = _expect

@@ -23,6 +23,7 @@ from headrace.core.byte_sizes import size_text
 from headrace.core.errors import AllocationError, choices
 from headrace.core.resource import Resource
 from headrace.gpu.allocation import Allocation, kept_allocations
+from headrace.gpu.backend import active
 from headrace.resources.block_store import BlockStore, Exhausted
 from headrace.resources.memory_block import StreamUse
 from headrace.resources.memory_sources import memory_left
@@ -34,7 +35,7 @@ from headrace.tensor.description import compute_layout
 if TYPE_CHECKING:
     from headrace.conditions.memory_available import MemoryAvailableCondition
     from headrace.core.fragment import Fragment
-    from headrace.resources.torch_allocator import TorchMemory
+    from headrace.tensor.libraries.torch_allocator import TorchMemory
     from headrace.tensor.types import DLDataType
 
 __all__ = ["Allocator"]
@@ -261,16 +262,17 @@ class Allocator(Resource):
 
     def cupy_allocator(self) -> Callable[[int], Any]:
         """Return a function for ``cupy.cuda.set_allocator``, which makes CuPy allocate its arrays here."""
-        from headrace.resources.library_allocators import cupy_allocator
+        from headrace.tensor.libraries.cupy import make_allocator
 
-        return cupy_allocator(self)
+        # Raises where the allocator does not serve device memory, before CuPy asks for some.
+        storage = self._storage(MemoryStorageType.DEVICE)
+        return make_allocator(lambda size, stream: self._allocate(size, storage, stream, ""), self.dev_id)
 
     def for_cupy(self) -> AbstractContextManager[Any]:
         """Return a context in which CuPy allocates its arrays here, on this thread."""
-        import cupy
+        from headrace.tensor.libraries.cupy import use_allocator
 
-        context: AbstractContextManager[Any] = cupy.cuda.using_allocator(self.cupy_allocator())
-        return context
+        return use_allocator(self.cupy_allocator())
 
     def for_torch(self) -> AbstractContextManager[Any]:
         """Return a context in which PyTorch allocates its tensors from this allocator's memory, on this thread.
@@ -289,10 +291,10 @@ class Allocator(Resource):
             If that is not possible with this allocator or on this machine.
         """
         from headrace.resources.memory_sources import DeviceMemory
-        from headrace.resources.torch_allocator import CompilerMissing, TorchMemory
+        from headrace.tensor.libraries.torch_allocator import CompilerMissing, TorchMemory
 
         self._storage(MemoryStorageType.DEVICE)
-        if gpu.backend() != "cuda":
+        if not active().runs_cuda:
             raise self._no_torch("there is no GPU, which PyTorch would allocate on")
         store = self._store(MemoryStorageType.DEVICE)
         memory = store.open()
@@ -392,7 +394,7 @@ class Allocator(Resource):
             )
         store = self._store(storage)
         user: StreamUse | None = None
-        if storage is not MemoryStorageType.SYSTEM and gpu.backend() != "none":
+        if storage is not MemoryStorageType.SYSTEM and active().has_devices:
             if stream is None:
                 stream = gpu.current_stream()
             if stream is None and storage is MemoryStorageType.DEVICE:

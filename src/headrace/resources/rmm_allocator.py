@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace.core.byte_sizes import Size, byte_size
+from headrace.gpu.backend import active
 from headrace.resources.block_store import BlockStore
 from headrace.resources.cuda_allocator import CudaAllocator, check_limits
 from headrace.resources.memory_sources import DeviceMemory, memory_source
@@ -72,7 +73,7 @@ class RMMAllocator(CudaAllocator):
     @property
     def is_on_rmm(self) -> bool:
         """Whether its device memory comes from RMM."""
-        return gpu.backend() == "cuda" and find_spec("rmm") is not None
+        return active().runs_cuda and find_spec("rmm") is not None
 
     def for_torch(self) -> AbstractContextManager[Any]:
         """Return a context in which PyTorch allocates its tensors from this pool; RMM must be installed.
@@ -84,15 +85,14 @@ class RMMAllocator(CudaAllocator):
         if not self.is_on_rmm:
             return super().for_torch()
         import rmm
-        import torch
         from rmm.allocators.torch import rmm_torch_allocator
+
+        from headrace.tensor.libraries.torch import use_allocator
 
         memory = self._store(MemoryStorageType.DEVICE).open()
         assert isinstance(memory, RMMMemory)
         rmm.mr.set_per_device_resource(self.dev_id, memory.resource)
-        pool = torch.cuda.MemPool(rmm_torch_allocator.allocator())
-        context: AbstractContextManager[Any] = torch.cuda.use_mem_pool(pool)
-        return context
+        return use_allocator(rmm_torch_allocator.allocator())
 
     def _make_store(self, storage: MemoryStorageType) -> BlockStore:
         def source() -> Any:
@@ -109,7 +109,7 @@ class RMMAllocator(CudaAllocator):
         return BlockStore(source, self.dev_id, self.announce, limit=limit)
 
     def _prepare(self) -> None:
-        if gpu.backend() != "none":
+        if active().has_devices:
             self._warm(MemoryStorageType.DEVICE, self.device_memory_initial_size)
         self._warm(MemoryStorageType.HOST, self.host_memory_initial_size)
 

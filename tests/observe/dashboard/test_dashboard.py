@@ -16,6 +16,7 @@ import pytest
 
 from headrace import CountCondition
 from headrace._web import live_server
+from headrace.core.control import RunControl
 from headrace.gpu import sim
 from headrace.observe import Dashboard, Watcher, watch
 from headrace.resources import CudaGreenContext, CudaGreenContextPool
@@ -383,7 +384,7 @@ def test_a_page_pauses_steps_resumes_and_stops(one: Watched) -> None:
 
 def test_a_page_may_ask_for_ten_thousand_steps_at_once(one: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(one.app, "step", asked.append)
+    monkeypatch.setattr(RunControl, "step", lambda control, count: asked.append(count))
 
     async def action(socket: Any) -> None:
         await socket.send_str('{"type": "step", "count": 10000}')

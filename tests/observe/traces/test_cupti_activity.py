@@ -16,6 +16,7 @@ from headrace.observe.traces.cupti_activity import CuptiActivity
 from headrace.resources import RealtimeClock
 from headrace.schedulers import GreedyScheduler
 from tests.harness import Step, source
+from tests.harness.devices import use_device
 from tests.observe.traces.traces import traced
 
 BEHIND = 1_000_000_000  # nanoseconds that CUPTI's clock is behind the host's
@@ -102,7 +103,7 @@ def cupti(monkeypatch: pytest.MonkeyPatch) -> Cupti:
     stand_in = Cupti()
     monkeypatch.setitem(sys.modules, "cupti", ModuleType("cupti"))
     monkeypatch.setitem(sys.modules, "cupti.cupti", stand_in)
-    monkeypatch.setattr(cupti_activity, "gpu", SimpleNamespace(backend=lambda: "cuda"))
+    use_device(monkeypatch, "cuda")
     monkeypatch.setattr(cupti_activity, "time", stand_in)
     return stand_in
 

@@ -232,7 +232,11 @@ class Dashboard(Watcher):
                 "type": "figures",
                 "now": (now - run.started) // 1000,
                 "seen": (seen - run.started) // 1000,
-                "state": "ended" if is_over else "paused" if self._fragment.is_paused else "running",
+                "state": "ended"
+                if is_over
+                else "paused"
+                if self._fragment._control.pause_wanted
+                else "running",
                 "operators": operators,
                 "queues": queues,
                 "paths": paths,
@@ -308,16 +312,16 @@ class Dashboard(Watcher):
 
     def handle(self, client: Client, fields: dict[str, Any]) -> None:
         """Do what a page asks for; raise MalformedMessage for anything that it may not ask."""
-        fragment = self._fragment
+        control = self._fragment._control
         kind = fields.get("type")
         if kind == "command":
             choice(
                 fields,
                 "do",
-                {"pause": fragment.pause, "resume": fragment.resume, "stop": fragment.stop_execution},
+                {"pause": control.pause, "resume": control.resume, "stop": control.stop},
             )()
         elif kind == "step":
-            fragment.step(whole(fields, "count", 1, _MOST_STEPS))
+            control.step(whole(fields, "count", 1, _MOST_STEPS))
         elif kind == "set":
             identity = whole(fields, "id", 0, 1 << 53)
             error = self._set(string(fields, "operator", _NAME), string(fields, "parameter", _NAME), fields)

@@ -12,6 +12,7 @@ from headrace import gpu
 from headrace._runtime import UnconnectedQueue, source_of
 from headrace.core.errors import choices
 from headrace.core.function_operator import FunctionOperator
+from headrace.gpu.backend import active
 from headrace.observe.events.gpu_timing import (
     ComputeTimer,
     DeviceTime,
@@ -357,7 +358,7 @@ class Observation:
             found = self._times.get(device_id)
             if found is None:
                 kind: type[DeviceTime] = DeviceTime
-                if gpu.backend() == "sim":
+                if active().models_time:
                     kind = SimulatedTime if self._machine is not None else SimulatedBesideHost
                 found = kind(device_id, self._now)
                 if any(watcher.wants_every_gpu_time for watcher in self.watchers):

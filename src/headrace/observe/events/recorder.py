@@ -1,13 +1,14 @@
 """The part of an observation that runs in computes: it takes times, and writes rows of ints.
 
 A message that is observed has an id: its number among the messages of one output into one queue, and the position
-of that output among those before the queue. The ids of the messages in a queue wait in a second deque beside it. (An
-object around every message, with its id, would cost three times as much: `emit` would make it, `receive` open it.)
+of that output among those before the queue. The ids of the messages in a queue wait in a second deque beside it.
+(An object around every message, with its id, would cost three times as much: `emit` makes it, `receive` opens it.)
 
 There are three kinds of rows, in lists of their own, from whose fronts the observer's thread takes them. An
-operator writes a row for each of its computes. A feed, through which messages come into a queue, writes when each was
-emitted, and in which compute. The queue writes the id of each message that is received, when, and in which compute.
-Everything else follows from ids and the numbers of computes. Ints in lists are no work for the garbage collector.
+operator writes a row for each of its computes. A feed, through which messages come into a queue, writes when each
+was emitted, and in which compute. The queue writes the id of each message that is received, when, and in which
+compute. Everything else follows from ids and the numbers of computes. Ints in lists are no work for the garbage
+collector.
 
 The functions that run in each compute are closures, because Python calls a variable of a function around 25 ns
 faster than an attribute, and a compute has ten such calls. They append ints one by one, which takes half as long as

@@ -382,8 +382,8 @@ class Tracker:
         self._tracker: DataFlowTracker | None = None
 
     def __enter__(self) -> DataFlowTracker:
-        tracker: DataFlowTracker = self._app.track(**self._options)
-        self._tracker = tracker
+        tracker = self._tracker = DataFlowTracker(**self._options)
+        tracker.attach(self._app)
         if self._filename is not None:
             tracker.enable_logging(self._filename, self._buffered)
         return tracker

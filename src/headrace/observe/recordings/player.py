@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import pickle
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,8 +15,9 @@ from headrace.core.operator import Operator
 from headrace.observe.recordings.payloads import Pickled
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 from headrace.resources import UnboundedAllocator
-from headrace.tensor import DLDataType, DLDeviceType, Tensor, TensorMap, as_tensor
+from headrace.tensor import DLDataType, DLDeviceType, Tensor, TensorMap, as_tensor, tree
 from headrace.tensor.copies import copy
+from headrace.tensor.libraries import library_named
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -35,7 +35,6 @@ _STORAGE = {
     DLDeviceType.CUDA_HOST: _HOST,
     DLDeviceType.CUDA_MANAGED: _MANAGED,
 }
-_LIBRARIES = {"torch": "torch", "cupy": "cupy", "jax": "jax.dlpack", "jaxlib": "jax.dlpack"}
 
 
 class Entry(NamedTuple):
@@ -207,27 +206,22 @@ class _Place:
         self._stream: Any = None
 
     def restore(self, data: Any) -> Any:
-        kind = type(data)
-        if kind is TensorCopy:
+        return tree.map(self._restore_leaf, data, lambda inside: type(inside) not in (dict, list, tuple))
+
+    def _restore_leaf(self, data: Any) -> Any:
+        if type(data) is TensorCopy:
             return self._restore_array(data)
-        if kind is TensorMapCopy:
+        if type(data) is TensorMapCopy:
             return TensorMap({name: self._restore_tensor(tensor) for name, tensor in data.items()})
-        if kind is dict:
-            return {key: self.restore(value) for key, value in data.items()}
-        if kind is list or kind is tuple:
-            return kind([self.restore(value) for value in data])
-        return pickle.loads(data.content) if kind is Pickled else data
+        return pickle.loads(data.content) if type(data) is Pickled else data
 
     def _restore_array(self, copied: TensorCopy) -> Any:
         """Return an array of the library that it was of, if it is installed; else a tensor."""
         tensor = self._restore_tensor(copied)
         if copied.library == "buffer" and hasattr(tensor.owner, "buffer"):
             return tensor.owner.buffer
-        module = _LIBRARIES.get(copied.library)
-        if module is None:
-            return tensor
         try:
-            return import_module(module).from_dlpack(tensor)
+            return library_named(copied.library).from_tensor(tensor)
         except ImportError:
             return tensor
 

@@ -231,4 +231,4 @@ def _bytes(*described: records.McapRecord) -> bytes:
     builder = RecordBuilder()
     for record in described:
         record.write(builder)
-    return bytes(builder.end())  # type: ignore[no-untyped-call]
+    return bytes(builder.end())

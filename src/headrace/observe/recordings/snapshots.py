@@ -36,6 +36,7 @@ from headrace.tensor import (
     TensorMap,
     as_tensor,
     stream_of,
+    tree,
 )
 from headrace.tensor.conversion import is_array
 from headrace.tensor.copies import HostMemory, copy
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Snapshot", "Snapshots", "TensorCopy", "TensorMapCopy"]
 
-_DEEPEST = 32  # levels of containers; what is deeper is not copied
 Check: TypeAlias = Callable[[Any], Any]
 _BYTE = DLDataType(1, 8)
 _NO_BYTES = np.empty(0, np.uint8)
@@ -321,13 +321,11 @@ class _Copying:
                 buffer.close(reader.stream)
         return snapshot
 
-    def _copy(self, data: Any, level: int = 0) -> Any:
-        kind = type(data)
-        if kind in _CONTAINERS and level < _DEEPEST:
-            if kind is dict:
-                return {key: self._copy(value, level + 1) for key, value in data.items()}
-            return kind([self._copy(value, level + 1) for value in data])
-        copied = data if kind in _IMMUTABLE else self._copy_leaf(data)
+    def _copy(self, data: Any) -> Any:
+        return tree.map(self._copy_checked, data, lambda inside: type(inside) not in _CONTAINERS)
+
+    def _copy_checked(self, data: Any) -> Any:
+        copied = data if type(data) in _IMMUTABLE else self._copy_leaf(data)
         check = self._snapshots._check
         return copied if check is None else check(copied)
 

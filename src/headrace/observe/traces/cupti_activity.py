@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from headrace import gpu
+from headrace.gpu.backend import active
 
 __all__ = ["Activity", "CuptiActivity"]
 
@@ -71,8 +71,8 @@ class CuptiActivity:
 
     def start(self) -> bool:
         """Begin to collect; return whether that is possible."""
-        if gpu.backend() != "cuda":
-            self.state = "not shown: the device is simulated"
+        if not active().runs_cuda:
+            self.state = f"not shown: CUPTI traces CUDA devices, and the device is {active().name!r}"
             return False
         try:
             cupti = import_module("cupti.cupti")
