@@ -417,10 +417,7 @@ class AsyncDataLoggerResource(DataLoggerResource):
     def _snapshot(self, entry: _Entry, item: Any) -> Snapshot:
         if self.log_tensor_data_content or not self._has_contents(item):
             return self._snapshots.take(entry.operator, item, entry.io_type is _OUTPUT)
-        snapshot = Snapshot()
-        snapshot.data = item.data if type(item) is Message else item
-        snapshot.metadata = entry.metadata
-        return snapshot
+        return Snapshot(item.data if type(item) is Message else item, metadata=entry.metadata)
 
     def _has_contents(self, item: Any) -> bool:
         data = item.data if type(item) is Message else item
