@@ -288,7 +288,7 @@ def chunk(*records: McapRecord, size: int = 0, name: int = 0) -> bytes:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (packed(Header("headrace", ""))[:1] + b"\xff" * 8 + b"\x89MCAP0\r\n", "should go on up to its end"),
+        (packed(Header("headrace", ""))[:1] + b"\xff" * 8 + b"\x89MCAP0\r\n", "records do not lead there"),
         (chunk(SCHEMA, CHANNEL), "the description of the run should be here"),
         (described("{}"), "damaged"),
         (described("[" * 100_000), "damaged"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from headrace._runtime import Message
 from headrace.core.ports import IOSpec
 from headrace.observe.loggers.data_loggers import (
     AsyncDataLoggerResource,
-    AsyncLoggerOptions,
     DataLoggerQueueType,
     DataLoggerResource,
-    LoggerOptions,
 )
 from headrace.observe.loggers.text_serializer import SimpleTextSerializer
 from headrace.observe.recordings.ports import matches
@@ -55,7 +53,7 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
         fragment: Fragment | None = None,
         *,
         serializer: Any = None,
-        **options: Unpack[AsyncLoggerOptions],
+        **options: Any,
     ) -> None:
         options.setdefault("name", "async_console_logger")
         super().__init__(fragment, **options)
@@ -120,7 +118,7 @@ class BasicConsoleLogger(AsyncConsoleLogger):
         fragment: Fragment | None = None,
         *,
         serializer: Any = None,
-        **options: Unpack[LoggerOptions],
+        **options: Any,
     ) -> None:
         options.setdefault("name", "basic_console_logger")
         super().__init__(

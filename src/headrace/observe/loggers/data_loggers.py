@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace._runtime import Message
 from headrace.core.ports import IOSpec
@@ -103,29 +103,13 @@ class DataLogger:
         """
         raise NotImplementedError(f"{type(self).__name__} must override log_data")
 
-    def log_tensor_data(
-        self,
-        data: Any,
-        unique_id: str,
-        acquisition_timestamp: int = -1,
-        metadata: dict[str, Any] | None = None,
-        io_type: IOSpec.IOType = _OUTPUT,
-        stream: Any = None,
-    ) -> bool:
-        """Log a tensor; it is passed to `log_data` unless this is overridden."""
-        return self.log_data(data, unique_id, acquisition_timestamp, metadata, io_type, stream)
+    def log_tensor_data(self, data: Any, *details: Any, **named: Any) -> bool:
+        """Log a tensor; it is passed to `log_data`, which has the same parameters, unless this is overridden."""
+        return self.log_data(data, *details, **named)
 
-    def log_tensormap_data(
-        self,
-        data: Any,
-        unique_id: str,
-        acquisition_timestamp: int = -1,
-        metadata: dict[str, Any] | None = None,
-        io_type: IOSpec.IOType = _OUTPUT,
-        stream: Any = None,
-    ) -> bool:
-        """Log a TensorMap; it is passed to `log_data` unless this is overridden."""
-        return self.log_data(data, unique_id, acquisition_timestamp, metadata, io_type, stream)
+    def log_tensormap_data(self, data: Any, *details: Any, **named: Any) -> bool:
+        """Log a TensorMap; it is passed to `log_data`, which has the same parameters, unless this is overridden."""
+        return self.log_data(data, *details, **named)
 
     def should_log_output(self, unique_id: str) -> bool:
         """Return whether the messages that an output emits are logged."""
@@ -183,34 +167,6 @@ class _Entry(NamedTuple):
     acq_timestamp: int | None
     metadata: dict[str, Any] | None
     stream: Any
-
-
-class LoggerOptions(TypedDict, total=False):
-    """The parameters of :class:`DataLoggerResource` that loggers built on it pass on."""
-
-    log_inputs: bool
-    log_outputs: bool
-    log_metadata: bool
-    log_tensor_data_content: bool
-    use_scheduler_clock: bool
-    clock: Clock | None
-    allowlist_patterns: Sequence[str]
-    denylist_patterns: Sequence[str]
-    name: str
-
-
-class AsyncLoggerOptions(LoggerOptions, total=False):
-    """The parameters of :class:`AsyncDataLoggerResource` that loggers built on it pass on."""
-
-    max_queue_size: int
-    worker_sleep_time: int
-    queue_policy: AsyncQueuePolicy
-    large_data_max_queue_size: int
-    large_data_worker_sleep_time: int
-    large_data_queue_policy: AsyncQueuePolicy
-    enable_large_data_queue: bool
-    shutdown_wait_period_ms: int
-    queue_type: DataLoggerQueueType
 
 
 class DataLoggerResource(DataLogger, Resource):
@@ -341,7 +297,7 @@ class AsyncDataLoggerResource(DataLoggerResource):
         enable_large_data_queue: bool = True,
         shutdown_wait_period_ms: int = -1,
         queue_type: DataLoggerQueueType = DataLoggerQueueType.LOCK_FREE,
-        **options: Unpack[LoggerOptions],
+        **options: Any,
     ) -> None:
         super().__init__(fragment, **options)
         for what, size in (

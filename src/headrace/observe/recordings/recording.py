@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import stat
-import struct
 import threading
 import zlib
 from collections import Counter, OrderedDict
@@ -21,27 +20,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headrace.observe.recordings import recording_format as mcap
 from headrace.observe.recordings.carriers import RecordedMessage, RecordedPort, RecordedRun, RecordingError
 from headrace.observe.recordings.payloads import PayloadError, unpack
-from headrace.observe.recordings.recording_format import (
-    CHUNK_HEAD,
-    IMAGE,
-    LONGEST_RUN,
-    MAGIC,
-    MESSAGE_HEAD,
-    PROFILE,
-    RECORD_HEAD,
-    VERSION,
-    McapError,
-    Opcode,
-    ReadDataStream,
-    records,
-)
 
 __all__ = ["Recording"]
 
 _log = logging.getLogger("headrace.observe")
 _KEPT_CHUNKS = 4
+_SKIPPED = (mcap.Opcode.MESSAGE_INDEX, mcap.Opcode.DATA_END, mcap.Opcode.SCHEMA, mcap.Opcode.CHANNEL)
 
 
 class _Entry(NamedTuple):
@@ -60,8 +47,8 @@ class _Entry(NamedTuple):
 class Recording:
     """A recording that is read.
 
-    Opening it reads its index. A message is read and checked when it is asked for. A file whose process was killed
-    is read up to the last complete message, with a warning.
+    Opening it finds its messages. A message is read and checked when it is asked for. A file whose process was
+    killed is read up to the last complete message, with a warning.
 
     Parameters
     ----------
@@ -105,7 +92,7 @@ class Recording:
             raise RecordingError(f"{str(self.path)!r} is {what}, and a recording is one file")
         self._size = status.st_size
         self._run: RecordedRun | None = None
-        self._at = len(MAGIC)  # how far it was read
+        self._at = len(mcap.MAGIC)  # how far it was read
         self._schemas: dict[int, str] = {}
         self._channels: dict[int, tuple[RecordedPort, bool]] = {}  # the port, and whether messages are images
         self._entries: list[_Entry] = []
@@ -195,8 +182,8 @@ class Recording:
         with self._lock:
             contents = self._chunks.get(chunk)
             if contents is None:
-                *_, size, checksum, _, _ = CHUNK_HEAD.unpack(self._read(chunk, CHUNK_HEAD.size))
-                contents = self._read(chunk + CHUNK_HEAD.size, size)
+                *_, size, checksum, _, _ = mcap.CHUNK_HEAD.unpack(self._read(chunk, mcap.CHUNK_HEAD.size))
+                contents = self._read(chunk + mcap.CHUNK_HEAD.size, size)
                 if zlib.crc32(contents) != checksum:
                     text = f"{self.name} is damaged at byte {chunk}: the checksum of a chunk is wrong"
                     raise RecordingError(text)
@@ -209,98 +196,87 @@ class Recording:
 
     def _find_messages(self, strict: bool) -> str | None:
         """Find the messages, and return what is wrong with the file, if anything."""
-        beginning = self._read(0, min(len(MAGIC), self._size))
-        if beginning != MAGIC:
-            what = (
-                "is not a recording of headrace: it is no MCAP file"
-                if beginning
-                else "is empty: it has 0 bytes"
-            )
-            raise RecordingError(f"{str(self.path)!r} {what}")
-        damage: Exception | str | None = None
+        magic, head = mcap.MAGIC, mcap.RECORD_HEAD
+        if not self._size:
+            raise RecordingError(f"{str(self.path)!r} is empty: it has 0 bytes")
+        if self._read(0, min(len(magic), self._size)) != magic:
+            raise RecordingError(f"{str(self.path)!r} is not a recording of headrace: it is no MCAP file")
+        damage = None
         try:
-            while self._at + RECORD_HEAD.size <= self._size:
-                opcode, length = RECORD_HEAD.unpack(self._read(self._at, RECORD_HEAD.size))
-                end = self._at + RECORD_HEAD.size + length
+            while self._at + head.size <= self._size:
+                opcode, length = head.unpack(self._read(self._at, head.size))
+                end = self._at + head.size + length
                 # A message outside of a chunk was written just before the process was killed.
-                if end > self._size or opcode == Opcode.MESSAGE:
+                if end > self._size or opcode == mcap.Opcode.MESSAGE:
                     break
                 if self._read_record(opcode, length):
                     return None
                 self._at = end
-            if self._read(self._size - len(MAGIC), len(MAGIC)) == MAGIC and self._size > len(MAGIC):
-                damage = "its messages should go on up to its end"
-        except RecordingError:
+            if self._size > 2 * len(magic) and self._read(self._size - len(magic), len(magic)) == magic:
+                damage = "the file has an end, and its records do not lead there"
+        except (RecordingError, OSError):
             raise
-        except (
-            McapError,
-            LookupError,
-            TypeError,
-            ValueError,
-            OverflowError,
-            RecursionError,
-            struct.error,
-        ) as error:
-            damage = error
-        why = f"{self.name} is incomplete: its process was killed, or the file was cut off"
-        if damage is not None:
-            why = f"{self.name} is damaged at byte {self._at}: {damage!s:.300}"
-        elif self._run is None:
+        except Exception as error:  # what mcap, JSON and struct raise for bytes that cannot be
+            damage = str(error) if type(error) is ValueError else f"a record is not valid ({error!r:.200})"
+        if damage is None and self._run is None:
             raise RecordingError(f"{self.name} has no messages: its process was killed before the run began")
+        why = "is incomplete: its process was killed, or the file was cut off"
+        if damage is not None:
+            why = f"is damaged at byte {self._at}: {damage}"
         amount = f"the {len(self)} messages in its first {self._at} of {self._size} bytes"
         if damage is not None and (strict or self._run is None):
-            raise RecordingError(f"{why}; {amount} can be read (strict=False, --no-strict)")
-        return f"{why}; {amount} are read"
+            raise RecordingError(f"{self.name} {why}; {amount} can be read (strict=False, --no-strict)")
+        return f"{self.name} {why}; {amount} are read"
 
     def _read_record(self, opcode: int, length: int) -> bool:
         """Read a record, which is there in full; return whether it shows that all messages were found."""
-        if opcode == Opcode.CHUNK:
+        place = self._at + mcap.RECORD_HEAD.size
+        if opcode == mcap.Opcode.CHUNK:
             self._read_chunk(length)
-        elif opcode == Opcode.HEADER:
-            profile = records.Header.read(self._stream(self._at + RECORD_HEAD.size, length)).profile
-            if profile != PROFILE:
+        elif opcode == mcap.Opcode.HEADER:
+            if mcap.records.Header.read(self._stream(place, length)).profile != mcap.PROFILE:
                 what = "is not a recording of headrace, but another MCAP file"
                 raise RecordingError(f"{str(self.path)!r} {what}")
-        elif opcode == Opcode.METADATA:
-            self._read_run(records.Metadata.read(self._stream(self._at + RECORD_HEAD.size, length)).metadata)
-        elif opcode == Opcode.STATISTICS:
-            count = int.from_bytes(self._read(self._at + RECORD_HEAD.size, 8), "little")
+        elif opcode == mcap.Opcode.METADATA:
+            self._read_run(mcap.records.Metadata.read(self._stream(place, length)).metadata)
+        elif opcode == mcap.Opcode.STATISTICS:
+            count = int.from_bytes(self._read(place, 8), "little")
             if count != len(self):
                 raise ValueError(f"{count} messages were recorded, and {len(self)} are here")
             return True
-        elif opcode not in (Opcode.MESSAGE_INDEX, Opcode.DATA_END, Opcode.SCHEMA, Opcode.CHANNEL):
+        elif opcode not in _SKIPPED:
             raise ValueError(f"a record of the kind {opcode} is here")
         return False
 
     def _read_chunk(self, length: int) -> None:
         """Find the messages of a chunk."""
-        start = self._at + CHUNK_HEAD.size
-        *_, size, _, name_length, stored = CHUNK_HEAD.unpack(self._read(self._at, CHUNK_HEAD.size))
+        start = self._at + mcap.CHUNK_HEAD.size
+        *_, size, _, name_length, stored = mcap.CHUNK_HEAD.unpack(self._read(self._at, mcap.CHUNK_HEAD.size))
         if name_length:
             raise ValueError(
                 "a chunk is compressed, which is not read here; run 'mcap decompress' on the file"
             )
-        if not size == stored == self._at + RECORD_HEAD.size + length - start:
+        if not size == stored == self._at + mcap.RECORD_HEAD.size + length - start:
             raise ValueError(f"the messages of a chunk of {length} bytes have {size} and {stored} bytes")
         at = 0
         while at < size:
-            head = self._read(start + at, min(RECORD_HEAD.size + MESSAGE_HEAD.size, size - at))
-            opcode, length = RECORD_HEAD.unpack_from(head)
-            place = at + RECORD_HEAD.size
+            head = self._read(start + at, min(mcap.RECORD_HEAD.size + mcap.MESSAGE_HEAD.size, size - at))
+            opcode, length = mcap.RECORD_HEAD.unpack_from(head)
+            place = at + mcap.RECORD_HEAD.size
             at = place + length
             if at > size:
                 raise ValueError(f"a record of {length} bytes is longer than its chunk")
-            if opcode == Opcode.MESSAGE:
-                channel, sequence, time, _ = MESSAGE_HEAD.unpack_from(head, RECORD_HEAD.size)
-                place += MESSAGE_HEAD.size
+            if opcode == mcap.Opcode.MESSAGE:
+                channel, sequence, time, _ = mcap.MESSAGE_HEAD.unpack_from(head, mcap.RECORD_HEAD.size)
+                place += mcap.MESSAGE_HEAD.size
                 self._add_entry(_Entry(self._at, place, at - place, channel, sequence, time))
-            elif opcode == Opcode.SCHEMA:
-                schema = records.Schema.read(self._stream(start + place, length))
+            elif opcode == mcap.Opcode.SCHEMA:
+                schema = mcap.records.Schema.read(self._stream(start + place, length))
                 self._schemas[schema.id] = schema.name
-            elif opcode == Opcode.CHANNEL:
-                described = records.Channel.read(self._stream(start + place, length))
+            elif opcode == mcap.Opcode.CHANNEL:
+                described = mcap.records.Channel.read(self._stream(start + place, length))
                 port = self.ports[int(described.metadata["port"])]
-                self._channels[described.id] = port, self._schemas[described.schema_id] == IMAGE
+                self._channels[described.id] = port, self._schemas[described.schema_id] == mcap.IMAGE
             else:
                 raise ValueError(f"a record of the kind {opcode} is in a chunk")
 
@@ -319,10 +295,10 @@ class Recording:
     def _read_run(self, described: dict[str, str]) -> None:
         """Read the description of the run."""
         version, text = int(described["version"]), described["run"]
-        if version > VERSION:
+        if version > mcap.VERSION:
             raise RecordingError(
                 f"{self.name} has version {version} of the format: a newer headrace wrote it, and this one reads "
-                f"version {VERSION}"
+                f"version {mcap.VERSION}"
             )
         if zlib.crc32(text.encode()) != int(described["crc32"], 16):
             raise ValueError("the checksum of the description of the run is wrong")
@@ -345,10 +321,10 @@ class Recording:
             at += count
         return content
 
-    def _stream(self, offset: int, size: int) -> ReadDataStream:
-        if size > 2 * LONGEST_RUN:
+    def _stream(self, offset: int, size: int) -> mcap.ReadDataStream:
+        if size > 2 * mcap.LONGEST_RUN:
             raise ValueError(f"a record of {size} bytes is here")
-        return ReadDataStream(BytesIO(self._read(offset, size)))
+        return mcap.ReadDataStream(BytesIO(self._read(offset, size)))
 
 
 def _parts_of(value: Any) -> tuple[int, int | None, dict[str, Any] | None, Any]:

@@ -13,32 +13,15 @@ import struct
 from headrace.extras import installing
 
 try:
-    from mcap import records
-    from mcap.data_stream import ReadDataStream, RecordBuilder
-    from mcap.exceptions import McapError
-    from mcap.opcode import Opcode
+    from mcap import records as records
+    from mcap.data_stream import ReadDataStream as ReadDataStream
+    from mcap.data_stream import RecordBuilder as RecordBuilder
+    from mcap.exceptions import McapError as McapError
+    from mcap.opcode import Opcode as Opcode
 except ImportError as error:
     raise ImportError(
         f"mcap is needed for recordings: {installing('record')} ({error})", name="mcap"
     ) from error
-
-__all__ = [
-    "CHUNK_HEAD",
-    "IMAGE",
-    "LONGEST_RUN",
-    "MAGIC",
-    "MESSAGE_HEAD",
-    "PROFILE",
-    "RECORD_HEAD",
-    "SCHEMAS",
-    "TREE",
-    "VERSION",
-    "McapError",
-    "Opcode",
-    "ReadDataStream",
-    "RecordBuilder",
-    "records",
-]
 
 MAGIC = b"\x89MCAP0\r\n"
 PROFILE = "headrace"

@@ -23,6 +23,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
+from headrace.observe.recordings import recording_format as mcap
 from headrace.observe.recordings.carriers import (
     Carrier,
     RecordedMessage,
@@ -31,21 +32,6 @@ from headrace.observe.recordings.carriers import (
     RecordingError,
 )
 from headrace.observe.recordings.payloads import Payload, pack
-from headrace.observe.recordings.recording_format import (
-    CHUNK_HEAD,
-    IMAGE,
-    LONGEST_RUN,
-    MAGIC,
-    MESSAGE_HEAD,
-    PROFILE,
-    RECORD_HEAD,
-    SCHEMAS,
-    TREE,
-    VERSION,
-    Opcode,
-    RecordBuilder,
-    records,
-)
 
 __all__ = ["RecordingWriter"]
 
@@ -72,10 +58,10 @@ class RecordingWriter(Carrier):
     def __init__(self, path: str | os.PathLike[str], pickle: bool = False) -> None:
         self.path = Path(path)
         self._allow_pickle = pickle
-        self._channels: dict[tuple[RecordedPort, str], records.Channel] = {}
-        self._schemas: dict[str, records.Schema] = {}
+        self._channels: dict[tuple[RecordedPort, str], mcap.records.Channel] = {}
+        self._schemas: dict[str, mcap.records.Schema] = {}
         self._counts: Counter[int] = Counter()
-        self._chunks: list[records.ChunkIndex] = []
+        self._chunks: list[mcap.records.ChunkIndex] = []
         # The chunk that is being written: where it begins, the size and checksum of its data, its first and last
         # time, and the times and places of its messages by channel.
         self._start: int | None = None
@@ -87,19 +73,19 @@ class RecordingWriter(Carrier):
         """Create the file."""
         self._run = run
         description = json.dumps(asdict(run))
-        if len(description) > LONGEST_RUN or len(run.ports) > _MOST_PORTS:
+        if len(description) > mcap.LONGEST_RUN or len(run.ports) > _MOST_PORTS:
             raise RecordingError(
                 f"recording {str(self.path)!r} cannot be written: the names of its {len(run.ports)} ports and "
                 f"{len(run.flows)} flows take {len(description)} bytes, and at most {_MOST_PORTS} ports and "
-                f"{LONGEST_RUN} bytes are allowed; record fewer ports"
+                f"{mcap.LONGEST_RUN} bytes are allowed; record fewer ports"
             )
         self._file = open(self.path, "wb")  # noqa: SIM115 (it stays open for the run)
-        header = _bytes(records.Header(PROFILE, "headrace"))
+        header = _bytes(mcap.records.Header(mcap.PROFILE, "headrace"))
         checksum = f"{zlib.crc32(description.encode()):08x}"
-        metadata = {"version": str(VERSION), "run": description, "crc32": checksum}
-        content = _bytes(records.Metadata(PROFILE, metadata))
-        self._metadata = records.MetadataIndex(len(MAGIC + header), len(content), PROFILE)
-        self._append(MAGIC + header + content)
+        metadata = {"version": str(mcap.VERSION), "run": description, "crc32": checksum}
+        content = _bytes(mcap.records.Metadata(mcap.PROFILE, metadata))
+        self._metadata = mcap.records.MetadataIndex(len(mcap.MAGIC + header), len(content), mcap.PROFILE)
+        self._append(mcap.MAGIC + header + content)
         self._file.flush()
 
     def carry(self, message: RecordedMessage) -> None:
@@ -117,10 +103,10 @@ class RecordingWriter(Carrier):
             self._end_chunk()
         if self._start is None:
             self._begin_chunk(time)
-        channel = self._channel(message.port, IMAGE if is_image else TREE)
+        channel = self._channel(message.port, mcap.IMAGE if is_image else mcap.TREE)
         self._index.setdefault(channel, []).append((time, self._size))
-        record_head = RECORD_HEAD.pack(Opcode.MESSAGE, MESSAGE_HEAD.size + size)
-        head = MESSAGE_HEAD.pack(channel, message.sequence & 0xFFFFFFFF, time, time)
+        record_head = mcap.RECORD_HEAD.pack(mcap.Opcode.MESSAGE, mcap.MESSAGE_HEAD.size + size)
+        head = mcap.MESSAGE_HEAD.pack(channel, message.sequence & 0xFFFFFFFF, time, time)
         self._add([record_head + head, *payload])
         self._times = (min(self._times[0], time), max(self._times[1], time))
         self._write_chunk_head()
@@ -141,7 +127,7 @@ class RecordingWriter(Carrier):
         self._size = self._checksum = 0
         self._times = (time, time)
         self._index = {}
-        self._append(bytes(CHUNK_HEAD.size))
+        self._append(bytes(mcap.CHUNK_HEAD.size))
         self._write_chunk_head()
 
     def _add(self, parts: Payload) -> None:
@@ -155,20 +141,20 @@ class RecordingWriter(Carrier):
         """Bring the chunk in the file up to what was added."""
         assert self._start is not None
         self._file.flush()
-        opcode, length = Opcode.CHUNK, CHUNK_HEAD.size - RECORD_HEAD.size + self._size
-        head = CHUNK_HEAD.pack(opcode, length, *self._times, self._size, self._checksum, 0, self._size)
+        opcode, length = mcap.Opcode.CHUNK, mcap.CHUNK_HEAD.size - mcap.RECORD_HEAD.size + self._size
+        head = mcap.CHUNK_HEAD.pack(opcode, length, *self._times, self._size, self._checksum, 0, self._size)
         os.pwrite(self._file.fileno(), head, self._start)
 
     def _end_chunk(self) -> None:
         assert self._start is not None
-        length = CHUNK_HEAD.size + self._size
+        length = mcap.CHUNK_HEAD.size + self._size
         places, at = {}, self._start + length
         for channel, entries in self._index.items():
-            content = _bytes(records.MessageIndex(channel, entries))
+            content = _bytes(mcap.records.MessageIndex(channel, entries))
             places[channel] = at
             at += self._append(content)
         self._chunks.append(
-            records.ChunkIndex(
+            mcap.records.ChunkIndex(
                 message_start_time=self._times[0],
                 message_end_time=self._times[1],
                 chunk_start_offset=self._start,
@@ -187,11 +173,11 @@ class RecordingWriter(Carrier):
         channel = self._channels.get((port, schema))
         if channel is None:
             if schema not in self._schemas:
-                self._schemas[schema] = records.Schema(
-                    len(self._schemas) + 1, SCHEMAS[schema].encode(), "ros2msg", schema
+                self._schemas[schema] = mcap.records.Schema(
+                    len(self._schemas) + 1, mcap.SCHEMAS[schema].encode(), "ros2msg", schema
                 )
                 self._add([_bytes(self._schemas[schema])])
-            channel = records.Channel(
+            channel = mcap.records.Channel(
                 id=len(self._channels) + 1,
                 topic=port.name,
                 message_encoding="cdr",
@@ -203,7 +189,7 @@ class RecordingWriter(Carrier):
         return int(channel.id)
 
     def _write_summary(self) -> None:
-        statistics = records.Statistics(
+        statistics = mcap.records.Statistics(
             attachment_count=0,
             channel_count=len(self._channels),
             channel_message_counts=self._counts,
@@ -214,21 +200,21 @@ class RecordingWriter(Carrier):
             metadata_count=1,
             schema_count=len(self._schemas),
         )
-        self._append(_bytes(records.DataEnd(0)))
+        self._append(_bytes(mcap.records.DataEnd(0)))
         start = self._file.tell()
         described = (*self._schemas.values(), *self._channels.values())
         summary = _bytes(*described, statistics, *self._chunks, self._metadata)
-        footer = _bytes(records.Footer(start, 0, 0))[:-4]
+        footer = _bytes(mcap.records.Footer(start, 0, 0))[:-4]
         checksum = zlib.crc32(summary + footer)
-        self._append(summary + footer + struct.pack("<I", checksum) + MAGIC)
+        self._append(summary + footer + struct.pack("<I", checksum) + mcap.MAGIC)
 
     def _append(self, content: bytes) -> int:
         self._file.write(content)
         return len(content)
 
 
-def _bytes(*described: records.McapRecord) -> bytes:
-    builder = RecordBuilder()
+def _bytes(*described: mcap.records.McapRecord) -> bytes:
+    builder = mcap.RecordBuilder()
     for record in described:
         record.write(builder)
     return bytes(builder.end())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.core.errors import GraphError, choices
-from headrace.core.graph import Flow, Graph
+from headrace.core.graph import Graph
 from headrace.core.segment import check_segments
 from headrace.observe.recordings.carriers import MessageList, MessageSource, RecordedMessage, RecordedPort
 from headrace.observe.recordings.player import Entry, Playback, Player
@@ -178,39 +179,26 @@ def _rewire(fragment: Fragment, players: dict[Operator, Operator]) -> None:
     """Put players in the place of operators, and leave out the operators that only feed those."""
     graph = fragment.graph
     gone = set(players)
-    while True:
+    idle = set(players)
+    while idle:
         idle = {
             operator
-            for operator in graph
-            if operator not in gone
-            and operator._outgoing
-            and all(flow.target in gone for flow in operator._outgoing)
+            for operator in set(graph) - gone
+            if operator._outgoing and all(flow.target in gone for flow in operator._outgoing)
         }
-        if not idle:
-            break
         gone |= idle
     flows = {
-        flow: Flow(
-            players.get(flow.source, flow.source),
-            flow.output,
-            flow.target,
-            flow.input,
-            flow.size,
-            flow.policy,
-        )
+        flow: replace(flow, source=players.get(flow.source, flow.source))
         for flow in graph.flows
         if flow.target not in gone
     }
     rewired = Graph()
     for operator in graph:
-        if operator in players:
-            player = players[operator]
-            player._outgoing = [flows[flow] for flow in operator._outgoing if flow in flows]
-            rewired.add(player)
-        elif operator not in gone:
-            operator._outgoing = [flows[flow] for flow in operator._outgoing if flow in flows]
-            operator._incoming = [flows[flow] for flow in operator._incoming if flow in flows]
-            rewired.add(operator)
+        left = players.get(operator) or (None if operator in gone else operator)
+        if left is not None:
+            left._outgoing = [flows[flow] for flow in operator._outgoing if flow in flows]
+            left._incoming = [flows[flow] for flow in operator._incoming if flow in flows]
+            rewired.add(left)
     rewired.flows = list(flows.values())
     fragment._graph = rewired
     for pool in fragment._thread_pools:
