@@ -59,7 +59,9 @@ def camera() -> Iterator[Any]:
 
 @op
 def total(frame: Any, *, results: list[float]) -> None:
-    results.append(float(np.asarray(frame["frame"]).sum()))
+    array = np.asarray(frame["frame"])
+    results.append(float(array.sum()))
+    array[...] = 0  # which changes nothing for whoever plays the same messages again
 
 
 class Camera(Application):
@@ -84,7 +86,8 @@ def test_messages_of_a_port_are_carried_away_and_played_into_another_run() -> No
     assert carrier.ports == ["camera.out"]
     assert [message.sequence for message in messages] == [0, 1, 2]
 
-    again = Camera()
-    replay(again, messages, "fast")
-    again.run()
-    assert again.results == live.results == [0.0, 6.0, 12.0]
+    for _ in range(2):
+        again = Camera()
+        replay(again, messages, "fast")
+        again.run()
+        assert again.results == live.results == [0.0, 6.0, 12.0]

@@ -9,8 +9,10 @@ emitted them. A recording is the carrier and the source that comes with headrace
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
+
+from headrace.observe.recordings.payloads import decode, encode
 
 __all__ = [
     "Carrier",
@@ -150,8 +152,9 @@ class MessageList:
         return [(message.port, message.time - first) for message in self._messages]
 
     def load(self, number: int) -> RecordedMessage:
-        """Return a message."""
-        return self._messages[number]
+        """Return a message, with a copy of its data."""
+        message = self._messages[number]
+        return replace(message, data=decode(encode(message.data, allow_pickle=True), allow_pickle=True))
 
     def close(self) -> None:
         """Do nothing: the messages stay."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import pickle
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +11,6 @@ import numpy as np
 from headrace.core.condition import Condition, SchedulingStatusType
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.operator import Operator
-from headrace.observe.recordings.payloads import Pickled
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 from headrace.resources import UnboundedAllocator
 from headrace.tensor import DLDataType, DLDeviceType, Tensor, TensorMap, as_tensor, tree
@@ -213,7 +211,7 @@ class _Place:
             return self._restore_array(data)
         if type(data) is TensorMapCopy:
             return TensorMap({name: self._restore_tensor(tensor) for name, tensor in data.items()})
-        return pickle.loads(data.content) if type(data) is Pickled else data
+        return data
 
     def _restore_array(self, copied: TensorCopy) -> Any:
         """Return an array of the library that it was of, if it is installed; else a tensor."""
@@ -232,24 +230,17 @@ class _Place:
         if storage == _SYSTEM and copied.dl_dtype.typestr is not None:
             return as_tensor(np.asarray(copied))
         content = np.ascontiguousarray(copied.elements()).reshape(-1).view(np.uint8)
-        if storage == _DEVICE:
-            stream = self._device_stream()
-            allocator = self._player.allocator(stream.stream.device.device_id)
-            tensor = self._allocate(allocator, copied, storage, stream)
-            # As bytes, since NumPy does not know every type of elements.
-            description = (tensor.data, content.shape, (1,), DLDataType(1, 8), tensor.device, False)
-            copy(Tensor._create(description, tensor.owner, None, None), content, stream)
-            return tensor
-        tensor = self._allocate(self._player.allocator(0), copied, storage, None)
-        ctypes.memmove(tensor.data, content.ctypes.data, content.size)
-        return tensor
-
-    def _allocate(
-        self, allocator: UnboundedAllocator, copied: TensorCopy, storage: int, stream: Any
-    ) -> Tensor:
-        return allocator.allocate_tensor(
+        stream = self._device_stream() if storage == _DEVICE else None
+        allocator = self._player.allocator(0 if stream is None else stream.stream.device.device_id)
+        tensor = allocator.allocate_tensor(
             copied.shape, copied.dl_dtype, storage, stream=stream, operator=self._player.name
         )
+        if stream is None:
+            ctypes.memmove(tensor.data, content.ctypes.data, content.size)
+        else:  # as bytes, since NumPy does not know every type of elements
+            description = (tensor.data, content.shape, (1,), DLDataType(1, 8), tensor.device, False)
+            copy(Tensor._create(description, tensor.owner, None, None), content, stream)
+        return tensor
 
     def _device_stream(self) -> Any:
         if self._stream is None:
