@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from headrace.observe import PayloadError, TensorCopy, TensorMapCopy, decode, encode
-from headrace.observe.recordings.payloads import DEEPEST, pack, unpack
+from headrace.observe.recordings.payloads import DEEPEST, pack
 from headrace.tensor import DLDataType, DLDevice
 
 
@@ -221,7 +221,7 @@ def test_a_hostile_tree_is_refused(tree: Any, data: bytes) -> None:
 @settings(max_examples=100, deadline=None)
 def test_any_bytes_give_a_value_or_a_clear_error(content: bytes, is_image: bool) -> None:
     try:
-        value = unpack(content, is_image)
+        value = decode(content, is_image=is_image)
     except PayloadError:
         return
     assert sys.getsizeof(value) < 100_000
@@ -246,7 +246,7 @@ def test_one_array_that_is_an_image_is_laid_out_as_one(array: Any, is_image: boo
     for data in (array, {"metadata": {"n": 1}, "data": array}):
         found, parts = pack(data, time=5)
         assert found == is_image
-        assert same(unpack(b"".join(parts), is_image), data)
+        assert same(decode(b"".join(parts), is_image=is_image), data)
 
 
 @given(VALUES, st.data())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -15,7 +16,16 @@ from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import ConditionType, IOSpec, Operator, PortError
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
-from headrace.observe import PayloadError, PortRecorder, Recording, RecordingError, encode, replay, watch
+from headrace.observe import (
+    Carrier,
+    PayloadError,
+    PortRecorder,
+    Recording,
+    RecordingError,
+    encode,
+    replay,
+    watch,
+)
 from headrace.observe.recordings.delivery import Delivery
 from headrace.observe.recordings.recording_writer import RecordingWriter
 from headrace.resources import ManualClock
@@ -605,3 +615,18 @@ def test_operators_wait_while_more_is_to_be_written_than_allowed(
     app.run()
     assert waits == [(3000, 2500)]
     assert len(Recording(tmp_path / "a.mcap")) == 3
+
+
+def test_without_mcap_a_recorder_says_how_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("recording_format", "recording_writer", "recording"):
+        monkeypatch.delitem(sys.modules, f"headrace.observe.recordings.{name}", raising=False)
+        monkeypatch.delattr(f"headrace.observe.recordings.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "mcap", None)
+    with pytest.raises(ImportError, match=r"mcap is needed for recordings: pip install '.\[record\]'"):
+        PortRecorder(tmp_path / "a.mcap")
+    app = App(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
+    with pytest.raises(ImportError, match=r"mcap is needed for recordings: pip install '.\[record\]'"):
+        replay(app, tmp_path / "a.mcap")
+    PortRecorder(Carrier())  # which needs no files

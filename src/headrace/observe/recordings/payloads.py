@@ -47,7 +47,7 @@ from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 from headrace.tensor import DLDataType, DLDevice, TensorError
 from headrace.tensor.types import element_from_dtype, is_of_ml_dtypes
 
-__all__ = ["Payload", "PayloadError", "Pickled", "check_leaf", "decode", "encode", "pack", "unpack"]
+__all__ = ["Payload", "PayloadError", "Pickled", "check_leaf", "decode", "encode", "pack"]
 
 DEEPEST = 33
 """The number of levels of containers, with the one that holds the parts of a message."""
@@ -262,7 +262,9 @@ def _describe_dtype(dtype: np.dtype[Any]) -> Any:
 # Reading.
 
 
-def decode(content: bytes | bytearray | memoryview, allow_pickle: bool = False) -> Any:
+def decode(
+    content: bytes | bytearray | memoryview, allow_pickle: bool = False, *, is_image: bool = False
+) -> Any:
     """Return the data of a payload, with a `TensorCopy` for each tensor.
 
     Raises
@@ -270,13 +272,6 @@ def decode(content: bytes | bytearray | memoryview, allow_pickle: bool = False) 
     PayloadError
         If the bytes are no payload, or hold a pickle that is not allowed.
     """
-    return unpack(content, allow_pickle=allow_pickle)
-
-
-def unpack(
-    content: bytes | bytearray | memoryview, is_image: bool = False, allow_pickle: bool = False
-) -> Any:
-    """Return the data of a payload, which may be laid out as an image."""
     try:
         reader = _Reader(memoryview(content), is_image, allow_pickle)
         value = reader.value(reader.tree, 0)

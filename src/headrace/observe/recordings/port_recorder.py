@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,12 @@ class PortRecorder(PortWatcher):
         max_pending: int = 1 << 28,
     ) -> None:
         super().__init__()
-        self._target = target
+        if isinstance(target, Carrier):
+            self._carrier_of: Callable[[int], Carrier] = lambda number: target
+        else:
+            from headrace.observe.recordings.recording_writer import RecordingWriter  # needs mcap
+
+            self._carrier_of = lambda number: RecordingWriter(recording_of_run(target, number), pickle)
         self._patterns = None if ports is None else [ports] if isinstance(ports, str) else list(ports)
         self._allow_pickle = pickle
         self._max_pending = max_pending
@@ -80,7 +85,7 @@ class PortRecorder(PortWatcher):
         shown = {port: describe(port) for port in self._find_ports(run)}
         self._runs += 1
         self._counts = dict.fromkeys(shown.values(), 0)
-        carrier = self._make_carrier()
+        carrier = self._carrier_of(self._runs)
         carrier.begin(_describe_run(run, shown))
         self._carrier = carrier
         self._snapshots = Snapshots(lambda leaf: check_leaf(leaf, self._allow_pickle))
@@ -102,17 +107,7 @@ class PortRecorder(PortWatcher):
             self._snapshots.close()
             if error is not None:
                 raise error
-        where = (
-            "" if isinstance(self._target, Carrier) else f" to {recording_of_run(self._target, self._runs)}"
-        )
-        _log.info("recorded %d messages%s", sum(self._counts.values()), where)
-
-    def _make_carrier(self) -> Carrier:
-        if isinstance(self._target, Carrier):
-            return self._target
-        from headrace.observe.recordings.recording_writer import RecordingWriter  # needs mcap
-
-        return RecordingWriter(recording_of_run(self._target, self._runs), self._allow_pickle)
+        _log.info("recorded %d messages", sum(self._counts.values()))
 
     def _show(self, port: Port, item: Any, time: int) -> None:
         delivery = self._delivery

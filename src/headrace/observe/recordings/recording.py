@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from headrace.observe.recordings import recording_format as mcap
 from headrace.observe.recordings.carriers import RecordedMessage, RecordedPort, RecordedRun, RecordingError
-from headrace.observe.recordings.payloads import PayloadError, unpack
+from headrace.observe.recordings.payloads import PayloadError, decode
 
 __all__ = ["Recording"]
 
@@ -168,7 +168,7 @@ class Recording:
         port, is_image = self._channels[entry.channel]
         content = memoryview(self._contents_of(entry.chunk))[entry.place : entry.place + entry.size]
         try:
-            value = unpack(content, is_image, self._allow_pickle)
+            value = decode(content, self._allow_pickle, is_image=is_image)
             step, acq_timestamp, metadata, data = _parts_of(value)
         except PayloadError as error:
             raise RecordingError(
