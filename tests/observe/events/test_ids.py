@@ -38,7 +38,10 @@ class Origins(Watcher):
             self.received[name] += [
                 (compute, outputs[output], producer)
                 for compute, output, producer in zip(
-                    arrivals.compute.tolist(), arrivals.output.tolist(), arrivals.producer.tolist(), strict=True
+                    arrivals.compute.tolist(),
+                    arrivals.output.tolist(),
+                    arrivals.producer.tolist(),
+                    strict=True,
                 )
             ]
             assert (arrivals.wait >= 0).all()
