@@ -16,27 +16,12 @@ from importlib import import_module
 from typing import Any
 
 from headrace.gpu import StreamHandle, array_libraries
-from headrace.tensor.libraries.device_arrays import ArrayAt, DeviceLibrary, Extent, Layout, Unsupported
-from headrace.tensor.libraries.library import Library
+from headrace.tensor.libraries.device_arrays import DeviceLibrary as DeviceLibrary
+from headrace.tensor.libraries.device_arrays import Extent as Extent
+from headrace.tensor.libraries.device_arrays import Layout as Layout
+from headrace.tensor.libraries.device_arrays import Unsupported as Unsupported
+from headrace.tensor.libraries.library import Library as Library
 from headrace.tensor.types import DLDevice
-
-__all__ = [
-    "ArrayAt",
-    "DeviceLibrary",
-    "Extent",
-    "Layout",
-    "Library",
-    "Unsupported",
-    "device_library_of",
-    "hidden_users",
-    "layout_of",
-    "library_named",
-    "library_of",
-    "private_memories",
-    "register_library",
-    "span_of",
-    "when_registered",
-]
 
 # The files of this package, by the types that they are for.
 _FILES = {
